@@ -1,0 +1,60 @@
+"""Which components does the core itself offer?
+
+The reference components are the specification in executable form: slow, obvious, on the CPU. They
+are found through the same entry point as everybody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deepinfer_core.interfaces.component import Promise
+from deepinfer_core.interfaces.kinds import CONTRACTS, SLOTS
+from deepinfer_core.plugin import ComponentSpec, hookimpl
+
+__all__ = ["deepinfer_components"]
+
+# The contract suites test each promise. Plain torch code allocates, so no graph could capture it.
+_PROMISES: dict[str, Promise] = {
+    "batch_invariant": "always",
+    "deterministic": "always",
+    "graph_safe": "never",
+}
+
+
+@hookimpl
+def deepinfer_components() -> Iterator[ComponentSpec]:
+    """Describe the CPU device, the reference components and the exchange of one process."""
+    yield ComponentSpec(
+        kind="device",
+        name="core.cpu",
+        slots=SLOTS["device"],
+        contract=CONTRACTS["device"],
+        factory="deepinfer_core.reference.device:build_cpu",
+        devices=("cpu",),
+        facts="deepinfer_core.plugin.cpu_facts",
+        properties=_PROMISES,
+    )
+    for kind, options in (
+        ("attention", ""),
+        ("gemm", "deepinfer_core.config.components:ReferenceGemmOptions"),
+        ("transform", ""),
+        ("sampler", ""),
+    ):
+        yield ComponentSpec(
+            kind=kind,
+            name="core.reference",
+            slots=SLOTS[kind],
+            contract=CONTRACTS[kind],
+            factory=f"deepinfer_core.reference.{kind}:build",
+            options=options,
+            properties=_PROMISES,
+        )
+    yield ComponentSpec(
+        kind="all_to_all",
+        name="core.local",
+        slots=SLOTS["all_to_all"],
+        contract=CONTRACTS["all_to_all"],
+        factory="deepinfer_core.reference.all_to_all:build",
+        properties=_PROMISES,
+    )

@@ -1,0 +1,119 @@
+"""Which failures can a caller see, and what does each one mean?
+
+    DeepInferError
+    |- ConfigError            a value in a file, the environment or ``--set`` cannot be used
+    |- PluginError            something about plugins or the choice of components
+    |  |- NoUsableComponent   a slot cannot be filled as the configuration orders
+    |  |- PluginFailed        a plugin broke while it was loaded, probed or built
+    |  |- ContractMismatch    a component speaks another revision of an interface
+    |  `- VersionSkew         a worker sees other distributions than its parent resolved
+    |- NotSupported           a component lacks an operator, format or width that was asked for
+    |- DeviceError            the device is missing, or failed
+    |- WeightsError           a checkpoint is incomplete, damaged or of another architecture
+    |- RequestError           one request is invalid; the others are unharmed (becomes a 4xx)
+    `- EngineError            the engine failed; not the request's fault (becomes a 5xx)
+
+Every message has three parts: what was asked, what was found, what to do. ``code`` is stable and
+part of the interface; ``hint`` is the third part on its own, so that a command line or a server can
+show it on a line of its own.
+"""
+
+__all__ = [
+    "ConfigError",
+    "ContractMismatch",
+    "DeepInferError",
+    "DeviceError",
+    "EngineError",
+    "NoUsableComponent",
+    "NotSupported",
+    "PluginError",
+    "PluginFailed",
+    "RequestError",
+    "VersionSkew",
+    "WeightsError",
+]
+
+
+class DeepInferError(Exception):
+    """Root of everything this project raises on purpose.
+
+    Args:
+        message: what was asked and what was found, one line.
+        hint: what to do about it, one line; empty when there is nothing to advise.
+    """
+
+    code = "deepinfer_error"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class ConfigError(DeepInferError):
+    """A configuration value is unknown, of the wrong type or out of range."""
+
+    code = "config_error"
+
+
+class PluginError(DeepInferError):
+    """Something about plugins or the choice of components."""
+
+    code = "plugin_error"
+
+
+class NoUsableComponent(PluginError):
+    """A slot cannot be filled the way the configuration orders."""
+
+    code = "no_usable_component"
+
+
+class PluginFailed(PluginError):
+    """A plugin raised, exited or hung while it was loaded, probed or built."""
+
+    code = "plugin_failed"
+
+
+class ContractMismatch(PluginError):
+    """A component speaks a revision of its interface that this core does not accept."""
+
+    code = "contract_mismatch"
+
+
+class VersionSkew(PluginError):
+    """A worker's installed distributions differ from those its parent resolved."""
+
+    code = "version_skew"
+
+
+class NotSupported(DeepInferError):
+    """A component lacks an operator, a number format or a width."""
+
+    code = "not_supported"
+
+
+class DeviceError(DeepInferError):
+    """The device is missing, busy or failed."""
+
+    code = "device_error"
+
+
+class WeightsError(DeepInferError):
+    """A checkpoint is incomplete, damaged or describes another architecture."""
+
+    code = "weights_error"
+
+
+class RequestError(DeepInferError):
+    """One request is invalid; nothing else is affected."""
+
+    code = "request_error"
+
+
+class EngineError(DeepInferError):
+    """The engine failed while serving."""
+
+    code = "engine_error"

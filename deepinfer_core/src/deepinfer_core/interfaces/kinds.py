@@ -1,0 +1,54 @@
+"""Which kinds of component exist, where is each needed, and in which revision of its contract?
+
+A slot is a place where the engine needs exactly one component. A kind with one slot names it after
+itself. Later kinds join these tables together with their interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+__all__ = ["CONTRACTS", "INTERFACES", "PROPERTIES", "SLOTS", "slot_title"]
+
+SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "device": ("device",),
+        "attention": ("prefill", "decode", "indexer", "cache_codec"),
+        "gemm": ("dense", "grouped"),
+        "transform": ("transform",),
+        "all_to_all": ("all_to_all",),
+        "sampler": ("sampler",),
+    }
+)
+"""Slots of each kind, in the order in which reports show them."""
+
+CONTRACTS: Mapping[str, int] = MappingProxyType(dict.fromkeys(SLOTS, 1))
+"""Revision of each interface. The core accepts this one and the one before.
+
+A changed signature or meaning raises it; a new method with a default body does not.
+"""
+
+INTERFACES: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("device", "device"): "deepinfer_core.interfaces.device:Device",
+        ("attention", "prefill"): "deepinfer_core.interfaces.attention:SparseAttention",
+        ("attention", "decode"): "deepinfer_core.interfaces.attention:SparseAttention",
+        ("attention", "indexer"): "deepinfer_core.interfaces.attention:Indexer",
+        ("attention", "cache_codec"): "deepinfer_core.interfaces.attention:CacheCodec",
+        ("gemm", "dense"): "deepinfer_core.interfaces.gemm:DenseGemm",
+        ("gemm", "grouped"): "deepinfer_core.interfaces.gemm:GroupedGemm",
+        ("transform", "transform"): "deepinfer_core.interfaces.transform:Transform",
+        ("all_to_all", "all_to_all"): "deepinfer_core.interfaces.all_to_all:AllToAll",
+        ("sampler", "sampler"): "deepinfer_core.interfaces.sampler:Sampler",
+    }
+)
+"""The abstract class that fills each (kind, slot), as ``module:name``."""
+
+PROPERTIES: tuple[str, ...] = ("batch_invariant", "deterministic", "graph_safe")
+"""Properties that a component may promise and a configuration may be strict about."""
+
+
+def slot_title(kind: str, slot: str) -> str:
+    """Name of a slot in reports and messages: ``attention.decode``, or ``sampler``."""
+    return kind if kind == slot else f"{kind}.{slot}"

@@ -1,0 +1,183 @@
+"""What was chosen, in a form that a worker process can receive and build from?
+
+The parent discovers, probes and chooses once. A worker gets a ``Resolved``, compares versions and
+imports only what was picked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pkgutil import resolve_name
+from typing import Any
+
+import importlib_metadata
+
+from deepinfer_core.errors import DeepInferError, NoUsableComponent, PluginFailed, VersionSkew
+from deepinfer_core.interfaces.kinds import INTERFACES, SLOTS, slot_title
+from deepinfer_core.plugin.context import BuildContext
+from deepinfer_core.plugin.specs import ComponentSpec
+
+__all__ = ["Pick", "Resolved", "build_options", "load"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """The component that fills one slot.
+
+    Attributes:
+        kind, slot: the place.
+        spec: the component's own description.
+        settings: option values as given in the configuration.
+        distribution: distribution that offers it.
+    """
+
+    kind: str
+    slot: str
+    spec: ComponentSpec
+    settings: Mapping[str, Any]
+    distribution: str
+
+    @property
+    def identity(self) -> str:
+        """Equal for two slots that one object can serve."""
+        settings = json.dumps(dict(self.settings), sort_keys=True, default=str)
+        return f"{self.kind}|{self.spec.name}|{settings}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """One component for each slot.
+
+    Attributes:
+        context: what factories are told.
+        picks: one for each slot.
+        distributions: (normalised name, version) of each distribution that offers a pick.
+    """
+
+    context: BuildContext
+    picks: tuple[Pick, ...]
+    distributions: tuple[tuple[str, str], ...]
+    _built: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def pick(self, kind: str, slot: str | None = None) -> Pick:
+        """The choice for one slot.
+
+        Args:
+            kind: a kind.
+            slot: a slot of the kind; may be left out where the kind has one slot.
+
+        Raises:
+            NoUsableComponent: the kind or the slot does not exist, or is not filled.
+        """
+        place = slot or kind
+        for pick in self.picks:
+            if (pick.kind, pick.slot) == (kind, place):
+                return pick
+        known = ", ".join(slot_title(k, s) for k, slots in SLOTS.items() for s in slots)
+        raise NoUsableComponent(
+            f"no component was resolved for {slot_title(kind, place)}", hint=f"slots: {known}"
+        )
+
+    def verify_versions(self) -> None:
+        """Compare the distributions of this process with those that were resolved.
+
+        Raises:
+            VersionSkew: one is missing here, or has another version.
+        """
+        for name, wanted in self.distributions:
+            try:
+                found = importlib_metadata.version(name)
+            except importlib_metadata.PackageNotFoundError:
+                found = "nothing"
+            if found != wanted:
+                raise VersionSkew(
+                    f"{name} {wanted} was resolved, this process has {found}",
+                    hint="give every worker the environment of its parent",
+                )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the choice, never the objects built from it."""
+        return _rebuild, (self.context, self.picks, self.distributions)
+
+
+def _rebuild(
+    context: BuildContext, picks: tuple[Pick, ...], distributions: tuple[tuple[str, str], ...]
+) -> Resolved:
+    return Resolved(context=context, picks=picks, distributions=distributions)
+
+
+def load(resolved: Resolved, kind: str, slot: str | None = None) -> Any:
+    """The object that fills a slot, built on first use.
+
+    Slots that share a component and its settings share the object. Objects live as long as
+    ``resolved``; two engines resolve twice and share nothing.
+
+    Args:
+        resolved: the choice.
+        kind: a kind.
+        slot: a slot of the kind; may be left out where the kind has one slot.
+
+    Returns:
+        An instance of the interface of that slot.
+
+    Raises:
+        NoUsableComponent: the slot does not exist.
+        PluginFailed: the factory raised, or returned something else.
+        DeepInferError: whatever the factory raised of this project's own errors.
+    """
+    pick = resolved.pick(kind, slot)
+    built = resolved._built
+    if pick.identity not in built:
+        built[pick.identity] = _build(pick, resolved.context)
+    component = built[pick.identity]
+    interface = resolve_name(INTERFACES[pick.kind, pick.slot])
+    if not isinstance(component, interface):
+        raise PluginFailed(
+            f"{slot_title(pick.kind, pick.slot)} needs a {interface.__name__}, "
+            f"{pick.spec.factory} returned {type(component).__name__}",
+            hint=f"report this to the authors of {pick.distribution}",
+        )
+    return component
+
+
+def build_options(spec: ComponentSpec, settings: Mapping[str, Any]) -> Any:
+    """Turn option values into the component's own schema; None where it has none.
+
+    Raises:
+        PluginFailed: the schema cannot be imported.
+        ValueError: a value does not fit; pydantic's error is one.
+    """
+    if not spec.options:
+        if settings:
+            raise ValueError(f"{spec.name} takes no options, found {', '.join(settings)}")
+        return None
+    try:
+        schema = resolve_name(spec.options)
+        validate = schema.model_validate
+    except (Exception, SystemExit) as error:
+        raise PluginFailed(
+            f"options schema {spec.options} of {spec.name} cannot be loaded: {describe(error)}"
+        ) from error
+    return validate(dict(settings))
+
+
+def _build(pick: Pick, context: BuildContext) -> object:
+    spec = pick.spec
+    try:
+        factory = resolve_name(spec.factory)
+        return factory(build_options(spec, pick.settings), context)
+    except DeepInferError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginFailed(
+            f"{spec.kind} {spec.name} of {pick.distribution} could not be built: {describe(error)}",
+            hint=f"deepinfer plugins --why {spec.name}",
+        ) from error
+
+
+def describe(error: BaseException) -> str:
+    """One line for a foreign exception."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
