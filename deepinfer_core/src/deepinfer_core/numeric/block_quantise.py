@@ -14,9 +14,9 @@ both give the same scale. The reciprocal 1 / s of ``fp4_e4m3x16`` is rounded to 
 which differs from a division only where x / s is an exact midpoint.
 
 Not a number: kernels cannot raise, so a NaN must come out as NaN. e4m3 has a NaN code, so there
-only that element becomes NaN and the scale is made from the others. e2m1 has none, so in the four-bit
-formats the group's scale becomes NaN, and with it the whole group. An infinity counts as the
-largest finite fp32 number in amax and saturates as data; decoded in fp32 it overflows back to
+only that element becomes NaN and the scale is made from the others. e2m1 has none, so in the
+four-bit formats the group's scale becomes NaN, and with it the whole group. An infinity counts as
+the largest finite fp32 number in amax and saturates as data; decoded in fp32 it overflows back to
 infinity (ue8m0 scales) or comes out as 2688, the largest value there is (``fp4_e4m3x16``).
 
 Decoded values are exact in fp32, and in bf16 as well (with scales as the quantisers make them:

@@ -2,8 +2,8 @@
 
 A row of D values is laid out as [data | scales]. With D = 512 that is 512 + 16 = 528 bytes in
 ``mxfp8`` and 256 + 32 = 288 in ``fp4_e4m3x16``; with D = 128 it is 64 + 4 = 68 in ``mxfp4``. A
-plain format (``bfloat16``, ``float32``, ``float64``) stores its values, in the machine's byte order, and
-no scales.
+plain format (``bfloat16``, ``float32``, ``float64``) stores its values, in the machine's byte
+order, and no scales.
 
 Caches that keep the data of a whole block together and its scales behind them use ``encode_parts``
 and ``decode_parts`` and place the two parts themselves.
