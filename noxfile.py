@@ -1,0 +1,143 @@
+"""Which checks does the repository have, and what does each one need?
+
+Every check is one session with an environment of its own, so that a dependency nobody declared shows.
+``nox`` runs the default list; ``nox -s lint types core`` is the short loop; ``nox -l`` lists all.
+"""
+
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
+DISTRIBUTIONS = ["deepinfer_core", "plugins/deepinfer_tiny", "."]
+TYPED_SOURCES = ["deepinfer_core/src", "plugins/deepinfer_tiny/src"]
+TORCH = "torch==2.13.0"
+"""A CPU build exists for this version; a range would admit CUDA builds of several gigabytes."""
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.error_on_external_run = True
+nox.options.sessions = [
+    "lint", "types", "imports", "core", "plugins", "packaging", "outside", "e2e", "oracle",
+]  # fmt: skip
+
+
+def group(session: nox.Session, *names: str) -> None:
+    """Install development dependencies of the root ``pyproject.toml``."""
+    session.install(*nox.project.dependency_groups(GROUPS, *names))
+
+
+def editable(session: nox.Session, *distributions: str) -> None:
+    """Install distributions of this checkout on top of the pinned torch."""
+    session.install(TORCH)
+    session.install(*[part for name in distributions for part in ("-e", str(ROOT / name))])
+
+
+def pytest(session: nox.Session, *arguments: str) -> None:
+    """Run pytest with one process a core and one thread a process."""
+    session.run("pytest", "-q", "-n", "2", *arguments, *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+def wheelhouse(session: nox.Session) -> Path:
+    """Build a wheel of each distribution and return the folder that holds them."""
+    house = session.cache_dir / "wheelhouse"
+    group(session, "build")
+    for distribution in DISTRIBUTIONS:
+        session.run(
+            "python", "-m", "build", "--wheel", "--no-isolation",
+            "--outdir", str(house), str(ROOT / distribution), silent=True,
+        )  # fmt: skip
+    return house
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff: format and rules."""
+    group(session, "lint")
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy, strict, on every source folder."""
+    group(session, "types")
+    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny")
+    group(session, "test")
+    session.run("mypy", *TYPED_SOURCES)
+
+
+@nox.session
+def imports(session: nox.Session) -> None:
+    """import-linter: which room may import which."""
+    group(session, "imports")
+    session.install("--no-deps", "-e", str(ROOT / "deepinfer_core"))
+    session.run("lint-imports")
+
+
+@nox.session
+def core(session: nox.Session) -> None:
+    """Unit tests and contract suites of the core, with nothing else of ours installed."""
+    group(session, "test")
+    editable(session, "deepinfer_core[chat,vision]")
+    pytest(session, "tests/core", "tests/contract")
+
+
+@nox.session
+@nox.parametrize("plugin", ["tiny"])
+def plugins(session: nox.Session, plugin: str) -> None:
+    """Tests of one plugin distribution with the core alone."""
+    group(session, "test")
+    editable(session, "deepinfer_core[chat]", f"plugins/deepinfer_{plugin}")
+    pytest(session, f"tests/plugins/{plugin}")
+
+
+@nox.session
+def packaging(session: nox.Session) -> None:
+    """Wheels only, away from the checkout: the plugin list is the proof; then hostile plugins."""
+    house = wheelhouse(session)
+    group(session, "test")
+    session.install(TORCH)
+    session.install(*nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]["dependencies"])
+    session.install("--no-index", "--find-links", str(house), "deepinfer[tiny]")
+    with session.chdir(session.create_tmp()):
+        session.run("deepinfer", "plugins", "--json")
+        session.run("deepinfer", "generate", "Once upon a time", "--max-tokens", "8", "--temperature", "0")
+    pytest(session, "tests/packaging")
+
+
+@nox.session
+def outside(session: nox.Session) -> None:
+    """Build and use the example plugin as a stranger would."""
+    group(session, "test", "build")
+    editable(session, "deepinfer_core", "plugins/deepinfer_tiny")
+    session.install("--no-build-isolation", str(ROOT / "examples/third_party_plugin"))
+    pytest(session, "examples/third_party_plugin/tests", "-n", "0")
+
+
+@nox.session
+def e2e(session: nox.Session) -> None:
+    """Requests through configuration, engine and model, with the shipped checkpoint."""
+    group(session, "test")
+    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny")
+    pytest(session, "tests/e2e")
+
+
+@nox.session
+def minimums(session: nox.Session) -> None:
+    """The core's tests with the lowest direct dependencies that it allows."""
+    dependencies = nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]["dependencies"]
+    group(session, "test")
+    session.install(TORCH)
+    session.install(*[d.replace(">=", "==") for d in dependencies if not d.startswith("torch")])
+    session.install("--no-deps", "-e", str(ROOT / "deepinfer_core"))
+    pytest(session, "tests/core", "tests/contract")
+
+
+@nox.session
+def dev(session: nox.Session) -> None:
+    """One environment with everything editable; prints where it is."""
+    group(session, "test", "lint", "types", "imports", "build")
+    editable(session, "deepinfer_core[chat,vision]", "plugins/deepinfer_tiny")
+    session.log("activate with: source %s/bin/activate", session.virtualenv.location)
