@@ -102,7 +102,10 @@ class ModelNeeds:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what ``dataclasses.asdict`` gave and JSON carried."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,59 @@
+"""Which checkpoint is used when the configuration names none?
+
+A distribution ships a checkpoint through one entry point in the group ``deepinfer.checkpoints.v1``:
+its value is a function without arguments that returns the folder. Nothing is imported until the
+default is asked for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from importlib_metadata import EntryPoint, entry_points
+
+from deepinfer_core.errors import ConfigError, PluginFailed
+
+__all__ = ["CHECKPOINT_GROUP", "checkpoint_folder", "shipped_checkpoints"]
+
+CHECKPOINT_GROUP = "deepinfer.checkpoints.v1"
+
+
+def shipped_checkpoints() -> tuple[EntryPoint, ...]:
+    """Installed checkpoints, sorted by name; each stands once."""
+    found = {(item.name, item.value): item for item in entry_points(group=CHECKPOINT_GROUP)}
+    return tuple(found[key] for key in sorted(found))
+
+
+def checkpoint_folder(path: str | None) -> Path:
+    """The folder to load.
+
+    Args:
+        path: ``model.path`` of the settings.
+
+    Raises:
+        ConfigError: no path, and not exactly one shipped checkpoint.
+        PluginFailed: the shipped checkpoint's function failed.
+    """
+    if path is not None:
+        return Path(path).expanduser()
+    shipped = shipped_checkpoints()
+    if not shipped:
+        raise ConfigError(
+            "model.path is not set, and no installed distribution ships a checkpoint",
+            hint="set model.path, or install deepinfer-tiny",
+        )
+    if len(shipped) > 1:
+        names = ", ".join(item.name for item in shipped)
+        raise ConfigError(
+            f"model.path is not set, and several checkpoints are installed: {names}",
+            hint="set model.path",
+        )
+    [item] = shipped
+    try:
+        return Path(item.load()())
+    except (Exception, SystemExit) as error:
+        raise PluginFailed(
+            f"shipped checkpoint {item.name!r} ({item.value}) gave no folder: "
+            f"{type(error).__name__}: {error}",
+            hint="reinstall its distribution, or set model.path",
+        ) from error

@@ -1,0 +1,108 @@
+"""Which component does the user want in each slot, and with which options?
+
+Also the option schemas of the core's own components; a plugin keeps its schemas to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from deepinfer_core.interfaces.kinds import SLOTS
+
+__all__ = [
+    "AttentionSettings",
+    "ComponentsSettings",
+    "GemmSettings",
+    "ReferenceGemmOptions",
+    "SlotSettings",
+]
+
+
+class Section(BaseModel):
+    """A table of the configuration: unknown keys are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ReferenceGemmOptions(Section):
+    """Options of gemm ``core.reference``.
+
+    Attributes:
+        weights: ``widened`` keeps weights in the compute dtype, fast and large; ``stored`` keeps
+            them as the checkpoint has them and widens them in each call.
+    """
+
+    weights: Literal["widened", "stored"] = "widened"
+
+
+def _order(value: object) -> object:
+    """A list names the candidates in order; an empty or repeating one orders nothing."""
+    if isinstance(value, list | tuple):
+        if not value:
+            raise ValueError("a list of components needs at least one name")
+        if len(set(map(str, value))) != len(value):
+            raise ValueError("a component is named twice")
+        if "auto" in value:
+            raise ValueError('"auto" stands alone; a list is the only fallback')
+    return value
+
+
+Use = Annotated[str | tuple[str, ...], BeforeValidator(_order)]
+
+
+class SlotSettings(Section):
+    """Choice for one slot.
+
+    Attributes:
+        use: ``auto``, a component, or a list of components in order of preference.
+        options: option values of the component that is picked.
+    """
+
+    use: Use = "auto"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class AttentionSettings(SlotSettings):
+    """Choice for all slots of attention, and for single ones."""
+
+    prefill: SlotSettings | None = None
+    decode: SlotSettings | None = None
+    indexer: SlotSettings | None = None
+    cache_codec: SlotSettings | None = None
+
+
+class GemmSettings(SlotSettings):
+    """Choice for both slots of gemm, and for single ones."""
+
+    dense: SlotSettings | None = None
+    grouped: SlotSettings | None = None
+
+
+class ComponentsSettings(Section):
+    """Choice for every kind."""
+
+    device: SlotSettings = SlotSettings()
+    attention: AttentionSettings = AttentionSettings()
+    gemm: GemmSettings = GemmSettings()
+    transform: SlotSettings = SlotSettings()
+    all_to_all: SlotSettings = SlotSettings()
+    sampler: SlotSettings = SlotSettings()
+
+    def chosen(self, kind: str, slot: str) -> tuple[SlotSettings, bool]:
+        """The setting that holds for a slot, and whether it was made for that very slot.
+
+        A slot that names its own component starts from no options; one that only adds options
+        keeps the component of its kind.
+        """
+        of_kind: SlotSettings = getattr(self, kind)
+        own: SlotSettings | None = None if slot == kind else getattr(of_kind, slot)
+        if own is None:
+            # The only slot of a kind is meant by name; several slots take what fits them.
+            return of_kind, len(SLOTS[kind]) == 1
+        if "use" in own.model_fields_set:
+            return own, True
+        options: Mapping[str, Any] = {**of_kind.options, **own.options}
+        return SlotSettings(use=of_kind.use, options=dict(options)), False

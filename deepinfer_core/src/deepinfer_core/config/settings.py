@@ -1,0 +1,220 @@
+"""Which settings exist, what may each be, and what is it when nobody says?
+
+The classes are the schema: their fields are the keys of a configuration file, of ``--set`` and of
+the nested ``DEEPINFER_*`` names. Values carry their unit in the name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
+
+from deepinfer_core.config.components import ComponentsSettings, Section
+from deepinfer_core.interfaces.kinds import PROPERTIES
+from deepinfer_core.interfaces.numerics import ComputeDtype, Numerics
+
+__all__ = [
+    "DrafterSettings",
+    "EngineSettings",
+    "ModelSettings",
+    "NumericsSettings",
+    "PluginsSettings",
+    "Settings",
+    "TelemetrySettings",
+]
+
+_SPAN = re.compile(r"\s*(\d+)\s*(?:\.\.\s*(\d+)\s*)?")
+_MAX_BLACKLIST_TOKENS = 1 << 20
+"""More ids than any vocabulary has; a longer range is a slip of the keyboard."""
+
+
+def _one_or_many(value: object) -> object:
+    """A lone text stands for a list with commas, the form in which environments hold lists."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _token_ids(value: object) -> tuple[int, ...]:
+    """Ids, or a text such as ``0..3,7``; both ends of a range are banned."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if isinstance(parts, int) and not isinstance(parts, bool):
+        parts = [parts]
+    if not isinstance(parts, list | tuple):
+        raise ValueError('expected token ids, or a text such as "0..3,7"')
+    return tuple(sorted({token for part in parts for token in _span(part)}))
+
+
+def _span(part: object) -> Iterator[int]:
+    if isinstance(part, str) and not part.strip():
+        return iter(())
+    match = None if isinstance(part, bool) else _SPAN.fullmatch(str(part))
+    if match is None:
+        raise ValueError(f"{part!r} is neither a token id nor a range such as 0..3")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not first <= last < first + _MAX_BLACKLIST_TOKENS:
+        raise ValueError(f"{part!r} is not a range of token ids")
+    return iter(range(first, last + 1))
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+TokenIds = Annotated[
+    tuple[int, ...],
+    PlainValidator(_token_ids),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "integer", "minimum": 0}},
+                {"type": "string"},
+            ]
+        }
+    ),
+]
+Temperatures = Annotated[
+    tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...],
+    BeforeValidator(_one_or_many),
+    BeforeValidator(lambda value: (value,) if isinstance(value, int | float) else value),
+]
+
+
+class NumericsSettings(Section):
+    """Roundings of the forward pass.
+
+    Attributes:
+        compute: dtype that activations are stored in between operators.
+        activation_quantisation: round inputs of FP8 and FP4 products as the real kernels do.
+        cache_quantisation: keep caches in their quantised forms.
+    """
+
+    compute: ComputeDtype = "bfloat16"
+    activation_quantisation: bool = True
+    cache_quantisation: bool = True
+
+    def numerics(self) -> Numerics:
+        """The same as the value that components take."""
+        return Numerics(
+            compute=self.compute,
+            activation_quantisation=self.activation_quantisation,
+            cache_quantisation=self.cache_quantisation,
+        )
+
+
+class ModelSettings(Section):
+    """The checkpoint.
+
+    Attributes:
+        path: folder of the checkpoint; None takes the one that an installed distribution ships.
+        numerics: roundings of the forward pass.
+    """
+
+    path: str | None = Field(default=None, min_length=1)
+    numerics: NumericsSettings = NumericsSettings()
+
+
+class EngineSettings(Section):
+    """Sizes and limits of the engine.
+
+    Attributes:
+        max_model_len: longest prompt plus output in tokens; None takes the checkpoint's.
+        max_num_seqs: sequences that run at once.
+        max_num_batched_tokens: tokens of one step, prompts and decodes together.
+        num_blocks: blocks of the cache; None derives it from ``kv_cache_bytes`` or from the limits.
+        kv_cache_bytes: memory for blocks; None derives it.
+        state_slots_ratio: state slots per running sequence.
+        max_backtracking_tokens: how far a rejected draft may set a sequence back.
+        drafts_per_step: drafts verified per step; this version decodes without drafts.
+        replay: bounded replay after a prefix hit; this version has none.
+        seed: seed of the process; a request's own seed is independent of it.
+        decode_token_blacklist: ids that are never sampled; a text such as ``0..3,7`` is accepted.
+    """
+
+    max_model_len: int | None = Field(default=None, ge=1)
+    max_num_seqs: int = Field(default=16, ge=1)
+    max_num_batched_tokens: int = Field(default=512, ge=1)
+    num_blocks: int | None = Field(default=None, ge=1)
+    kv_cache_bytes: int | None = Field(default=None, ge=1)
+    state_slots_ratio: float = Field(default=1.2, ge=1, allow_inf_nan=False)
+    max_backtracking_tokens: int = Field(default=6, ge=1)
+    drafts_per_step: Literal[0] = 0
+    replay: Literal["off"] = "off"
+    seed: int = Field(default=0, ge=0, lt=1 << 64)
+    decode_token_blacklist: TokenIds = ()
+
+
+class DrafterSettings(Section):
+    """The drafter of the checkpoint, as far as it can be asked on its own.
+
+    Attributes:
+        confidence_temperatures: divisor of the confidence logits: one for all draft positions, or
+            one for each.
+    """
+
+    confidence_temperatures: Temperatures = Field(default=(1.0,), min_length=1)
+
+
+class PluginsSettings(Section):
+    """Which plugins are loaded, and how long they may take.
+
+    Attributes:
+        require: distributions that must be loaded, with optional version bounds
+            (``deepinfer-nvidia>=0.3``).
+        block: plugins that are not loaded, by entry-point or distribution name.
+        autoload: load whatever is installed; otherwise only what ``require`` names, and the core.
+        load_timeout_s: for the import and the description of one plugin.
+        probe_timeout_s: for one probe, and for the facts of the device.
+    """
+
+    require: Names = ()
+    block: Names = ()
+    autoload: bool = True
+    load_timeout_s: float = Field(default=20.0, gt=0, allow_inf_nan=False)
+    probe_timeout_s: float = Field(default=20.0, gt=0, allow_inf_nan=False)
+
+
+class TelemetrySettings(Section):
+    """Logs and progress, both on standard error.
+
+    Attributes:
+        format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
+        level: least severe event that is shown.
+        progress: show bars on a terminal.
+    """
+
+    format: Literal["auto", "console", "json"] = "auto"
+    level: Literal["debug", "info", "warning", "error", "off"] = "warning"
+    progress: bool = True
+
+
+class Settings(Section):
+    """Everything a user can set.
+
+    Attributes:
+        device: device to run on; there is no best effort, what is named is used or refused.
+        model: the checkpoint.
+        engine: sizes and limits.
+        drafter: the checkpoint's drafter.
+        plugins: loading of plugins.
+        components: choice of components.
+        strict: properties that every component must have.
+        telemetry: logs and progress.
+        threads: threads for CPU work; None leaves it to torch.
+    """
+
+    device: str = Field(default="cpu", pattern=r"^[a-z][a-z0-9_]*$")
+    model: ModelSettings = ModelSettings()
+    engine: EngineSettings = EngineSettings()
+    drafter: DrafterSettings = DrafterSettings()
+    plugins: PluginsSettings = PluginsSettings()
+    components: ComponentsSettings = ComponentsSettings()
+    strict: Annotated[
+        tuple[Literal["batch_invariant", "deterministic", "graph_safe"], ...],
+        BeforeValidator(_one_or_many),
+    ] = ()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    threads: int | None = Field(default=None, ge=1)
+
+
+assert set(PROPERTIES) == {"batch_invariant", "deterministic", "graph_safe"}
