@@ -1,0 +1,86 @@
+"""Where is the memory of the caches, and how does a layer reach its part?
+
+Two byte tensors hold everything: the blocks of all sequences and the state slots of all sequences.
+The pages handed out are strided views into them; nothing is copied.
+
+Shapes: P blocks or state slots, B bytes of one.
+"""
+
+from collections.abc import Mapping
+
+import torch
+
+from deepinfer_core.cache.layout import CacheLayout, Region
+from deepinfer_core.interfaces.attention import CachePages
+from deepinfer_core.interfaces.device import Device
+
+__all__ = ["Caches"]
+
+
+class Caches:
+    """The memory of one engine's caches. Block 0 and state slot 0 are dummies, but are real memory.
+
+    Args:
+        layout: where each region lies in a block and in a state slot.
+        device: gives the zeroed memory.
+        num_blocks: blocks, the dummy included.
+        num_slots: state slots, the dummy included.
+
+    Raises:
+        DeviceError: there is not enough memory.
+    """
+
+    def __init__(
+        self, layout: CacheLayout, device: Device, *, num_blocks: int, num_slots: int
+    ) -> None:
+        self.layout = layout
+        self.blocks_PB = device.zeros((num_blocks, layout.block.stride_bytes), torch.uint8)
+        self.states_PB = device.zeros((num_slots, layout.state.stride_bytes), torch.uint8)
+        state, block = layout.state, layout.block
+        self._windows = tuple(_pages(self.states_PB, region) for region in state.windows)
+        self._drafters = tuple(_pages(self.states_PB, region) for region in state.drafters)
+        self._compressors = _all_pages(self.states_PB, state.compressors)
+        self._entries = _all_pages(self.blocks_PB, block.entries)
+        self._index_keys = _all_pages(self.blocks_PB, block.index_keys)
+
+    def window(self, layer: int) -> CachePages:
+        """Rings of a layer's window keys, one page a state slot."""
+        return self._windows[layer]
+
+    def drafter(self, number: int) -> CachePages:
+        """Rings of a draft layer's keys, one page a state slot."""
+        return self._drafters[number]
+
+    def compressor(self, layer: int) -> CachePages:
+        """Rings of raw gates and values of a layer that compresses pairs, one page a state slot."""
+        return self._compressors[layer]
+
+    def entries(self, layer: int) -> CachePages:
+        """Compressed entries of a layer that owns some, one page a block."""
+        return self._entries[layer]
+
+    def index_keys(self, layer: int) -> CachePages:
+        """Index keys of a layer that owns some, one page a block."""
+        return self._index_keys[layer]
+
+    def stored_state(self, slot: int) -> torch.Tensor:
+        """The bytes of a state slot that are stored with a prefix: uint8 view [stored bytes]."""
+        return self.states_PB[slot, : self.layout.state.stored_bytes]
+
+    def clear_state(self, slot: int) -> None:
+        """Zero a state slot."""
+        self.states_PB[slot].zero_()
+
+
+def _all_pages(memory_PB: torch.Tensor, regions: Mapping[int, Region]) -> dict[int, CachePages]:
+    return {layer: _pages(memory_PB, region) for layer, region in regions.items()}
+
+
+def _pages(memory_PB: torch.Tensor, region: Region) -> CachePages:
+    return CachePages(
+        data_PB=memory_PB[:, region.offset_bytes : region.end_bytes],
+        rows_per_page=region.rows,
+        width=region.width,
+        number_format=region.number_format,
+        scales_apart=region.scales_apart,
+    )
