@@ -1,1 +1,1 @@
-"""Where do keys live between steps? Layout of blocks and state slots, their memory, and the pool."""
+"""Where do keys live between steps? Layout of blocks and state slots, memory, block pool."""

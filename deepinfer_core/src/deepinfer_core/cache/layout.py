@@ -1,7 +1,7 @@
 """Which bytes of a block and of a state slot hold what?
 
-A *block* holds the compressed entries and index keys of ``block_tokens`` consecutive tokens, for each
-layer that owns some. A *state slot* holds everything of a sequence whose size is bounded::
+A *block* holds the compressed entries and index keys of ``block_tokens`` consecutive tokens, for
+each layer that owns some. A *state slot* holds everything of a sequence whose size is bounded::
 
     block:  entries of owner 1 | index keys of owner 1 | entries of owner 2 | ...
     state:  encoder rings | decoder rings | drafter rings | compressor rings
