@@ -21,6 +21,7 @@ class SequenceStep:
         block_ids: the sequence's blocks so far, enough for all rows.
         state_slot: the sequence's state slot.
         wants_token: whether the last row's logits are sampled.
+        wants_scores: whether the other rows' logits are wanted too, to score the token behind each.
     """
 
     sequence_id: int
@@ -30,6 +31,7 @@ class SequenceStep:
     block_ids: tuple[int, ...]
     state_slot: int
     wants_token: bool
+    wants_scores: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,91 @@
+"""How is one value of a request checked, and how does the message read?
+
+Each function raises ``RequestError`` with the field's name, the value and the range. Booleans are
+not numbers here, and NaN is not in any range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
+
+from deepinfer_core.errors import RequestError
+
+__all__ = [
+    "MAX_ALTERNATIVES",
+    "check_alternatives",
+    "check_flag",
+    "check_integer",
+    "check_number",
+    "check_stop_strings",
+    "check_token_ids",
+]
+
+MAX_ALTERNATIVES = 20
+"""Most alternatives listed with a token, the limit that public chat interfaces have."""
+
+MAX_STOP_STRINGS = 16
+
+
+def _refuse(name: str, value: object, wanted: str) -> RequestError:
+    shown = repr(value)
+    if len(shown) > 60:
+        shown = shown[:57] + "..."
+    return RequestError(f"{name} is {shown}", hint=f"{name} must be {wanted}")
+
+
+def check_number(name: str, value: object, wanted: str, allows: Callable[[float], bool]) -> None:
+    """Refuse what is not a finite number in a range."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not abs(float(value)) < float("inf") or not allows(float(value)):  # type: ignore[arg-type]
+        raise _refuse(name, value, wanted)
+
+
+def check_integer(name: str, value: object, lowest: int, highest: int, *, also: str = "") -> None:
+    """Refuse what is not an integer in a range; ``also`` names what else the caller admits."""
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer or not lowest <= int(value) <= highest:  # type: ignore[call-overload]
+        extra = f", or {also}" if also else ""
+        raise _refuse(name, value, f"an integer from {lowest} to {highest}{extra}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is not a boolean."""
+    if not isinstance(value, bool):
+        raise _refuse(name, value, "True or False")
+
+
+def check_alternatives(name: str, value: object) -> None:
+    """Refuse what is neither a boolean, None nor a number of alternatives."""
+    if value is not None and not isinstance(value, bool):
+        check_integer(name, value, 0, MAX_ALTERNATIVES, also="a boolean")
+
+
+def check_stop_strings(name: str, value: object) -> tuple[str, ...]:
+    """Bring one text or several to a tuple without repetitions."""
+    wanted = f"a text or up to {MAX_STOP_STRINGS} texts, none empty"
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        value = (value,)
+    if not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):
+        raise _refuse(name, value, wanted)
+    texts = tuple(value)
+    if len(texts) > MAX_STOP_STRINGS or not all(isinstance(text, str) and text for text in texts):
+        raise _refuse(name, texts, wanted)
+    return tuple(dict.fromkeys(texts))
+
+
+def check_token_ids(name: str, value: object) -> tuple[int, ...]:
+    """Bring token ids of any integer type to a tuple; their range is the model's affair."""
+    wanted = "a sequence of token ids, each an integer >= 0"
+    if value is None:
+        return ()
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise _refuse(name, value, wanted)
+    found = []
+    for token in value:
+        if not isinstance(token, Integral) or isinstance(token, bool) or int(token) < 0:
+            raise _refuse(name, token, wanted)
+        found.append(int(token))
+    return tuple(found)

@@ -1,0 +1,131 @@
+"""What does a caller get back for one request?
+
+Completions come in the order of the prompts, one for each, whatever happened to the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from deepinfer_core.errors import DeepInferError
+
+__all__ = ["Completion", "Delta", "FinishReason", "Timings", "TokenLogprob", "Usage"]
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+"""The end or a stop was met; a limit was met; the caller ended it; ``error`` says what failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """How likely one token was.
+
+    Attributes:
+        token_id: the token.
+        logprob: natural log of its probability under the model's own distribution.
+        processed_logprob: the same after temperature, truncation and bans; -inf if left out there.
+        top: (token, logprob) of the likeliest tokens, best first, equal ones by lower id.
+    """
+
+    token_id: int
+    logprob: float
+    processed_logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one request.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt, the beginning-of-sequence token included.
+        completion_tokens: tokens that were drawn, the one that ended the request included.
+        cached_tokens: prompt tokens whose cache entries were found; none in this version.
+        replayed_tokens: tokens that were fed again after a cache hit; none in this version.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    replayed_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Seconds on a monotonic clock.
+
+    Attributes:
+        load: from the call of ``LLM`` until the engine could take requests.
+        first_token: from the request's arrival to its first token; None without a token.
+        total: from the request's arrival to its end.
+    """
+
+    load: float
+    first_token: float | None
+    total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What became of one request.
+
+    Attributes:
+        index: place of the prompt among the prompts of the call.
+        text: the answer; empty where the checkpoint has no tokenizer. The end-of-sequence token, a
+            stop token and a stop string are not part of it unless they were asked for.
+        token_ids: all drawn tokens, the one that ended the request included.
+        finish_reason: why it ended.
+        logprobs: one for each of ``token_ids``, if asked for.
+        prompt_logprobs: one for each prompt token, None for the first, if asked for.
+        usage: token counts.
+        timings_s: durations.
+        seed: the seed that was used.
+        error: why the request failed; None unless ``finish_reason`` is ``error``.
+    """
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob, ...] | None
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None
+    usage: Usage
+    timings_s: Timings
+    seed: int | None
+    error: DeepInferError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``deepinfer generate --json`` prints; ``error`` only if there is one."""
+        shown: dict[str, Any] = {
+            "text": self.text,
+            "token_ids": list(self.token_ids),
+            "finish_reason": self.finish_reason,
+            "usage": asdict(self.usage),
+            "timings_s": asdict(self.timings_s),
+        }
+        if self.error is not None:
+            shown["error"] = {
+                "code": self.error.code,
+                "message": self.error.message,
+                "hint": self.error.hint,
+            }
+        return shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What one step added to one request.
+
+    Attributes:
+        index: place of the prompt among the prompts of the call.
+        text: new text; it never holds a part of a stop string or of a character.
+        token_ids: new tokens.
+        logprobs: one for each of ``token_ids``, if asked for.
+        completion: the whole result, with the last delta of a request.
+    """
+
+    index: int
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = field(default=())
+    completion: Completion | None = None

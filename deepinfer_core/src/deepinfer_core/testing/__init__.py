@@ -1,0 +1,1 @@
+"""What do plugin authors and our own tests share: contract suites, fakes and small checkpoints?"""

@@ -1,0 +1,129 @@
+"""Sampling parameters: every field checked, by name, value and range."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy
+import pytest
+from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.errors import RequestError
+
+NAN, INF = math.nan, math.inf
+BIG = 1 << 31
+
+REFUSED: list[tuple[str, Any]] = [
+    *[("temperature", x) for x in (-0.1, NAN, INF, True, "1", None)],
+    *[("top_p", x) for x in (0, -1, 1.01, NAN, False, "0.5")],
+    *[("min_p", x) for x in (1, 1.5, -0.1, NAN, True)],
+    *[("top_k", x) for x in (0, -2, 1.0, True, BIG, "1", None)],
+    *[("max_tokens", x) for x in (0, -1, 1.5, True, BIG, None)],
+    *[("min_tokens", x) for x in (-1, True, 0.5)],
+    *[("first_n_token_no_eos", x) for x in (-1, True)],
+    *[("seed", x) for x in (-1, 1 << 64, 0.0, True, "1")],
+    *[("seq_seed", x) for x in (-1, 1 << 64, True)],
+    *[("stop", x) for x in ("", [""], ["a", 1], 3, b"a", ["a"] * 17, {"a": 1}, [["a"]])],
+    *[("stop_token_ids", x) for x in (1, "1", [-1], [True], [1.0])],
+    *[("golden_token_ids", x) for x in (1, [-1], ["1"])],
+    *[("logprobs", x) for x in (-1, 21, 1.0, "yes")],
+    *[("top_logprobs", x) for x in (-1, 21)],
+    *[("prompt_logprobs", x) for x in (-1, 21)],
+    *[("ignore_eos", x) for x in (1, None, "no")],
+    *[("skip_special_tokens", x) for x in (1, None)],
+    *[("include_stop_str_in_output", x) for x in (0, None)],
+    ("so_args", {"schema_type": "regex"}),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_a_bad_value_is_refused_by_the_name_of_its_field(name: str, value: Any) -> None:
+    with pytest.raises(RequestError, match=name) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.hint
+
+
+ADMITTED: list[tuple[str, Any]] = [
+    *[("temperature", x) for x in (0, 1e-9, 5, numpy.float32(0.5))],
+    *[("top_p", x) for x in (1e-9, 1)],
+    *[("min_p", x) for x in (0, 0.999)],
+    *[("top_k", x) for x in (-1, 1, BIG - 1, numpy.int64(3))],
+    *[("max_tokens", x) for x in (1, BIG - 1)],
+    *[("seed", x) for x in (None, 0, (1 << 64) - 1)],
+    *[("logprobs", x) for x in (None, False, True, 0, 20)],
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ADMITTED)
+def test_the_edges_of_a_range_are_admitted(name: str, value: Any) -> None:
+    assert getattr(SamplingParams(**{name: value}), name) == value
+
+
+def test_the_message_shows_the_value_and_the_range() -> None:
+    with pytest.raises(RequestError) as caught:
+        SamplingParams(top_p=1.5)
+    assert caught.value.message == "top_p is 1.5"
+    assert caught.value.hint == "top_p must be a number above 0 and at most 1"
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(RequestError) as caught:
+        SamplingParams(stop=["x" * 1000, ""])
+    assert len(caught.value.message) < 100
+
+
+def test_an_unknown_field_is_an_error() -> None:
+    with pytest.raises(TypeError, match="presence"):
+        SamplingParams(presence=1)  # type: ignore[call-arg]
+
+
+def test_min_tokens_above_max_tokens_is_refused() -> None:
+    with pytest.raises(RequestError, match="min_tokens is 5, above max_tokens 4"):
+        SamplingParams(min_tokens=5, max_tokens=4)
+    SamplingParams(min_tokens=4, max_tokens=4)
+
+
+def test_seq_seed_is_another_name_of_seed() -> None:
+    assert SamplingParams(seq_seed=7).seed == 7
+    assert SamplingParams(seed=7, seq_seed=7).seed == 7
+    with pytest.raises(RequestError, match="seed is 0 and seq_seed is 7"):
+        SamplingParams(seed=0, seq_seed=7)
+
+
+def test_one_stop_string_is_the_same_as_a_list_of_one() -> None:
+    assert SamplingParams(stop="ab").stop_strings == ("ab",)
+    assert SamplingParams(stop=["ab", "c", "ab"]).stop_strings == ("ab", "c")
+    assert SamplingParams().stop_strings == ()
+
+
+def test_token_ids_of_any_integer_type_become_a_tuple_of_int() -> None:
+    params = SamplingParams(stop_token_ids=numpy.array([3, 4]), golden_token_ids=range(2))
+    assert params.stop_ids == (3, 4)
+    assert params.golden_ids == (0, 1)
+    assert type(params.stop_ids[0]) is int
+
+
+@pytest.mark.parametrize(
+    ("fields", "alternatives"),
+    [
+        ({}, None),
+        ({"logprobs": None}, None),
+        ({"logprobs": True}, 0),
+        ({"logprobs": 0}, 0),
+        ({"logprobs": 3}, 3),
+        ({"top_logprobs": 2}, 2),
+        ({"logprobs": True, "top_logprobs": 2}, 2),
+        ({"logprobs": 5, "top_logprobs": 2}, 5),
+    ],
+)
+def test_the_number_of_alternatives_follows_from_both_fields(
+    fields: dict[str, Any], alternatives: int | None
+) -> None:
+    assert SamplingParams(**fields).alternatives == alternatives
+
+
+def test_params_cannot_be_changed_and_can_be_copied() -> None:
+    params = SamplingParams(stop="a", stop_token_ids=[1], seq_seed=3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        params.seed = 1  # type: ignore[misc]
+    changed = dataclasses.replace(params, top_k=5)
+    assert (changed.stop_strings, changed.stop_ids, changed.seed) == (("a",), (1,), 3)
