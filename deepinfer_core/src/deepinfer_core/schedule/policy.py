@@ -61,10 +61,12 @@ class _Round:
         unserved = deque(self.snapshot.running)
         while unserved:
             view = unserved.popleft()
-            rows = 1 if view.pending_tokens == 1 else min(view.pending_tokens, self.prompt_rows)
+            has_row = view.pending_tokens == 1
+            rows = 1 if has_row else min(view.pending_tokens, self.prompt_rows)
             while unserved and self._missing_blocks(view, rows) > self.free_blocks:
                 self._preempt(unserved.pop())
-            self._serve(view, rows)
+            served = self._serve(view, rows)
+            self.prompt_rows -= 0 if has_row else served
 
     def _preempt(self, victim: SequenceView) -> None:
         self.preempted.append(victim.sequence_id)
@@ -83,12 +85,12 @@ class _Round:
             if running and whole + self.owed_blocks > self.free_blocks:
                 return
             self.admitted.append(view.sequence_id)
-            self._serve(view, min(view.pending_tokens, self.prompt_rows))
+            self.prompt_rows -= self._serve(view, min(view.pending_tokens, self.prompt_rows))
             running += 1
             free_slots -= 1
 
-    def _serve(self, view: SequenceView, rows: int) -> None:
-        """Give up to ``rows`` rows, fewer where blocks are short, and count what is spent."""
+    def _serve(self, view: SequenceView, rows: int) -> int:
+        """Give up to ``rows`` rows, fewer where blocks are short; how many were given."""
         held = (view.block_count + self.free_blocks) * self.limits.block_tokens
         rows = min(rows, held - view.computed_tokens)
         blocks = self._missing_blocks(view, rows) if rows > 0 else 0
@@ -97,10 +99,9 @@ class _Round:
                 Share(sequence_id=view.sequence_id, row_count=rows, new_blocks=blocks)
             )
             self.free_blocks -= blocks
-            if view.pending_tokens > 1:
-                self.prompt_rows -= rows
         whole = self.limits.blocks_for(view.known_tokens + 1)
         self.owed_blocks += max(0, whole - view.block_count - blocks)
+        return max(0, rows)
 
     def _missing_blocks(self, view: SequenceView, rows: int) -> int:
         needed = self.limits.blocks_for(view.computed_tokens + rows)
