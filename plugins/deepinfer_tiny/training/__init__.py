@@ -1,0 +1,1 @@
+"""Which code trained the tiny checkpoint? This folder, run from the repository, never installed."""
