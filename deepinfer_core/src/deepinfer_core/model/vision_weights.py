@@ -1,6 +1,7 @@
 """Which tensors make up the vision tower and its aligner, and how are they read?
 
-All of them are plain, without scales, in whatever float dtype the checkpoint has.
+All of them are plain, without scales, in whatever float dtype the checkpoint has. Their shapes were
+checked when the checkpoint was opened.
 
 Source: tensor names and shapes of the DeepSeek-V4.1-Flash checkpoint.
 """
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
-from deepinfer_core.errors import NotSupported, WeightsError
+from deepinfer_core.errors import NotSupported
 from deepinfer_core.model.config import VisionConfig
 from deepinfer_core.model.tensor_source import TensorSource
 
-__all__ = ["VisionBlock", "VisionWeights", "load_vision_weights", "vision_tensor_shapes"]
+__all__ = ["VisionBlock", "VisionWeights", "load_vision_weights"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,42 +76,6 @@ class VisionWeights:
     config: VisionConfig
 
 
-def vision_tensor_shapes(config: VisionConfig, hidden_width: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of every tensor of tower, aligner and markers.
-
-    Args:
-        config: of the tower.
-        hidden_width: of the language model.
-    """
-    width, inner_width = config.hidden_size, config.intermediate_size
-    cell_width = width * config.downsample_ratio**2
-    shapes: dict[str, tuple[int, ...]] = {
-        "vision.patch_embed.proj.weight": (width, 3 * config.patch_size**2),
-        "vision.patch_embed.proj.bias": (width,),
-        "vision.norm.weight": (width,),
-        "aligner.w1.weight": (hidden_width, cell_width),
-        "aligner.w1.bias": (hidden_width,),
-        "aligner.w2.weight": (hidden_width, hidden_width),
-        "aligner.w2.bias": (hidden_width,),
-        "image_start": (hidden_width,),
-        "image_newline": (hidden_width,),
-        "image_end": (hidden_width,),
-    }
-    for index in range(config.num_hidden_layers):
-        block = f"vision.blocks.{index}."
-        shapes |= {
-            f"{block}norm1.weight": (width,),
-            f"{block}attn.wqkv.weight": (3 * width, width),
-            f"{block}attn.wqkv.bias": (3 * width,),
-            f"{block}attn.wo.weight": (width, width),
-            f"{block}attn.wo.bias": (width,),
-            f"{block}norm2.weight": (width,),
-            f"{block}mlp.w1.weight": (2 * inner_width, width),
-            f"{block}mlp.w2.weight": (width, inner_width),
-        }
-    return shapes
-
-
 def load_vision_weights(
     source: TensorSource, *, dtype: torch.dtype, device: torch.device
 ) -> VisionWeights:
@@ -123,7 +88,7 @@ def load_vision_weights(
 
     Raises:
         NotSupported: the checkpoint is text-only.
-        WeightsError: a tensor is missing or has another shape than the config gives it.
+        WeightsError: a tensor is missing.
     """
     config = source.config.vision_config
     if config is None:
@@ -131,16 +96,9 @@ def load_vision_weights(
             "asked for the vision tower, found a checkpoint without vision_config",
             hint="images need a checkpoint that has a vision tower",
         )
-    shapes = vision_tensor_shapes(config, source.config.text_config.hidden_size)
 
     def take(name: str) -> torch.Tensor:
-        tensor = source.tensor(name)
-        if tuple(tensor.shape) != shapes[name]:
-            raise WeightsError(
-                f"asked for {name} of shape {list(shapes[name])}, found {list(tensor.shape)}",
-                hint="the checkpoint does not belong to this config.json",
-            )
-        return tensor.to(device=device, dtype=dtype)
+        return source.tensor(name).to(device=device, dtype=dtype)
 
     return VisionWeights(
         patch_weight_WC=take("vision.patch_embed.proj.weight"),
