@@ -152,8 +152,8 @@ class Indexer(Component):
     """Scores of compressed entries and the choice among them. Ties go to the lower index."""
 
     @abstractmethod
-    def plan(self, spec: IndexerSpec, max_rows: int) -> Plan:
-        """Prepare for at most ``max_rows`` rows."""
+    def plan_index(self, spec: IndexerSpec, max_rows: int) -> Plan:
+        """Prepare for at most ``max_rows`` rows; its own name, so that one object may also attend."""
 
     @abstractmethod
     def scores(
@@ -170,7 +170,7 @@ class Indexer(Component):
         """``score = sum over heads of weight * relu(query . key)``; -inf where not visible.
 
         Args:
-            plan: from ``plan``.
+            plan: from ``plan_index``.
             query_THJ: already rounded to the index format.
             weight_TH: signed head weights.
             keys: index keys in pages of blocks.
