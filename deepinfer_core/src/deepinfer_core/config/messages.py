@@ -12,7 +12,7 @@ from deepinfer_core.config.origins import Origin
 from deepinfer_core.config.schema import Path, dotted, key_paths
 from deepinfer_core.errors import ConfigError
 
-__all__ = ["explain", "nearest"]
+__all__ = ["explain", "nearest", "plain_reason", "short_value"]
 
 _LONGEST_VALUE = 80
 """Characters of a rejected value that a message repeats."""
@@ -34,8 +34,8 @@ def explain(error: ValidationError, sources: Mapping[Path, Origin]) -> ConfigErr
             problems.append(f"unknown key {dotted(path)} (from {source})")
             hints.append(_suggest(path))
             continue
-        text = _short(item["input"])
-        reason = _ABSENT_HERE.get(path) or _plain(item)
+        text = short_value(item["input"])
+        reason = _ABSENT_HERE.get(path) or plain_reason(item)
         problem = f"{dotted(path)} = {text} (from {source}): {reason}"
         # A key that takes one of several types reports each of them.
         if not any(earlier.startswith(f"{dotted(path)} = ") for earlier in problems):
@@ -82,7 +82,7 @@ def _suggest(path: Path) -> str:
     return f"keys here: {', '.join(sorted(here))}" if here else "deepinfer config lists all keys"
 
 
-def _plain(item: Any) -> str:
+def plain_reason(item: Any) -> str:
     """Pydantic's sentence without its opening words."""
     if item["type"] == "model_type":
         return "expected a table of keys"
@@ -93,6 +93,7 @@ def _plain(item: Any) -> str:
     return text
 
 
-def _short(value: object) -> str:
+def short_value(value: object) -> str:
+    """A value as a message repeats it, cut to a readable length."""
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

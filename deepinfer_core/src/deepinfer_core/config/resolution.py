@@ -1,0 +1,123 @@
+"""Which component does a configuration pick for each slot, and do its options fit?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pkgutil import resolve_name
+
+from pydantic import ValidationError
+
+from deepinfer_core.config.loading import LoadedSettings
+from deepinfer_core.config.messages import nearest, plain_reason, short_value
+from deepinfer_core.config.origins import Origin
+from deepinfer_core.config.settings import Settings
+from deepinfer_core.errors import ConfigError, DeepInferError, PluginFailed
+from deepinfer_core.interfaces.kinds import SLOTS, slot_title
+from deepinfer_core.plugin.choice import Wish
+from deepinfer_core.plugin.context import ModelNeeds
+from deepinfer_core.plugin.discovery import LoadPolicy
+from deepinfer_core.plugin.requirements import parse_requirement
+from deepinfer_core.plugin.resolution import Request, Resolution, resolve
+from deepinfer_core.plugin.resolved import Pick, build_options
+
+__all__ = ["load_policy", "resolve_components"]
+
+
+def load_policy(settings: Settings) -> LoadPolicy:
+    """What the settings say about loading plugins.
+
+    Raises:
+        ConfigError: an entry of ``plugins.require`` is no requirement.
+    """
+    plugins = settings.plugins
+    return LoadPolicy(
+        require=tuple(parse_requirement(text) for text in plugins.require),
+        block=plugins.block,
+        autoload=plugins.autoload,
+        load_timeout_s=plugins.load_timeout_s,
+    )
+
+
+def resolve_components(loaded: LoadedSettings, needs: ModelNeeds | None = None) -> Resolution:
+    """Resolve every slot and validate the options of what was picked.
+
+    Problems, those of options included, are in the resolution; its ``require()`` raises.
+
+    Args:
+        loaded: settings with the origin of each value.
+        needs: what the model asks for; None if that is not known yet.
+
+    Raises:
+        ConfigError: ``plugins.require`` or ``plugins.block`` cannot be used.
+    """
+    settings = loaded.settings
+    chosen = {
+        (kind, slot): settings.components.chosen(kind, slot)
+        for kind, slots in SLOTS.items()
+        for slot in slots
+    }
+    request = Request(
+        device=settings.device,
+        wishes=tuple(
+            Wish(kind=kind, slot=slot, use=choice.use, exact=exact)
+            for (kind, slot), (choice, exact) in chosen.items()
+        ),
+        settings={place: choice.options for place, (choice, _) in chosen.items()},
+        strict=settings.strict,
+        policy=load_policy(settings),
+        needs=needs or ModelNeeds(compute=settings.model.numerics.compute),
+        probe_timeout_s=settings.plugins.probe_timeout_s,
+    )
+    return _with_valid_options(resolve(request), loaded.origins)
+
+
+def _with_valid_options(resolution: Resolution, origins: Mapping[str, Origin]) -> Resolution:
+    if resolution.resolved is None:
+        return resolution
+    problems = [
+        problem
+        for pick in resolution.resolved.picks
+        if (problem := _options_problem(pick, origins)) is not None
+    ]
+    if not problems:
+        return resolution
+    # Slots that share a component repeat what is wrong with its options.
+    unique = tuple({problem.message: problem for problem in problems}.values())
+    report = replace(resolution.report, problems=unique)
+    return replace(resolution, report=report, resolved=None)
+
+
+def _options_problem(pick: Pick, origins: Mapping[str, Origin]) -> DeepInferError | None:
+    try:
+        build_options(pick.spec, pick.settings)
+    except PluginFailed as error:
+        return error
+    except ValidationError as error:
+        return _explain(pick, error, origins)
+    except ValueError as error:
+        return ConfigError(f"{_options_key(pick, (), origins)}: {error}")
+    return None
+
+
+def _explain(pick: Pick, error: ValidationError, origins: Mapping[str, Origin]) -> ConfigError:
+    item = error.errors(include_url=False)[0]
+    location = tuple(str(part) for part in item["loc"])
+    key = _options_key(pick, location, origins)
+    source = origins.get(key, Origin("default"))
+    if item["type"] == "extra_forbidden":
+        fields = sorted(resolve_name(pick.spec.options).model_fields)
+        close = nearest(location[-1], fields)
+        hint = f"did you mean {', '.join(close)}?" if close else f"options: {', '.join(fields)}"
+        return ConfigError(f"{pick.spec.name} has no option {key} (from {source})", hint=hint)
+    value = short_value(item["input"])
+    return ConfigError(f"{key} = {value} (from {source}): {plain_reason(item)}")
+
+
+def _options_key(pick: Pick, location: tuple[str, ...], origins: Mapping[str, Origin]) -> str:
+    """The key as the user wrote it: in the table of the slot, or in that of the kind."""
+    own, of_kind = (
+        ".".join(("components", title, "options", *location))
+        for title in (slot_title(pick.kind, pick.slot), pick.kind)
+    )
+    return own if any(name == own or name.startswith(f"{own}.") for name in origins) else of_kind

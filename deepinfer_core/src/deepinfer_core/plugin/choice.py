@@ -1,0 +1,222 @@
+"""Which candidate fills a slot?
+
+``auto`` takes the usable candidate with the highest score, then the first by name. A name is an
+order. A list is the only fallback. Pure: equal input, in any order, gives an equal choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from deepinfer_core.errors import NoUsableComponent
+from deepinfer_core.interfaces.kinds import slot_title
+from deepinfer_core.plugin.probing import Candidate
+
+__all__ = ["REFERENCE", "CandidateState", "Row", "SlotChoice", "Wish", "choose"]
+
+CandidateState = Literal[
+    "picked", "outranked", "not asked for", "unusable", "contract-mismatch", "probe-failed"
+]
+
+REFERENCE = "core.reference"
+"""Correct and slow; where an accelerator was asked for, only an explicit wish may pick it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the configuration wants in one slot.
+
+    Attributes:
+        kind, slot: the place.
+        use: ``auto``, a name, or names in order of preference.
+        exact: made for this very slot; otherwise for the kind, so that a component which does not
+            fill this slot leaves it to ``auto``.
+    """
+
+    kind: str
+    slot: str
+    use: str | tuple[str, ...] = "auto"
+    exact: bool = False
+
+    @property
+    def title(self) -> str:
+        """Name of the slot in reports."""
+        return slot_title(self.kind, self.slot)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One candidate of one slot, as the report shows it."""
+
+    candidate: Candidate
+    state: CandidateState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotChoice:
+    """The outcome for one slot.
+
+    Attributes:
+        wish: what was wanted.
+        rows: every candidate; the picked one first.
+        picked: the winner, or None.
+        problem: why there is no winner.
+        warning: set if a list fell back to a later name.
+    """
+
+    wish: Wish
+    rows: tuple[Row, ...]
+    picked: Candidate | None = None
+    problem: NoUsableComponent | None = None
+    warning: str = ""
+
+
+def choose(wish: Wish, candidates: Sequence[Candidate], device: str) -> SlotChoice:
+    """Pick a component for one slot.
+
+    Args:
+        wish: what the configuration wants there.
+        candidates: all of the slot's kind, those of its other slots included.
+        device: the configured device.
+    """
+    fitting = [item for item in candidates if wish.slot in item.spec.slots]
+    fitting.sort(key=lambda item: (-item.score, item.spec.name, item.offer.plugin.key))
+    if wish.use == "auto":
+        return _automatic(wish, fitting, device)
+    names = (wish.use,) if isinstance(wish.use, str) else wish.use
+    for name in names:
+        problem = _unknown(wish, name, candidates, fitting)
+        if problem is not None:
+            return SlotChoice(wish=wish, rows=_rows(wish, fitting, None, names), problem=problem)
+    names = tuple(name for name in names if any(item.spec.name == name for item in fitting))
+    return _ordered(wish, fitting, names) if names else _automatic(wish, fitting, device)
+
+
+def _automatic(wish: Wish, fitting: Sequence[Candidate], device: str) -> SlotChoice:
+    skipped = {
+        item.offer.key: reason
+        for item in fitting
+        if (reason := _not_for_auto(item, device)) is not None
+    }
+    able = [item for item in fitting if item.usable and item.offer.key not in skipped]
+    picked = able[0] if able else None
+    rows = []
+    for item in fitting:
+        state, reason = _state(item)
+        if item is picked:
+            state, reason = "picked", item.reason
+        elif item.usable and item.offer.key in skipped:
+            state, reason = "not asked for", skipped[item.offer.key]
+        rows.append(Row(item, state, reason))
+    problem = None if picked else _nothing(wish, fitting, skipped, device)
+    return SlotChoice(wish=wish, rows=_sorted(rows), picked=picked, problem=problem)
+
+
+def _not_for_auto(item: Candidate, device: str) -> str | None:
+    if item.spec.kind == "device" and device not in item.spec.devices:
+        return f"the configuration asks for device = {device!r}"
+    if item.spec.name == REFERENCE and device != "cpu":
+        return '"auto" takes it only with device = "cpu"'
+    return None
+
+
+def _ordered(wish: Wish, fitting: Sequence[Candidate], names: tuple[str, ...]) -> SlotChoice:
+    by_order = sorted(
+        (item for item in fitting if item.spec.name in names),
+        key=lambda item: names.index(item.spec.name),
+    )
+    picked = next((item for item in by_order if item.usable), None)
+    rows = _rows(wish, fitting, picked, names)
+    if picked is None:
+        reasons = "; ".join(f"{item.spec.name}: {item.reason}" for item in by_order)
+        fix = next((item.fix for item in by_order if item.fix), "")
+        problem = NoUsableComponent(
+            f"{wish.title} cannot be filled as ordered: {reasons}",
+            hint=fix or f"deepinfer plugins --why {by_order[0].spec.name}",
+        )
+        return SlotChoice(wish=wish, rows=rows, problem=problem)
+    warning = ""
+    if picked.spec.name != names[0]:
+        first = by_order[0]
+        warning = f"{wish.title} fell back to {picked.spec.name}: {first.spec.name} {first.reason}"
+    return SlotChoice(wish=wish, rows=rows, picked=picked, warning=warning)
+
+
+def _rows(
+    wish: Wish, fitting: Sequence[Candidate], picked: Candidate | None, names: tuple[str, ...]
+) -> tuple[Row, ...]:
+    rows = []
+    for item in fitting:
+        state, reason = _state(item)
+        if item is picked:
+            state, reason = "picked", item.reason
+        elif item.usable and item.spec.name not in names:
+            state = "not asked for"
+            reason = f"the configuration names {', '.join(names)}"
+        rows.append(Row(item, state, reason))
+    return _sorted(rows)
+
+
+def _state(item: Candidate) -> tuple[CandidateState, str]:
+    if item.judgement == "usable":
+        return "outranked", item.reason or f"score {item.score}"
+    return item.judgement, item.reason
+
+
+def _sorted(rows: Sequence[Row]) -> tuple[Row, ...]:
+    order = (
+        "picked",
+        "outranked",
+        "not asked for",
+        "unusable",
+        "contract-mismatch",
+        "probe-failed",
+    )
+    return tuple(sorted(rows, key=lambda row: order.index(row.state)))
+
+
+def _unknown(
+    wish: Wish, name: str, candidates: Sequence[Candidate], fitting: Sequence[Candidate]
+) -> NoUsableComponent | None:
+    """The error for a name that nobody offers, or that does not fill this slot."""
+    if name in (item.spec.name for item in fitting):
+        return None
+    known = sorted({item.spec.name for item in candidates})
+    if name in known:
+        if not wish.exact:
+            return None
+        slots = next(item.spec.slots for item in candidates if item.spec.name == name)
+        return NoUsableComponent(
+            f"{wish.title} names {name}, which fills {', '.join(slots)} only",
+            hint=f"for {wish.title}: {', '.join(sorted({i.spec.name for i in fitting}))}",
+        )
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    suggestion = f"did you mean {close[0]}? " if close else ""
+    return NoUsableComponent(
+        f"{wish.title} names {name}, which no loaded plugin offers",
+        hint=f"{suggestion}{wish.kind} components here: {', '.join(known) or 'none'}",
+    )
+
+
+def _nothing(
+    wish: Wish, fitting: Sequence[Candidate], skipped: dict[str, str], device: str
+) -> NoUsableComponent:
+    if wish.kind == "device" and not any(device in item.spec.devices for item in fitting):
+        known = sorted({name for item in fitting for name in item.spec.devices})
+        return NoUsableComponent(
+            f"no loaded plugin offers device {device!r}",
+            hint=f"devices here: {', '.join(known) or 'none'}",
+        )
+    reasons = "; ".join(
+        f"{item.spec.name}: {(item.usable and skipped.get(item.offer.key)) or item.reason}"
+        for item in fitting
+    )
+    fix = next((item.fix for item in fitting if item.fix), "")
+    return NoUsableComponent(
+        f"nothing can fill {wish.title} on device {device!r}: {reasons or 'nobody offers one'}",
+        hint=fix or "install a plugin for this device, or choose another device",
+    )

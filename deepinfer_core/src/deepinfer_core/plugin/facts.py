@@ -1,0 +1,51 @@
+"""What is the configured device, as its vendor's facts program sees it?
+
+The program runs in a child process, so that a driver's crash, hang or open context stays there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from deepinfer_core.plugin.context import DeviceFacts
+from deepinfer_core.plugin.resolved import describe
+
+__all__ = ["read_facts"]
+
+
+def read_facts(device: str, module: str, timeout_s: float) -> DeviceFacts:
+    """Run a facts program.
+
+    Args:
+        device: configured name of the device.
+        module: run with ``python -m``; empty: nothing is known about the device.
+        timeout_s: for the program.
+
+    Returns:
+        The facts; a failure is in their ``problem``.
+    """
+    if not module:
+        return DeviceFacts(device=device)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", module],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return DeviceFacts(device=device, problem=f"{module} gave no facts within {timeout_s:g} s")
+    if done.returncode != 0:
+        last = done.stderr.strip().rpartition("\n")[2]
+        problem = f"{module} ended with {done.returncode}" + (f": {last}" if last else "")
+        return DeviceFacts(device=device, problem=problem)
+    try:
+        data = json.loads(done.stdout)
+        return DeviceFacts.from_json({**data, "device": device})
+    except (TypeError, ValueError) as error:
+        return DeviceFacts(device=device, problem=f"{module} gave no facts: {describe(error)}")

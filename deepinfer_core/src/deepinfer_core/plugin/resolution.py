@@ -1,0 +1,153 @@
+"""How does a configuration become one component for each slot?
+
+Discover, load, ask the device, probe, choose: once, in the parent process, before any weight is
+read. Observers and workers get the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import importlib_metadata
+
+from deepinfer_core.errors import DeepInferError
+from deepinfer_core.interfaces.kinds import SLOTS
+from deepinfer_core.plugin.choice import SlotChoice, Wish, choose
+from deepinfer_core.plugin.context import BuildContext, DeviceFacts, ModelNeeds, ProbeContext
+from deepinfer_core.plugin.discovery import CORE, LoadPolicy, installed_versions
+from deepinfer_core.plugin.facts import read_facts
+from deepinfer_core.plugin.loading import Offer, Plugins, load_plugins
+from deepinfer_core.plugin.probing import Candidate, judge
+from deepinfer_core.plugin.report import Report
+from deepinfer_core.plugin.resolved import Pick, Resolved
+
+__all__ = ["Request", "Resolution", "resolve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a configuration says about components, as plain data.
+
+    Attributes:
+        device: name of the device.
+        wishes: one for each slot.
+        settings: options of the component in each (kind, slot).
+        strict: properties that every component must promise.
+        policy: which plugins are loaded.
+        needs: what the model asks for.
+        probe_timeout_s: for one probe, and for the facts of the device.
+    """
+
+    device: str
+    wishes: tuple[Wish, ...]
+    settings: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    strict: tuple[str, ...] = ()
+    policy: LoadPolicy = field(default_factory=LoadPolicy)
+    needs: ModelNeeds = field(default_factory=ModelNeeds)
+    probe_timeout_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """The result.
+
+    Attributes:
+        report: every candidate with its state and reason.
+        plugins: what was loaded; holds the registry of observers.
+        resolved: one component for each slot; None if there are problems.
+    """
+
+    report: Report
+    plugins: Plugins
+    resolved: Resolved | None
+
+    def require(self) -> Resolved:
+        """The choice.
+
+        Raises:
+            DeepInferError: the first problem, a PluginError or a ConfigError; others are counted.
+        """
+        if self.resolved is not None:
+            return self.resolved
+        first, *others = self.report.problems
+        if others:
+            count = f"{len(others)} more problem{'s' if len(others) > 1 else ''}"
+            raise type(first)(f"{first.message} (and {count})", hint=first.hint) from first
+        raise first
+
+
+def resolve(request: Request) -> Resolution:
+    """Carry out all steps. Problems are recorded, so that a report is complete even then.
+
+    Raises:
+        ConfigError: ``plugins.block`` names the core, or nothing that is installed.
+    """
+    plugins = load_plugins(request.policy)
+    needs = replace(request.needs, batch_invariant="batch_invariant" in request.strict)
+    facts = _device_facts(request, plugins.offers)
+    # Reading every distribution's metadata takes a while; without a probe nobody looks at it.
+    probed = any(offer.spec.probe for offer in plugins.offers)
+    versions = installed_versions() if probed else {}
+    context = ProbeContext(device=facts, needs=needs, versions=versions)
+    candidates = judge(plugins.offers, context, request.strict, request.probe_timeout_s)
+    choices = tuple(
+        choose(wish, [item for item in candidates if item.spec.kind == wish.kind], request.device)
+        for wish in _every_slot(request.wishes)
+    )
+    problems: list[DeepInferError] = [*plugins.missing(request.policy)]
+    problems += [choice.problem for choice in choices if choice.problem is not None]
+    report = Report(device=facts, plugins=plugins.statuses, slots=choices, problems=tuple(problems))
+    resolved = None if problems else _resolved(request, needs, choices)
+    return Resolution(report=report, plugins=plugins, resolved=resolved)
+
+
+def _every_slot(wishes: Sequence[Wish]) -> list[Wish]:
+    given = {(wish.kind, wish.slot): wish for wish in wishes}
+    return [
+        given.get((kind, slot), Wish(kind=kind, slot=slot))
+        for kind, slots in SLOTS.items()
+        for slot in slots
+    ]
+
+
+def _device_facts(request: Request, offers: Sequence[Offer]) -> DeviceFacts:
+    """Facts by the component that will be the device: the named one, else the first by name."""
+    use = next((wish.use for wish in request.wishes if wish.kind == "device"), "auto")
+    names = (use,) if isinstance(use, str) else use
+    serving = [
+        offer.spec
+        for offer in offers
+        if offer.spec.kind == "device" and request.device in offer.spec.devices
+    ]
+    named = [spec for spec in serving if spec.name in names]
+    spec = next(iter(named or serving), None)
+    if spec is None:
+        return DeviceFacts(device=request.device, problem="no loaded plugin offers this device")
+    return read_facts(request.device, spec.facts, request.probe_timeout_s)
+
+
+def _resolved(request: Request, needs: ModelNeeds, choices: Sequence[SlotChoice]) -> Resolved:
+    picks = tuple(
+        _pick(choice, choice.picked, request) for choice in choices if choice.picked is not None
+    )
+    plugins = {choice.picked.offer.plugin for choice in choices if choice.picked is not None}
+    versions = {(item.distribution, item.version) for item in plugins}
+    versions.add((CORE, importlib_metadata.version(CORE)))
+    context = BuildContext(device=request.device, needs=needs, strict=request.strict)
+    return Resolved(context=context, picks=picks, distributions=tuple(sorted(versions)))
+
+
+def _pick(choice: SlotChoice, picked: Candidate, request: Request) -> Pick:
+    place = (choice.wish.kind, choice.wish.slot)
+    # Options belong to what was named with them, not to what fills the slots that it leaves.
+    use = choice.wish.use
+    meant = use == "auto" or picked.spec.name in ((use,) if isinstance(use, str) else use)
+    return Pick(
+        kind=place[0],
+        slot=place[1],
+        spec=picked.spec,
+        settings=dict(request.settings.get(place, {})) if meant else {},
+        distribution=picked.offer.plugin.distribution,
+    )
