@@ -36,7 +36,9 @@ def editable(session: nox.Session, *distributions: str) -> None:
 
 def pytest(session: nox.Session, *arguments: str) -> None:
     """Run pytest with one process a core and one thread a process."""
-    session.run("pytest", "-q", "-n", "2", *arguments, *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    session.run(
+        "pytest", "-q", "-n", "2", *arguments, *session.posargs, env={"OMP_NUM_THREADS": "1"}
+    )
 
 
 def wheelhouse(session: nox.Session) -> Path:
@@ -99,11 +101,15 @@ def packaging(session: nox.Session) -> None:
     house = wheelhouse(session)
     group(session, "test")
     session.install(TORCH)
-    session.install(*nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]["dependencies"])
+    session.install(
+        *nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]["dependencies"]
+    )
     session.install("--no-index", "--find-links", str(house), "deepinfer[tiny]")
     with session.chdir(session.create_tmp()):
         session.run("deepinfer", "plugins", "--json")
-        session.run("deepinfer", "generate", "Once upon a time", "--max-tokens", "8", "--temperature", "0")
+        session.run(
+            "deepinfer", "generate", "Once upon a time", "--max-tokens", "8", "--temperature", "0"
+        )
     pytest(session, "tests/packaging")
 
 
@@ -127,7 +133,9 @@ def e2e(session: nox.Session) -> None:
 @nox.session
 def minimums(session: nox.Session) -> None:
     """The core's tests with the lowest direct dependencies that it allows."""
-    dependencies = nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]["dependencies"]
+    dependencies = nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"][
+        "dependencies"
+    ]
     group(session, "test")
     session.install(TORCH)
     session.install(*[d.replace(">=", "==") for d in dependencies if not d.startswith("torch")])
