@@ -1,0 +1,135 @@
+"""How do bytes get from a file into a tensor, and when are they refused?
+
+Plain positioned reads straight into the tensor's own memory: no second copy, no page faults, and no
+pages of the file that would count as the process's memory. A mapped file would save the one copy at
+the price of all three. Every value is looked at once, while it is still in the processor's cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import torch
+
+from deepinfer_core.errors import WeightsError
+from deepinfer_core.weights.shard import TensorPlace
+
+__all__ = ["STORAGE", "read_into", "read_tensor"]
+
+STORAGE: dict[str, torch.dtype] = {
+    "F32": torch.float32,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E8M0": torch.uint8,
+    "I8": torch.uint8,
+    "U8": torch.uint8,
+}
+"""Dtype in memory: scales and packed codes are plain bytes."""
+
+_PIECE_BYTES = 4 * 2**20  # one read and one check; small enough to stay in the processor's cache
+
+
+def read_tensor(
+    place: TensorPlace, *, rows: range | None = None, advanced: Callable[[int], None] | None = None
+) -> torch.Tensor:
+    """Read a tensor, or consecutive rows of it, into new memory.
+
+    Args:
+        place: where it lies.
+        rows: rows of dimension 0, step 1; None for all.
+        advanced: called with the bytes of each piece read.
+
+    Raises:
+        WeightsError: as in ``read_into``.
+    """
+    shape = place.tensor.shape if rows is None else (len(rows), *place.tensor.shape[1:])
+    out = torch.empty(shape, dtype=STORAGE[place.tensor.dtype])
+    read_into(place, out, first_row=rows.start if rows else 0, advanced=advanced)
+    return out
+
+
+def read_into(
+    place: TensorPlace,
+    out: torch.Tensor,
+    *,
+    first_row: int = 0,
+    advanced: Callable[[int], None] | None = None,
+) -> None:
+    """Read into memory that the caller owns, and refuse NaN.
+
+    Args:
+        place: where the tensor lies.
+        out: contiguous, of the tensor's dtype in ``STORAGE``; as many rows as are wanted.
+        first_row: row of the tensor to start with.
+        advanced: called with the bytes of each piece read.
+
+    Raises:
+        WeightsError: the file ends early or cannot be read, or a value is NaN (in scales: byte
+        255).
+    """
+    flat = out.view(-1).view(torch.uint8) if out.numel() else out.new_empty(0, dtype=torch.uint8)
+    memory = flat.numpy().data
+    row_bytes = place.tensor.nbytes // max(1, place.tensor.shape[0]) if first_row else 0
+    offset = place.offset_bytes + first_row * row_bytes
+    try:
+        descriptor = os.open(place.path, os.O_RDONLY)
+    except OSError as error:
+        raise _unreadable(place, error.strerror or str(error)) from error
+    try:
+        for start in range(0, len(memory), _PIECE_BYTES):
+            piece = memory[start : start + _PIECE_BYTES]
+            _fill(descriptor, piece, offset + start, place)
+            _refuse_nan(flat[start : start + len(piece)], place, start + first_row * row_bytes)
+            if advanced is not None:
+                advanced(len(piece))
+    finally:
+        os.close(descriptor)
+
+
+def _fill(descriptor: int, piece: memoryview, offset: int, place: TensorPlace) -> None:
+    done = 0
+    while done < len(piece):
+        try:
+            count = os.preadv(descriptor, [piece[done:]], offset + done)
+        except OSError as error:
+            raise _unreadable(place, error.strerror or str(error)) from error
+        if count == 0:
+            raise _unreadable(place, f"the end of the file at byte {offset + done}")
+        done += count
+
+
+def _refuse_nan(piece: torch.Tensor, place: TensorPlace, offset_bytes: int) -> None:
+    """Check one piece of raw bytes for the NaN of its dtype.
+
+    The largest value decides without any temporary tensor: a float maximum is NaN if one element
+    is; as bytes, 255 is the NaN of ue8m0 and the negative one of e4m3, whose positive one is 127 as
+    a signed byte. Packed four-bit codes have no NaN.
+    """
+    dtype = place.tensor.dtype
+    label = place.tensor.name.endswith(".scale")
+    if dtype in {"F32", "BF16"}:
+        values = piece.view(STORAGE[dtype])
+        is_nan = bool(values.amax().isnan())
+        step = values.itemsize
+    elif dtype == "F8_E4M3":
+        is_nan = int(piece.amax()) == 255 or int(piece.view(torch.int8).amax()) == 127
+        step = 1
+    elif dtype == "F8_E8M0" or label:
+        is_nan = int(piece.amax()) == 255
+        step = 1
+    else:
+        return
+    if is_nan:
+        raise WeightsError(
+            f"asked for numbers in {place.tensor.name}, found NaN in {place.path.name}"
+            f" among the elements from {offset_bytes // step} on",
+            hint="the checkpoint is damaged; copy it again or export it anew",
+        )
+
+
+def _unreadable(place: TensorPlace, found: str) -> WeightsError:
+    return WeightsError(
+        f"asked for the data of {place.tensor.name} in {place.path}, found {found}",
+        hint="copy the file again from its source",
+    )
