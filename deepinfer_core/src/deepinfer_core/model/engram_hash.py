@@ -20,28 +20,11 @@ import torch
 
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.transform import EngramHash
-from deepinfer_core.model.config import TextConfig
 
-__all__ = ["engram_hashes", "hash_constants", "hash_multipliers", "hash_primes"]
+__all__ = ["hash_constants", "hash_multipliers", "hash_primes"]
 
 _SEED = 10007  # times the layer id
 _SMALLEST_ORDER = 2
-
-
-def engram_hashes(config: TextConfig) -> dict[int, EngramHash]:
-    """The hash of every Engram layer of a config, by layer id.
-
-    Raises:
-        ConfigError: as in ``hash_constants``.
-    """
-    return hash_constants(
-        layer_ids=config.engram_layer_ids,
-        table_rows=config.engram_num_embeddings,
-        table_size=config.engram_vocab_size,
-        heads=config.engram_n_heads,
-        ngram_size=config.engram_max_ngram_size,
-        compressed_vocab_size=config.engram_compressed_vocab_size,
-    )
 
 
 def hash_constants(
