@@ -7,12 +7,28 @@ shared block, a lost row or a wrong state slot shows at once.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 
+from deepinfer_core.engine.byte_letters import BYTE_LETTERS
 from deepinfer_core.engine.rows import RowRequest, RowResult, Runner
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 
-__all__ = ["FakeRunner", "fake_token"]
+__all__ = ["CONTROL_TOKENS", "FakeRunner", "byte_tokenizer_source", "fake_token"]
+
+
+CONTROL_TOKENS = (
+    "<｜begin▁of▁sentence｜>",
+    "<｜end▁of▁sentence｜>",
+    "<｜▁pad▁｜>",
+    "<｜User｜>",
+    "<｜Assistant｜>",
+    "<｜System｜>",
+    "<think>",
+    "</think>",
+    "｜DSML｜",
+)
+"""Control tokens of ``byte_tokenizer_source``, at ids 0 and following; byte b has id 9 + b."""
 
 
 def fake_token(seed: int, position: int, history: tuple[int, ...], vocabulary: int) -> int:
@@ -93,3 +109,50 @@ class FakeRunner(Runner):
         logprob = -1.0 - token / self.vocabulary
         top = tuple((i, -0.1 * (i + 1)) for i in range(row.alternatives))
         return RowResult(token_id=token, logprob=logprob, processed_logprob=logprob, top=top)
+
+
+def byte_tokenizer_source() -> str:
+    """A ``tokenizer.json`` with one token for each byte and the control tokens of the family."""
+    letters = {byte: letter for letter, byte in BYTE_LETTERS.items()}
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+    added = [
+        {
+            "id": number,
+            "content": text,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for number, text in enumerate(CONTROL_TOKENS)
+    ]
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": {letters[byte]: len(CONTROL_TOKENS) + byte for byte in range(256)},
+        "merges": [],
+    }
+    spec = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": model,
+    }
+    return json.dumps(spec, ensure_ascii=False)

@@ -1,0 +1,102 @@
+"""How does what a sequence went through become what its caller gets?"""
+
+from __future__ import annotations
+
+from deepinfer_core.engine.outputs import (
+    Completion,
+    Delta,
+    FinishReason,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
+from deepinfer_core.engine.rows import RowResult
+from deepinfer_core.engine.sequence import Sequence
+from deepinfer_core.errors import DeepInferError
+
+__all__ = ["completion_of", "delta_of", "logprob_of", "refusal"]
+
+
+def logprob_of(result: RowResult) -> TokenLogprob:
+    """The probabilities of one row."""
+    return TokenLogprob(
+        token_id=result.token_id,
+        logprob=result.logprob,
+        processed_logprob=result.processed_logprob,
+        top=result.top,
+    )
+
+
+def delta_of(sequence: Sequence, *, drawn: int, completion: Completion | None = None) -> Delta:
+    """What is new; takes the new text from the sequence.
+
+    Args:
+        sequence: after the step.
+        drawn: tokens that the step appended.
+        completion: the whole result, if this is the end.
+    """
+    wants_logprobs = drawn and sequence.request.params.alternatives is not None
+    return Delta(
+        index=sequence.request.index,
+        text=sequence.text.take(),
+        token_ids=tuple(sequence.tokens[len(sequence.tokens) - drawn :]),
+        logprobs=tuple(sequence.logprobs[-drawn:]) if wants_logprobs else (),
+        completion=completion,
+    )
+
+
+def completion_of(
+    sequence: Sequence,
+    reason: FinishReason,
+    error: DeepInferError | None,
+    *,
+    load_s: float,
+    ended_s: float,
+) -> Completion:
+    """The whole result of a sequence that ended.
+
+    Args:
+        sequence: with all its tokens and text.
+        reason: why it ended.
+        error: why it failed, if it did.
+        load_s: seconds that loading the engine took.
+        ended_s: monotonic clock.
+    """
+    request = sequence.request
+    params, scores = request.params, sequence.prompt_logprobs
+    first_s, arrival_s = sequence.first_token_s, request.arrival_s
+    prompt_logprobs = None
+    if params.prompt_alternatives is not None:
+        prompt_logprobs = tuple(scores.get(place) for place in range(len(request.prompt_ids)))
+    return Completion(
+        index=request.index,
+        text=sequence.text.text,
+        token_ids=sequence.output_ids,
+        finish_reason=reason,
+        logprobs=None if params.alternatives is None else tuple(sequence.logprobs),
+        prompt_logprobs=prompt_logprobs,
+        usage=Usage(prompt_tokens=len(request.prompt_ids), completion_tokens=sequence.output_count),
+        timings_s=Timings(
+            load=load_s,
+            first_token=None if first_s is None else first_s - arrival_s,
+            total=ended_s - arrival_s,
+        ),
+        seed=request.seed,
+        error=error,
+    )
+
+
+def refusal(index: int, prompt_tokens: int, error: DeepInferError, *, load_s: float) -> Completion:
+    """The result of a request that never entered the engine."""
+    return Completion(
+        index=index,
+        text="",
+        token_ids=(),
+        finish_reason="error",
+        logprobs=None,
+        prompt_logprobs=None,
+        usage=Usage(prompt_tokens=prompt_tokens),
+        timings_s=Timings(load=load_s, first_token=None, total=0.0),
+        seed=None,
+        error=error,
+    )

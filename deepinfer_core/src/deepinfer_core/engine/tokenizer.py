@@ -1,0 +1,116 @@
+"""How does text become token ids, and a token id become bytes?
+
+Reads ``tokenizer.json`` of a checkpoint. Text is never searched for control tokens: their spelling
+in a prompt is ordinary text, so nobody can forge one. Whoever wants control tokens gives token ids
+or uses ``conversation``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as TextSplitter
+
+from deepinfer_core.engine.byte_letters import BYTE_LETTERS
+from deepinfer_core.errors import WeightsError
+
+__all__ = ["TOKENIZER_FILE", "Tokenizer", "open_tokenizer"]
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenizer:
+    """A byte-level tokenizer.
+
+    Attributes:
+        splitter: without added tokens, so that it sees ordinary text only.
+        pieces: the bytes of each token.
+        control_ids: tokens that ``skip_special_tokens`` leaves out of the text.
+        added: id of each added token by its spelling.
+        source: the JSON text, for the conversation encoder.
+    """
+
+    splitter: TextSplitter
+    pieces: Mapping[int, bytes]
+    control_ids: frozenset[int]
+    added: Mapping[str, int]
+    source: str
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of ordinary text; the beginning-of-sequence token is not added."""
+        ids: list[int] = self.splitter.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def control_id(self, spelling: str) -> int | None:
+        """Id of an added token, or None."""
+        return self.added.get(spelling)
+
+    def piece(self, token_id: int, *, skip_control: bool) -> bytes:
+        """Bytes of a token; none for an id that the tokenizer does not know."""
+        if skip_control and token_id in self.control_ids:
+            return b""
+        return self.pieces.get(token_id, b"")
+
+    def decode(self, token_ids: list[int] | tuple[int, ...], *, skip_control: bool = True) -> str:
+        """Text of tokens; bytes that are no text become U+FFFD."""
+        joined = b"".join(self.piece(token, skip_control=skip_control) for token in token_ids)
+        return joined.decode("utf-8", errors="replace")
+
+
+def open_tokenizer(folder: Path) -> Tokenizer | None:
+    """Read the tokenizer of a checkpoint; None if the folder has none.
+
+    Raises:
+        WeightsError: the file cannot be read, or is not a byte-level tokenizer.
+    """
+    path = folder / TOKENIZER_FILE
+    if not path.is_file():
+        return None
+    try:
+        source = path.read_text(encoding="utf-8")
+        spec = json.loads(source)
+        return _from_spec(spec, source)
+    except WeightsError:
+        raise
+    except Exception as error:
+        raise WeightsError(
+            f"{path} is not a tokenizer: {type(error).__name__}: {error}",
+            hint="copy tokenizer.json again from where the checkpoint came from",
+        ) from error
+
+
+def _from_spec(spec: dict[str, Any], source: str) -> Tokenizer:
+    if not _is_byte_level(spec.get("decoder")):
+        raise WeightsError(
+            "tokenizer.json has no byte-level decoder",
+            hint="this model family uses byte-level tokenizers only",
+        )
+    pieces = {token: _bytes_of(text) for text, token in spec["model"]["vocab"].items()}
+    added = spec.get("added_tokens", [])
+    pieces |= {item["id"]: item["content"].encode() for item in added}
+    control = frozenset(item["id"] for item in added if item.get("special"))
+    plain = spec | {"added_tokens": [], "post_processor": None}
+    return Tokenizer(
+        splitter=TextSplitter.from_str(json.dumps(plain)),
+        pieces=pieces,
+        control_ids=control,
+        added={item["content"]: item["id"] for item in added},
+        source=source,
+    )
+
+
+def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
+    parts = (decoder or {}).get("decoders", [decoder or {}])
+    return any(part.get("type") == "ByteLevel" for part in parts)
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return bytes(BYTE_LETTERS[letter] for letter in text)
+    except KeyError:
+        return text.encode()
