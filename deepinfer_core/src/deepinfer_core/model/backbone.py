@@ -1,42 +1,206 @@
-"""How does the text model turn the rows of a step into logits?"""
+"""How does the text model turn the rows of a step into logits?
 
-from collections.abc import Callable
+Rows are embedded, copied into all residual streams, pass the layers, and are normed and multiplied
+with the head; only rows whose logits are wanted pay for the last two. On the way every row leaves
+its keys in the caches, including those that the drafter will want.
+
+Shapes: T rows, S streams, D hidden width, R wanted rows, V vocabulary, Q sequences, n drafts.
+"""
+
 from dataclasses import dataclass
 
 import torch
 
 from deepinfer_core.cache.storage import Caches
+from deepinfer_core.errors import NotSupported
+from deepinfer_core.model.backbone_layer import BackboneLayer
 from deepinfer_core.model.config import ModelConfig
+from deepinfer_core.model.context import Frequencies, Probe, StepContext, step_context
+from deepinfer_core.model.drafter import Choose, Drafter, greedy
+from deepinfer_core.model.embedding import embed
+from deepinfer_core.model.engram_vocabulary import compressed_history
+from deepinfer_core.model.layer import first_pre_mix
+from deepinfer_core.model.operators import Linear, RowOperators
 from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.model.step import StepInputs
+from deepinfer_core.numeric import QuantTensor
 
-__all__ = ["Probe", "TextModel"]
+__all__ = ["EngramIds", "TextModel"]
 
-Probe = Callable[[str, torch.Tensor], None]
-"""Receives intermediate values by name, e.g. ``layers.3.attn.pre``."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngramIds:
+    """How token ids become ids for the n-gram hash.
+
+    Attributes:
+        compressed_V: int64 compressed id of each token id.
+        pad: compressed id that stands where there is no usable token.
+    """
+
+    compressed_V: torch.Tensor
+    pad: int
+
+    def history(self, step: StepInputs, distances: int) -> torch.Tensor:
+        """Compressed ids at distance 0 up to ``distances`` before each row, int64 [T, N]."""
+        return compressed_history(
+            self.compressed_V,
+            step.token_T,
+            step.previous_T3[:, :distances],
+            step.image_T,
+            step.image_previous_T3[:, :distances],
+            self.pad,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextModel:
-    """The V4.1 text model with its drafter."""
+    """The V4.1 text model with its drafter; built by ``builder.build_model``.
+
+    Attributes:
+        config: the checkpoint's config.
+        parts: the components it runs on.
+        rows: row operators.
+        frequencies: rotary frequencies.
+        embedding: [V, D], shared with the drafter.
+        layers: the backbone.
+        norm_D: weight of the last norm.
+        head: hidden to logits in the accumulation dtype, shared with the drafter.
+        engram_ids: None without Engram layers.
+        drafter: None if the checkpoint has none.
+    """
 
     config: ModelConfig
     parts: ModelParts
+    rows: RowOperators
+    frequencies: Frequencies
+    embedding: QuantTensor
+    layers: tuple[BackboneLayer, ...]
+    norm_D: torch.Tensor
+    head: Linear
+    engram_ids: EngramIds | None
+    drafter: Drafter | None
 
+    @torch.inference_mode()
     def forward(
         self, step: StepInputs, caches: Caches, *, probe: Probe | None = None
     ) -> torch.Tensor:
-        """Run one step: write the caches, return the logits [R, V] of ``step.sample_row_R``."""
-        raise NotImplementedError
+        """Run one step: write all caches and return the wanted logits.
 
+        A row's logits have the same bits however its sequence was cut into steps and whatever else
+        is in the step, as far as the components promise it.
+
+        Args:
+            step: the rows; sequences with at most the caches' ``max_backtracking`` rows may feed
+                positions again that an earlier step fed (rejected drafts).
+            caches: from ``caches.allocate_caches`` for this model.
+            probe: receives intermediate values by name.
+
+        Returns:
+            Logits [R, V] of ``step.sample_row_R``, accumulation dtype.
+        """
+        context = self._context(step, caches, probe)
+        memories = self._memories(context)
+        trunk_TSD = self._trunk(step)
+        pre_TS = first_pre_mix(trunk_TSD, self.rows.accumulate)
+        features: dict[int, torch.Tensor] = {}
+        for layer in self.layers:
+            number = layer.plan.index
+            if layer.engram is not None:
+                layer.engram.inject(trunk_TSD, memories[number], step.image_T)
+            if self.drafter is not None and number in self.drafter.target_layers:
+                features[number] = self._stream_mean(trunk_TSD)
+            pre_TS = layer(trunk_TSD, pre_TS, context)
+        if self.drafter is not None:
+            self.drafter.store_context(features, context)
+        wanted = step.sample_row_R
+        out_RD = self.rows.collapse(trunk_TSD[wanted], pre_TS[wanted])
+        return self.head(self.rows.norm(out_RD, self.norm_D))
+
+    @torch.inference_mode()
     def draft(
         self,
         anchor_token_Q: torch.Tensor,
-        anchor_position_Q: torch.Tensor,
+        accepted_position_Q: torch.Tensor,
         state_slot_Q: torch.Tensor,
         caches: Caches,
         *,
         count: int = 5,
+        first_position_Q: torch.Tensor | None = None,
+        choose: Choose = greedy,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draft ``count`` tokens: ids [Q, n] and confidences [Q, n]."""
-        raise NotImplementedError
+        """Draft the tokens that follow the anchor.
+
+        With the last accepted position a, whose rows have been through ``forward``, and the anchor,
+        the token just sampled for position a + 1, draft i is for position a + 2 + i. The keys of
+        the drafted block stand in ring slots that the next step overwrites.
+
+        Args:
+            anchor_token_Q: int64 anchors.
+            accepted_position_Q: int64, a of each sequence.
+            state_slot_Q: int64 state slots.
+            caches: the caches of ``forward``.
+            count: drafts a sequence, 1 up to the config's dspark_block_size.
+            first_position_Q: first position whose keys exist; None: 0 everywhere.
+            choose: picks tokens from logits [Q, V] of draft number i.
+
+        Returns:
+            Ids [Q, n], and confidences [Q, n]: the estimated probability that a draft is
+            accepted if all before it are.
+
+        Raises:
+            NotSupported: there is no drafter, or it does not draft so many tokens.
+        """
+        if self.drafter is None:
+            raise NotSupported(
+                "asked for drafts, found a checkpoint without a drafter",
+                hint="turn speculation off",
+            )
+        return self.drafter.draft(
+            anchor_token_Q,
+            accepted_position_Q,
+            state_slot_Q,
+            caches,
+            count=count,
+            first_position_Q=first_position_Q,
+            choose=choose,
+        )
+
+    def _context(self, step: StepInputs, caches: Caches, probe: Probe | None) -> StepContext:
+        return step_context(
+            step,
+            caches,
+            self.frequencies,
+            window_tokens=self.config.text_config.sliding_window,
+            ratios=frozenset(layer.plan.ratio for layer in self.layers if layer.plan.ratio),
+            probe=probe,
+        )
+
+    def _memories(self, context: StepContext) -> dict[int, torch.Tensor]:
+        if self.engram_ids is None:
+            return {}
+        distances = self.config.text_config.engram_max_ngram_size - 1
+        compressed_TN = self.engram_ids.history(context.inputs, distances)
+        memories = {}
+        for layer in self.layers:
+            if layer.engram is not None:
+                number = layer.plan.index
+                row_TC, memories[number] = layer.engram.look_up(compressed_TN)
+                context.report(f"layers.{number}.engram.rows", row_TC)
+        return memories
+
+    def _trunk(self, step: StepInputs) -> torch.Tensor:
+        embedded_TD = embed(
+            self.embedding,
+            step.token_T,
+            self.rows.compute,
+            image_T=step.image_T,
+            embedding_TD=step.embedding_TD,
+        )
+        return embedded_TD.unsqueeze(1).repeat(1, self.config.text_config.hc_mult, 1)
+
+    def _stream_mean(self, trunk_TSD: torch.Tensor) -> torch.Tensor:
+        rows, streams = trunk_TSD.shape[:2]
+        equal_TS = torch.full(
+            (rows, streams), 1 / streams, dtype=self.rows.accumulate, device=trunk_TSD.device
+        )
+        return self.rows.collapse(trunk_TSD, equal_TS)

@@ -12,15 +12,16 @@ __all__ = ["allocate_caches", "cache_needs", "model_cache_layout"]
 
 def cache_needs(config: ModelConfig) -> CacheNeeds:
     """Read off the config what is kept between steps."""
+    text = config.text_config
     return CacheNeeds(
-        window_tokens=config.sliding_window,
-        head_width=config.head_dim,
-        index_width=config.index_head_dim,
-        encoder_layers=config.encoder_layers,
-        layers=config.num_hidden_layers,
-        draft_layers=config.num_nextn_predict_layers,
-        entry_ratios={layer: config.compress_ratios[layer] for layer in config.kv_source_layer_ids},
-        index_owners=config.index_k_source_layer_ids,
+        window_tokens=text.sliding_window,
+        head_width=text.head_dim,
+        index_width=text.index_head_dim,
+        encoder_layers=config.boundary_layer,
+        layers=text.num_hidden_layers,
+        draft_layers=text.num_nextn_predict_layers,
+        entry_ratios={layer.index: layer.ratio for layer in config.layers if layer.has_compressor},
+        index_owners=text.index_key_layers,
     )
 
 
@@ -44,9 +45,11 @@ def model_cache_layout(
     Raises:
         NotSupported: the codec lacks a format or width.
     """
+    # A checkpoint may ask for wider entries; they then have the format of window keys.
+    is_narrow = config.text_config.use_fp4_sparse_kv
     formats = CacheFormats(
         window=numerics.window_format,
-        entry=numerics.entry_format,
+        entry=numerics.entry_format if is_narrow else numerics.window_format,
         index=numerics.index_format,
         raw=numerics.accumulate,
     )

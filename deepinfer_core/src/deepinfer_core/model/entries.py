@@ -1,0 +1,107 @@
+"""Which compressed entries does each row of a step complete and see, and where are they?
+
+Entry g of a layer with ratio r stands for the tokens from ``g * r`` on; it is written by the row
+that brings its last token, and seen by that row and all later ones. Blocks hold whole entries, so
+slots follow from the position and the block table alone, and a rejected row's entry is written
+again when its position is refilled. Everything here is index arithmetic, done once a step for all
+layers.
+
+Shapes: T rows, L listed entries.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from deepinfer_core.cache.layout import CacheLayout
+from deepinfer_core.model.rope import Rotation, rotation
+from deepinfer_core.model.step import StepInputs
+from deepinfer_core.model.windows import ring_slots
+
+__all__ = ["EntryStep", "PairStep", "entry_step", "pair_step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryStep:
+    """The entries of one ratio in one step.
+
+    Attributes:
+        visible_T: entries that each row sees: 0 up to this, exclusive.
+        most_visible: the largest of them, at least 1 so that scores have a width.
+        slot_T: slot of the entry that the row completes, or -1.
+        rotation: of the completed entry's first token.
+        entries_per_block: rows of a page.
+        block_table_QB: pages of each sequence.
+        sequence_T: sequence of each row.
+    """
+
+    visible_T: torch.Tensor
+    most_visible: int
+    slot_T: torch.Tensor
+    rotation: Rotation
+    entries_per_block: int
+    block_table_QB: torch.Tensor
+    sequence_T: torch.Tensor
+
+    def slots_of(self, entry_TL: torch.Tensor) -> torch.Tensor:
+        """Slots of listed entries of each row's sequence; -1 stays -1."""
+        listed_TL = entry_TL.clamp_min(0)
+        block_TL = listed_TL // self.entries_per_block
+        page_TL = self.block_table_QB[self.sequence_T[:, None], block_TL]
+        slot_TL = page_TL * self.entries_per_block + listed_TL % self.entries_per_block
+        return slot_TL.where(entry_TL >= 0, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairStep:
+    """Where the two tokens of a group meet; see ``CacheCodec.compress_pairs``.
+
+    Attributes:
+        slot_T: slot of the row's own gate and value; -1 if a later row takes its place.
+        partner_slot_T: slot of the previous position.
+        partner_row_T: row of this step at the previous position, or -1.
+    """
+
+    slot_T: torch.Tensor
+    partner_slot_T: torch.Tensor
+    partner_row_T: torch.Tensor
+
+
+def entry_step(
+    step: StepInputs, layout: CacheLayout, ratio: int, frequency_P: torch.Tensor
+) -> EntryStep:
+    """Work out the entries of one ratio."""
+    block_tokens = layout.block.block_tokens
+    per_block = block_tokens // ratio
+    position_T = step.position_T
+    group_T = position_T // ratio
+    page_T = step.block_table_QB[step.sequence_T, position_T // block_tokens]
+    completes_T = (position_T % ratio == ratio - 1) & (page_T >= 0)
+    slot_T = page_T * per_block + group_T % per_block
+    ends = [start + count for start, count in zip(step.starts, step.row_counts, strict=True)]
+    return EntryStep(
+        visible_T=(position_T + 1) // ratio,
+        most_visible=max(max(ends) // ratio, 1),
+        slot_T=slot_T.where(completes_T, -1),
+        rotation=rotation(group_T * ratio, frequency_P),
+        entries_per_block=per_block,
+        block_table_QB=step.block_table_QB,
+        sequence_T=step.sequence_T,
+    )
+
+
+def pair_step(step: StepInputs, layout: CacheLayout) -> PairStep:
+    """Work out where raw gates and values are kept and found."""
+    ring_tokens = layout.state.compressor_tokens
+    position_T = step.position_T
+    state_slot_T = step.state_slot_Q[step.sequence_T]
+    row_T = torch.arange(position_T.shape[0], device=position_T.device)
+    start_Q = torch.tensor(step.starts, dtype=torch.int64, device=position_T.device)
+    count_Q = torch.tensor(step.row_counts, dtype=torch.int64, device=position_T.device)
+    is_last_T = position_T >= (start_Q + count_Q - ring_tokens)[step.sequence_T]
+    is_first_T = position_T == start_Q[step.sequence_T]
+    return PairStep(
+        slot_T=ring_slots(position_T, state_slot_T, ring_tokens).where(is_last_T, -1),
+        partner_slot_T=ring_slots(position_T - 1, state_slot_T, ring_tokens),
+        partner_row_T=(row_T - 1).where(~is_first_T, -1),
+    )

@@ -1,0 +1,176 @@
+"""How does a row pass through its experts?
+
+Every layer has routed experts and one shared expert of the same width. The routing weight
+multiplies the activation before the second product, and so before that product's input is rounded.
+
+Shapes: T rows, D hidden width, E experts, k experts a row, R dispatched rows, I expert width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from deepinfer_core.interfaces.all_to_all import AllToAll, ExchangeSpec
+from deepinfer_core.interfaces.component import Plan
+from deepinfer_core.interfaces.gemm import GroupedGemm, GroupedSpec
+from deepinfer_core.interfaces.numerics import Numerics
+from deepinfer_core.model.context import Probe
+from deepinfer_core.model.operators import Linear, Planned, RowOperators, torch_dtype
+from deepinfer_core.numeric import QuantTensor
+
+__all__ = ["Experts", "Mixture", "Router", "SharedExpert"]
+
+
+class Experts:
+    """The routed experts of one layer and the exchange that brings rows to them.
+
+    Args:
+        exchange: carries rows to their experts and back.
+        gemm: multiplies.
+        gate_up: stacked first weights [E, 2 * I, D], gate above up.
+        down: stacked second weights [E, D, I].
+        experts_per_row: k.
+        numerics: fixes formats and dtypes.
+    """
+
+    def __init__(
+        self,
+        exchange: AllToAll,
+        gemm: GroupedGemm,
+        gate_up: QuantTensor,
+        down: QuantTensor,
+        *,
+        experts_per_row: int,
+        numerics: Numerics,
+    ) -> None:
+        count, double_width, hidden_width = gate_up.shape
+        self._exchange = exchange
+        self._gemm = gemm
+        self._gate_up = gemm.prepare_experts(gate_up)
+        self._down = gemm.prepare_experts(down)
+        self._widths = (double_width, hidden_width)
+        self._accumulate = torch_dtype(numerics.accumulate)
+        spec = ExchangeSpec(
+            experts=count,
+            experts_per_row=experts_per_row,
+            width=hidden_width,
+            compute=numerics.compute,
+        )
+        self._exchange_plan: Planned[Plan] = Planned(lambda rows: exchange.plan(spec, rows))
+        self._gate_up_plan = self._product(numerics, count, hidden_width, double_width)
+        self._down_plan = self._product(numerics, count, double_width // 2, hidden_width)
+
+    def __call__(
+        self,
+        x_TD: torch.Tensor,
+        expert_Tk: torch.Tensor,
+        weight_Tk: torch.Tensor,
+        rows: RowOperators,
+        limit: float,
+    ) -> torch.Tensor:
+        """Return the sum of each row's experts, [T, D] in the accumulation dtype."""
+        plan = self._exchange_plan(x_TD.shape[0])
+        sent = self._exchange.dispatch(plan, x_TD, expert_Tk, weight_Tk)
+        arrived = sent.x_RD.shape[0]
+        gate_up_R2I = self._empty(sent.x_RD, arrived, self._widths[0])
+        self._gemm.run_experts(
+            self._gate_up_plan(arrived), sent.x_RD, self._gate_up, sent.ends_E, gate_up_R2I
+        )
+        active_RI = rows.swiglu(gate_up_R2I, sent.weight_R, limit)
+        y_RD = self._empty(sent.x_RD, arrived, self._widths[1])
+        self._gemm.run_experts(self._down_plan(arrived), active_RI, self._down, sent.ends_E, y_RD)
+        out_TD = torch.empty_like(x_TD, dtype=self._accumulate)
+        self._exchange.combine(plan, y_RD, sent, out_TD)
+        return out_TD
+
+    def _product(
+        self, numerics: Numerics, experts: int, in_width: int, out_width: int
+    ) -> Planned[Plan]:
+        spec = GroupedSpec(
+            experts=experts,
+            in_width=in_width,
+            out_width=out_width,
+            activation_format=numerics.activation_format,
+            out_dtype=numerics.accumulate,
+        )
+        return Planned(lambda max_rows: self._gemm.plan_experts(spec, max_rows))
+
+    def _empty(self, like: torch.Tensor, rows: int, width: int) -> torch.Tensor:
+        return torch.empty((rows, width), dtype=self._accumulate, device=like.device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Router:
+    """How rows choose their experts.
+
+    Attributes:
+        gate: hidden to one logit an expert, in the accumulation dtype.
+        bias_E: selection bias of text rows, fp32.
+        image_bias_E: selection bias of rows inside an image span, fp32.
+        experts_per_row: k.
+        scaling: factor on the normalised weights.
+    """
+
+    gate: Linear
+    bias_E: torch.Tensor
+    image_bias_E: torch.Tensor
+    experts_per_row: int
+    scaling: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedExpert:
+    """The expert that all rows pass.
+
+    Attributes:
+        gate_up: hidden to gate and up, [2 * I, D], in the accumulation dtype.
+        down: expert width to hidden, in the accumulation dtype.
+    """
+
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """The mixture of experts of one layer.
+
+    Attributes:
+        rows: row operators.
+        router: chooses experts.
+        experts: routed experts.
+        shared: the shared expert.
+        limit: largest gate, and largest absolute value of up.
+    """
+
+    rows: RowOperators
+    router: Router
+    experts: Experts
+    shared: SharedExpert
+    limit: float
+
+    def __call__(
+        self, x_TD: torch.Tensor, image_T: torch.Tensor, name: str, probe: Probe | None
+    ) -> torch.Tensor:
+        """Return the mixture's output, [T, D] in the compute dtype.
+
+        Args:
+            x_TD: normed input.
+            image_T: rows inside an image span, which have a selection bias of their own.
+            name: the layer's name, for the probe.
+            probe: receives the choice of experts.
+        """
+        expert_Tk, weight_Tk = self.rows.route(
+            self.router.gate(x_TD),
+            self.router.bias_E,
+            self.router.image_bias_E,
+            image_T,
+            experts_per_row=self.router.experts_per_row,
+            scaling=self.router.scaling,
+        )
+        if probe is not None:
+            probe(f"{name}.experts", expert_Tk)
+            probe(f"{name}.routing_weights", weight_Tk)
+        out_TD = self.experts(x_TD, expert_Tk, weight_Tk, self.rows, self.limit)
+        active_TI = self.rows.swiglu(self.shared.gate_up(x_TD), None, self.limit)
+        return out_TD.add_(self.shared.down(active_TI)).to(self.rows.compute)
