@@ -44,6 +44,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "check": Verb("deepinfer_core.cli.check", "can this configuration run here?"),
         "plugins": Verb("deepinfer_core.cli.plugins", "every component with its state and reason"),
         "config": Verb("deepinfer_core.cli.config", "every setting with its origin"),
+        "checkpoint": Verb("deepinfer_core.cli.checkpoint", "inspect, verify, make a random one"),
         "env": Verb("deepinfer_core.cli.env", "what a bug report needs"),
     }
 )

@@ -7,7 +7,7 @@ holds plus the tensor being read. Ask for each tensor once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from deepinfer_core.weights.fingerprint import fingerprint
 from deepinfer_core.weights.index import open_shards
 from deepinfer_core.weights.manifest import Manifest, manifest_of
 from deepinfer_core.weights.progress import LoadProgress, ProgressListener
-from deepinfer_core.weights.reading import read_tensor
+from deepinfer_core.weights.reading import Advanced, read_tensor, scan
 from deepinfer_core.weights.shard import Shard, TensorPlace
 
 __all__ = ["Checkpoint", "open_checkpoint"]
@@ -126,6 +126,16 @@ class Checkpoint:
         for weight in order:
             yield weight.spec.name, self.quant(weight.spec.name)
 
+    def scan(self) -> None:
+        """Read every byte of every weight once, in the order of the files, and keep nothing.
+
+        Raises:
+            WeightsError: unreadable data, or NaN.
+        """
+        places = [place for item in self.found.values() for place in (item.data, item.scale)]
+        for place in sorted(filter(None, places), key=lambda item: (item.path, item.offset_bytes)):
+            scan(place, advanced=self._advance(place.tensor.name))
+
     def _weight(self, name: str) -> FoundWeight:
         if name not in self.found:
             raise self._absent(name)
@@ -140,7 +150,7 @@ class Checkpoint:
     def _read(self, place: TensorPlace, rows: range | None = None) -> torch.Tensor:
         return read_tensor(place, rows=rows, advanced=self._advance(place.tensor.name))
 
-    def _advance(self, name: str) -> Callable[[int], None] | None:
+    def _advance(self, name: str) -> Advanced | None:
         listener, total = self.progress, self.nbytes if self.progress else 0
         if listener is None:
             return None

@@ -7,27 +7,27 @@ into its rows of the stacks, so nothing exists twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from deepinfer_core.errors import WeightsError
 from deepinfer_core.numeric import QuantTensor
 from deepinfer_core.weights.coverage import FoundWeight
-from deepinfer_core.weights.reading import STORAGE, read_into
+from deepinfer_core.weights.reading import STORAGE, Advanced, read_into
 from deepinfer_core.weights.shard import TensorPlace
 
 __all__ = ["read_stack"]
 
 
 def read_stack(
-    experts: Sequence[Sequence[FoundWeight]], advanced: Callable[[int], None] | None = None
+    experts: Sequence[Sequence[FoundWeight]], advanced: Advanced | None = None
 ) -> QuantTensor:
     """Read the experts' matrices into one stack, joined along their rows.
 
     Args:
         experts: for each expert the matrices to put on top of each other; at least one expert.
-        advanced: called with the bytes of each piece read.
+        advanced: told about each piece.
 
     Returns:
         [E, sum of rows, columns] in values.
@@ -57,9 +57,7 @@ def read_stack(
     return QuantTensor(data=data, scale=_fill(scales, advanced), format=first.format)
 
 
-def _fill(
-    places: Sequence[Sequence[TensorPlace]], advanced: Callable[[int], None] | None
-) -> torch.Tensor:
+def _fill(places: Sequence[Sequence[TensorPlace]], advanced: Advanced | None) -> torch.Tensor:
     rows = sum(place.tensor.shape[0] for place in places[0])
     tensor = places[0][0].tensor
     stack = torch.empty((len(places), rows, tensor.shape[1]), dtype=STORAGE[tensor.dtype])

@@ -88,10 +88,8 @@ def _scales(generator: np.random.Generator, count: int, factor: float) -> _Bytes
 
 def _table_spread(form: str) -> float:
     """Root mean square of the values that the code tables decode to."""
-    if form == "mxfp4":
-        values = _E2M1[_e2m1_codes() & 7]
-    else:
-        values = _e4m3_values()[_e4m3_codes() & 0x7F]
+    is_fp4 = form == "mxfp4"
+    values = _E2M1[_e2m1_codes() & 7] if is_fp4 else _e4m3_values()[_e4m3_codes() & 0x7F]
     return sqrt(float(np.mean(values**2)))
 
 

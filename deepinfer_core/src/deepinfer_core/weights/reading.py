@@ -8,14 +8,18 @@ the price of all three. Every value is looked at once, while it is still in the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
 from deepinfer_core.errors import WeightsError
 from deepinfer_core.weights.shard import TensorPlace
 
-__all__ = ["STORAGE", "read_into", "read_tensor"]
+__all__ = ["STORAGE", "Advanced", "read_into", "read_tensor", "scan"]
+
+Advanced = Callable[[int], None]
+"""Called with the bytes of each piece read."""
 
 STORAGE: dict[str, torch.dtype] = {
     "F32": torch.float32,
@@ -31,14 +35,14 @@ _PIECE_BYTES = 4 * 2**20  # one read and one check; small enough to stay in the 
 
 
 def read_tensor(
-    place: TensorPlace, *, rows: range | None = None, advanced: Callable[[int], None] | None = None
+    place: TensorPlace, *, rows: range | None = None, advanced: Advanced | None = None
 ) -> torch.Tensor:
     """Read a tensor, or consecutive rows of it, into new memory.
 
     Args:
         place: where it lies.
         rows: rows of dimension 0, step 1; None for all.
-        advanced: called with the bytes of each piece read.
+        advanced: told about each piece.
 
     Raises:
         WeightsError: as in ``read_into``.
@@ -54,7 +58,7 @@ def read_into(
     out: torch.Tensor,
     *,
     first_row: int = 0,
-    advanced: Callable[[int], None] | None = None,
+    advanced: Advanced | None = None,
 ) -> None:
     """Read into memory that the caller owns, and refuse NaN.
 
@@ -62,29 +66,53 @@ def read_into(
         place: where the tensor lies.
         out: contiguous, of the tensor's dtype in ``STORAGE``; as many rows as are wanted.
         first_row: row of the tensor to start with.
-        advanced: called with the bytes of each piece read.
+        advanced: told about each piece.
 
     Raises:
         WeightsError: the file ends early or cannot be read, or a value is NaN (in scales: byte
         255).
     """
     flat = out.view(-1).view(torch.uint8) if out.numel() else out.new_empty(0, dtype=torch.uint8)
-    memory = flat.numpy().data
     row_bytes = place.tensor.nbytes // max(1, place.tensor.shape[0]) if first_row else 0
-    offset = place.offset_bytes + first_row * row_bytes
+    with _opened(place) as descriptor:
+        for start in range(0, flat.numel(), _PIECE_BYTES):
+            piece = flat[start : start + _PIECE_BYTES]
+            _read_piece(descriptor, piece, place, first_row * row_bytes + start, advanced)
+
+
+def scan(place: TensorPlace, *, advanced: Advanced | None = None) -> None:
+    """Read a tensor of any size through a small buffer, keep nothing, and refuse NaN.
+
+    Raises:
+        WeightsError: as in ``read_into``.
+    """
+    buffer = torch.empty(min(_PIECE_BYTES, place.tensor.nbytes), dtype=torch.uint8)
+    with _opened(place) as descriptor:
+        for start in range(0, place.tensor.nbytes, _PIECE_BYTES):
+            piece = buffer[: place.tensor.nbytes - start]
+            _read_piece(descriptor, piece, place, start, advanced)
+
+
+@contextmanager
+def _opened(place: TensorPlace) -> Iterator[int]:
     try:
         descriptor = os.open(place.path, os.O_RDONLY)
     except OSError as error:
         raise _unreadable(place, error.strerror or str(error)) from error
     try:
-        for start in range(0, len(memory), _PIECE_BYTES):
-            piece = memory[start : start + _PIECE_BYTES]
-            _fill(descriptor, piece, offset + start, place)
-            _refuse_nan(flat[start : start + len(piece)], place, start + first_row * row_bytes)
-            if advanced is not None:
-                advanced(len(piece))
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _read_piece(
+    descriptor: int, piece: torch.Tensor, place: TensorPlace, start: int, advanced: Advanced | None
+) -> None:
+    """Read and check the bytes of a tensor from ``start`` on."""
+    _fill(descriptor, piece.numpy().data, place.offset_bytes + start, place)
+    _refuse_nan(piece, place, start)
+    if advanced is not None:
+        advanced(piece.numel())
 
 
 def _fill(descriptor: int, piece: memoryview, offset: int, place: TensorPlace) -> None:

@@ -1,0 +1,129 @@
+"""Which configuration has a checkpoint of about so many bytes?
+
+Every feature of the model is in it: 12 layers in two halves, shared keys, a candidate pool, two
+Engram tables and a drafter of three layers, with the window of the real model. Width and the number
+of experts grow with the size; the vocabulary takes up what is left, so that the size is met
+closely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from deepinfer_core.errors import ConfigError
+from deepinfer_core.model.config import ModelConfig, QuantizationConfig, RopeScaling, TextConfig
+from deepinfer_core.weights.manifest import manifest_of
+
+__all__ = ["config_of_size"]
+
+_WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+_SMALLEST_VOCABULARY = 1024
+_FOLDED_IDS = 96  # ids that share their compressed id with another, as real vocabularies have
+
+
+def config_of_size(size_bytes: int) -> ModelConfig:
+    """Find a configuration whose tensors take at most ``size_bytes``, and nearly as many.
+
+    Raises:
+        ConfigError: the smallest configuration is larger than that.
+    """
+    smallest = _bytes(_WIDTHS[0], 2, _SMALLEST_VOCABULARY)
+    if size_bytes < smallest:
+        raise ConfigError(
+            f"asked for a checkpoint of {size_bytes} bytes, found that the smallest model with"
+            f" every feature takes {smallest}",
+            hint="ask for more, or give --config",
+        )
+    # Half of the bytes are for further experts, so that they outweigh the rest as in the real one.
+    fitting = [width for width in _WIDTHS if 2 * _bytes(width, 8, 4096) <= size_bytes]
+    width = fitting[-1] if fitting else _WIDTHS[0]
+    vocabulary = 4096 if fitting else _SMALLEST_VOCABULARY
+    one_expert = _bytes(width, 3, vocabulary) - _bytes(width, 2, vocabulary)
+    experts = 2 + (size_bytes - _bytes(width, 2, vocabulary)) // one_expert
+    one_id = _bytes(width, experts, vocabulary + 1) - _bytes(width, experts, vocabulary)
+    vocabulary += (size_bytes - _bytes(width, experts, vocabulary)) // one_id
+    return _config(width, experts, vocabulary)
+
+
+def _bytes(width: int, experts: int, vocabulary: int) -> int:
+    return manifest_of(_config(width, experts, vocabulary)).nbytes
+
+
+def _config(width: int, experts: int, vocabulary: int) -> ModelConfig:
+    heads = max(2, width // 64)
+    ratios = [0, 0, *[2] * 4, *[1] * 6, 0, 0, 0]
+    text = TextConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        num_hidden_layers=12,
+        num_attention_heads=heads,
+        head_dim=64,
+        qk_rope_head_dim=16,
+        q_lora_rank=max(64, width // 4),
+        o_lora_rank=max(32, width // 8),
+        o_groups=2,
+        swiglu_limit=10.0,
+        rms_norm_eps=1e-20,
+        max_position_embeddings=8192,
+        rope_theta=10000.0,
+        compress_rope_theta=160000.0,
+        rope_scaling=RopeScaling(
+            rope_type="yarn",
+            factor=4.0,
+            beta_fast=32.0,
+            beta_slow=1.0,
+            original_max_position_embeddings=2048,
+        ),
+        sliding_window=128,
+        compress_ratios=tuple(ratios),
+        kv_source_layer_ids=(2, 4, 6),
+        index_source_layer_ids=(2, 4, 6, 8, 10),
+        index_n_heads=8,
+        index_head_dim=32,
+        index_topk=64,
+        candidate_source_layer_id=6,
+        candidate_topk_blocks=32,
+        candidate_block_size=8,
+        moe_intermediate_size=max(64, width // 2),
+        n_routed_experts=experts,
+        num_experts_per_tok=2,
+        routed_scaling_factor=1.5,
+        hc_mult=4,
+        hc_sinkhorn_iters=20,
+        hc_eps=1e-6,
+    )
+    return ModelConfig(
+        text_config=replace(text, **_ENGRAM, **_drafter(vocabulary)),
+        quantization_config=QuantizationConfig(
+            quant_method="fp8",
+            activation_scheme="dynamic",
+            weight_block_size=(32, 32),
+            scale_fmt="ue8m0",
+            expert_dtype="fp4",
+        ),
+    )
+
+
+_ENGRAM: dict[str, Any] = {
+    "engram_layer_ids": (1, 4),
+    # Sums of the primes from 256 on that six sub-tables a layer take in turn.
+    "engram_num_embeddings": (1618, 1824),
+    "engram_max_ngram_size": 4,
+    "engram_vocab_size": 256,
+    "engram_n_heads": 2,
+    "engram_head_dim": 32,
+}
+
+
+def _drafter(vocabulary: int) -> dict[str, Any]:
+    return {
+        "engram_compressed_vocab_size": vocabulary - _FOLDED_IDS,
+        "num_nextn_predict_layers": 3,
+        "dspark_block_size": 5,
+        "dspark_noise_token_id": vocabulary - 1,
+        "dspark_target_layer_ids": (9, 10, 11),
+        "dspark_markov_rank": 16,
+        "dspark_n_routed_experts": 2,
+        "dspark_num_experts_per_tok": 2,
+    }
