@@ -75,6 +75,7 @@ TokenIds = Annotated[
 ]
 Temperatures = Annotated[
     tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...],
+    Field(min_length=1),
     BeforeValidator(_one_or_many),
     BeforeValidator(lambda value: (value,) if isinstance(value, int | float) else value),
 ]
@@ -149,10 +150,10 @@ class DrafterSettings(Section):
 
     Attributes:
         confidence_temperatures: divisor of the confidence logits: one for all draft positions, or
-            one for each.
+            one for each; None takes the checkpoint's.
     """
 
-    confidence_temperatures: Temperatures = Field(default=(1.0,), min_length=1)
+    confidence_temperatures: Temperatures | None = None
 
 
 class PluginsSettings(Section):

@@ -14,7 +14,7 @@ from itertools import count
 from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.outputs import Delta, FinishReason
-from deepinfer_core.engine.results import completion_of, delta_of, logprob_of
+from deepinfer_core.engine.results import completion_of, delta_of, logprob_of, score_of
 from deepinfer_core.engine.row_requests import sampled_rows
 from deepinfer_core.engine.rows import RowRequest, RowResult, Runner
 from deepinfer_core.engine.sampling_params import SamplingParams
@@ -135,7 +135,7 @@ class Engine:
             if result.invalid:
                 updates.append(self._finish(sequence, "error", _invalid_row(row)))
             elif row.position < len(sequence.request.prompt_ids):
-                sequence.prompt_logprobs[row.position] = logprob_of(result)
+                sequence.prompt_logprobs[row.position] = score_of(result)
             else:
                 updates.append(self._absorb(sequence, result))
         return updates

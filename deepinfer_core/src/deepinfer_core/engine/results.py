@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from deepinfer_core.engine.outputs import (
     Completion,
     Delta,
@@ -14,7 +16,7 @@ from deepinfer_core.engine.rows import RowResult
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.errors import DeepInferError
 
-__all__ = ["completion_of", "delta_of", "logprob_of", "refusal"]
+__all__ = ["completion_of", "delta_of", "logprob_of", "refusal", "score_of"]
 
 
 def logprob_of(result: RowResult) -> TokenLogprob:
@@ -25,6 +27,11 @@ def logprob_of(result: RowResult) -> TokenLogprob:
         processed_logprob=result.processed_logprob,
         top=result.top,
     )
+
+
+def score_of(result: RowResult) -> TokenLogprob:
+    """The probability of a token of the prompt; nothing was drawn, so nothing was processed."""
+    return logprob_of(replace(result, processed_logprob=result.logprob))
 
 
 def delta_of(sequence: Sequence, *, drawn: int, completion: Completion | None = None) -> Delta:

@@ -47,7 +47,6 @@ def _scoring_rows(step: SequenceStep, sequence: Sequence, first_row: int) -> lis
             row=first_row + position - step.start - 1,
             position=position,
             seed=0,
-            temperature=1.0,
             forced=prompt[position],
             alternatives=alternatives,
         )

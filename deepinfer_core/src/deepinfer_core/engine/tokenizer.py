@@ -16,7 +16,7 @@ from typing import Any
 from tokenizers import Tokenizer as TextSplitter
 
 from deepinfer_core.engine.byte_letters import BYTE_LETTERS
-from deepinfer_core.errors import WeightsError
+from deepinfer_core.errors import RequestError, WeightsError
 
 __all__ = ["TOKENIZER_FILE", "Tokenizer", "open_tokenizer"]
 
@@ -25,7 +25,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenizer:
-    """A byte-level tokenizer.
+    """A tokenizer whose tokens stand for fixed bytes.
 
     Attributes:
         splitter: without added tokens, so that it sees ordinary text only.
@@ -42,8 +42,18 @@ class Tokenizer:
     source: str
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ordinary text; the beginning-of-sequence token is not added."""
-        ids: list[int] = self.splitter.encode(text, add_special_tokens=False).ids
+        """Ids of ordinary text; the beginning-of-sequence token is not added.
+
+        Raises:
+            RequestError: the text holds half of a surrogate pair, which is no character.
+        """
+        try:
+            ids: list[int] = self.splitter.encode(text, add_special_tokens=False).ids
+        except (TypeError, UnicodeError) as error:
+            raise RequestError(
+                "the text holds code points that are no characters",
+                hint="read it with the right encoding",
+            ) from error
         return ids
 
     def control_id(self, spelling: str) -> int | None:
@@ -85,12 +95,17 @@ def open_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def _from_spec(spec: dict[str, Any], source: str) -> Tokenizer:
-    if not _is_byte_level(spec.get("decoder")):
+    vocabulary: dict[str, int] = spec["model"]["vocab"]
+    if _is_byte_level(spec.get("decoder")):
+        pieces = {token: _bytes_of(text) for text, token in vocabulary.items()}
+    elif spec.get("decoder") is None:
+        # Whole words, as in random checkpoints: blanks stand between them.
+        pieces = {token: f" {text}".encode() for text, token in vocabulary.items()}
+    else:
         raise WeightsError(
-            "tokenizer.json has no byte-level decoder",
+            "tokenizer.json has a decoder that is not byte-level",
             hint="this model family uses byte-level tokenizers only",
         )
-    pieces = {token: _bytes_of(text) for text, token in spec["model"]["vocab"].items()}
     added = spec.get("added_tokens", [])
     pieces |= {item["id"]: item["content"].encode() for item in added}
     control = frozenset(item["id"] for item in added if item.get("special"))

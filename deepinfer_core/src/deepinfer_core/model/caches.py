@@ -1,28 +1,14 @@
 """Which caches does a model of a given config need, and how are they allocated?"""
 
-from deepinfer_core.cache.layout import CacheFormats, CacheLayout, CacheNeeds, cache_layout
+from deepinfer_core.cache.layout import CacheLayout, cache_layout
 from deepinfer_core.cache.storage import Caches
 from deepinfer_core.interfaces.attention import CacheCodec
 from deepinfer_core.interfaces.device import Device
 from deepinfer_core.interfaces.numerics import Numerics
+from deepinfer_core.model.cache_needs import cache_formats, cache_needs
 from deepinfer_core.model.config import ModelConfig
 
-__all__ = ["allocate_caches", "cache_needs", "model_cache_layout"]
-
-
-def cache_needs(config: ModelConfig) -> CacheNeeds:
-    """Read off the config what is kept between steps."""
-    text = config.text_config
-    return CacheNeeds(
-        window_tokens=text.sliding_window,
-        head_width=text.head_dim,
-        index_width=text.index_head_dim,
-        encoder_layers=config.boundary_layer,
-        layers=text.num_hidden_layers,
-        draft_layers=text.num_nextn_predict_layers,
-        entry_ratios={layer.index: layer.ratio for layer in config.layers if layer.has_compressor},
-        index_owners=text.index_key_layers,
-    )
+__all__ = ["allocate_caches", "model_cache_layout"]
 
 
 def model_cache_layout(
@@ -45,17 +31,9 @@ def model_cache_layout(
     Raises:
         NotSupported: the codec lacks a format or width.
     """
-    # A checkpoint may ask for wider entries; they then have the format of window keys.
-    is_narrow = config.text_config.use_fp4_sparse_kv
-    formats = CacheFormats(
-        window=numerics.window_format,
-        entry=numerics.entry_format if is_narrow else numerics.window_format,
-        index=numerics.index_format,
-        raw=numerics.accumulate,
-    )
     return cache_layout(
         cache_needs(config),
-        formats,
+        cache_formats(config, numerics),
         codec.row_bytes,
         max_backtracking=max_backtracking,
         block_tokens=block_tokens,

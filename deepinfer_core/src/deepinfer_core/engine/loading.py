@@ -1,0 +1,250 @@
+"""How do settings become a running engine?
+
+In this order, so that the cheap questions are answered first: the checkpoint's config, the
+components, the memory, the tensors' headers, the weights. Nothing here is remembered between calls:
+two engines share nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepinfer_core.config import LoadedSettings, checkpoint_folder, resolve_components
+from deepinfer_core.config.settings import Settings
+from deepinfer_core.engine.admission import Rules
+from deepinfer_core.engine.batch import Batch
+from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
+from deepinfer_core.engine.observers import tell_resolved, tell_started
+from deepinfer_core.engine.tokenizer import TOKENIZER_FILE, open_tokenizer
+from deepinfer_core.errors import ConfigError, WeightsError
+from deepinfer_core.model.config import ModelConfig
+from deepinfer_core.plugin import ModelNeeds, Resolved, load
+from deepinfer_core.plugin.resolution import Resolution
+from deepinfer_core.schedule.snapshot import Limits
+from deepinfer_core.telemetry.progress import Phase, ProgressStream
+from deepinfer_core.weights.progress import LoadProgress, ProgressListener
+
+if TYPE_CHECKING:
+    import torch
+
+    from deepinfer_core.engine.runner import ModelRunner
+    from deepinfer_core.model.parts import ModelParts
+
+__all__ = ["Loaded", "load_engine", "model_needs", "model_parts", "read_config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """An engine and what it was made from.
+
+    Attributes:
+        engine: ready for requests.
+        folder: of the checkpoint.
+        config: of the checkpoint.
+        resolution: the choice of components.
+        memory: what was allocated.
+    """
+
+    engine: Engine
+    folder: Path
+    config: ModelConfig
+    resolution: Resolution
+    memory: MemoryPlan
+
+
+def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) -> Loaded:
+    """Build an engine.
+
+    Args:
+        loaded: the settings.
+        progress: told about the phase ``weights.load``.
+
+    Raises:
+        ConfigError: a setting or the checkpoint's config cannot be used.
+        PluginError: a slot cannot be filled.
+        WeightsError: the checkpoint is missing or damaged.
+        DeviceError: there is not enough memory.
+        NotSupported: a component lacks a format or width of this model.
+    """
+    began_s = time.monotonic()
+    settings, stream = loaded.settings, progress or ProgressStream()
+    folder = checkpoint_folder(settings.model.path)
+    config = read_config(folder, settings)
+    resolution = resolve_components(loaded, model_needs(config, settings))
+    tell_resolved(resolution)
+    resolved = resolution.require()
+    tokenizer = open_tokenizer(folder)
+    runner, memory = _build_runner(folder, config, settings, resolved, stream)
+    limits = Limits(
+        max_rows=settings.engine.max_num_batched_tokens,
+        max_sequences=settings.engine.max_num_seqs,
+        block_tokens=BLOCK_TOKENS,
+        usable_blocks=memory.num_blocks - 1,
+    )
+    engine = Engine(
+        runner,
+        Batch(limits, memory.num_slots),
+        _rules(config, settings, memory, has_text=tokenizer is not None),
+        tokenizer,
+        load_s=time.monotonic() - began_s,
+    )
+    info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
+    tell_started(resolution, info)
+    return Loaded(engine=engine, folder=folder, config=config, resolution=resolution, memory=memory)
+
+
+def read_config(folder: Path, settings: Settings) -> ModelConfig:
+    """The checkpoint's config, with what the settings replace in it.
+
+    Raises:
+        WeightsError: there is no such folder, or it holds no checkpoint.
+        ConfigError: the config cannot be used.
+    """
+    if not folder.is_dir():
+        raise WeightsError(
+            f"the model folder {folder} does not exist"
+            if not folder.exists()
+            else f"{folder} is not a folder",
+            hint="set model.path, or --model, to the folder of a checkpoint",
+        )
+    if not (folder / "config.json").is_file():
+        raise WeightsError(
+            f"{folder} holds no config.json, so it is not a checkpoint",
+            hint="set model.path, or --model, to the folder of a checkpoint",
+        )
+    config = ModelConfig.from_file(folder / "config.json")
+    temperatures = settings.drafter.confidence_temperatures
+    return config if temperatures is None else _with_temperatures(config, temperatures)
+
+
+def _with_temperatures(config: ModelConfig, temperatures: tuple[float, ...]) -> ModelConfig:
+    drafts = config.text_config.dspark_block_size
+    if len(temperatures) not in (1, drafts):
+        raise ConfigError(
+            f"drafter.confidence_temperatures has {len(temperatures)} values, the checkpoint "
+            f"drafts {drafts} tokens",
+            hint=f"give one value or {drafts}",
+        )
+    value = temperatures if len(temperatures) > 1 else temperatures[0]
+    text = replace(config.text_config, dspark_confidence_temperature=value)
+    return replace(config, text_config=text)
+
+
+def model_needs(config: ModelConfig, settings: Settings) -> ModelNeeds:
+    """What probes may know about the model."""
+    text, numerics = config.text_config, settings.model.numerics.numerics()
+    formats = (numerics.window_format, numerics.entry_format, numerics.index_format)
+    return ModelNeeds(
+        hidden_width=text.hidden_size,
+        head_count=text.num_attention_heads,
+        head_width=text.head_dim,
+        index_head_count=text.index_n_heads,
+        index_width=text.index_head_dim,
+        window_tokens=text.sliding_window,
+        block_tokens=BLOCK_TOKENS,
+        vocabulary=text.vocab_size,
+        expert_count=text.n_routed_experts,
+        max_model_tokens=settings.engine.max_model_len or text.max_position_embeddings,
+        compute=numerics.compute,
+        cache_formats=tuple(dict.fromkeys(formats)),
+    )
+
+
+def _rules(config: ModelConfig, settings: Settings, memory: MemoryPlan, *, has_text: bool) -> Rules:
+    vocabulary = config.text_config.vocab_size
+    banned = settings.engine.decode_token_blacklist
+    if banned and banned[-1] >= vocabulary:
+        raise ConfigError(
+            f"engine.decode_token_blacklist names token {banned[-1]}",
+            hint=f"token ids of this model are 0 to {vocabulary - 1}",
+        )
+    return Rules(
+        vocabulary=vocabulary,
+        max_model_tokens=memory.max_model_tokens,
+        eos_ids=frozenset({config.eos_token_id}),
+        banned_ids=banned,
+        has_text=has_text,
+    )
+
+
+def _build_runner(
+    folder: Path,
+    config: ModelConfig,
+    settings: Settings,
+    resolved: Resolved,
+    stream: ProgressStream,
+) -> tuple[ModelRunner, MemoryPlan]:
+    """Read the weights; torch and the components are imported here, after the cheap questions."""
+    import torch
+
+    from deepinfer_core.engine.runner import ModelRunner
+    from deepinfer_core.model.builder import build_model
+    from deepinfer_core.model.caches import allocate_caches
+    from deepinfer_core.weights.checkpoint import open_checkpoint
+
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    parts = model_parts(resolved, settings)
+    memory = plan_memory(config, settings, parts.device.memory().total_bytes)
+    with stream.phase("weights.load", unit="bytes") as phase:
+        checkpoint = open_checkpoint(folder, progress=_advance(phase))
+        checkpoint.config = config
+        model = build_model(checkpoint, parts, compressed_ids=_compressed_ids(folder, config))
+    caches = allocate_caches(
+        config,
+        parts.numerics,
+        parts.codec,
+        parts.device,
+        num_blocks=memory.num_blocks,
+        num_slots=memory.num_slots,
+        max_backtracking=memory.max_backtracking,
+        block_tokens=BLOCK_TOKENS,
+    )
+    sampler = load(resolved, "sampler")
+    vocabulary = config.text_config.vocab_size
+    return ModelRunner(model, caches, sampler, vocabulary=vocabulary), memory
+
+
+def model_parts(resolved: Resolved, settings: Settings) -> ModelParts:
+    """The components that the model calls, built on first use."""
+    from deepinfer_core.model.parts import ModelParts
+
+    return ModelParts(
+        device=load(resolved, "device"),
+        prefill=load(resolved, "attention", "prefill"),
+        decode=load(resolved, "attention", "decode"),
+        indexer=load(resolved, "attention", "indexer"),
+        codec=load(resolved, "attention", "cache_codec"),
+        dense=load(resolved, "gemm", "dense"),
+        grouped=load(resolved, "gemm", "grouped"),
+        transform=load(resolved, "transform"),
+        all_to_all=load(resolved, "all_to_all"),
+        numerics=settings.model.numerics.numerics(),
+    )
+
+
+def _compressed_ids(folder: Path, config: ModelConfig) -> torch.Tensor | None:
+    from deepinfer_core.model.engram_vocabulary import load_compressed_vocabulary
+
+    text = config.text_config
+    if not text.engram_layer_ids:
+        return None
+    if not (folder / TOKENIZER_FILE).is_file():
+        raise WeightsError(
+            f"{folder} holds no {TOKENIZER_FILE}, which the Engram memory of this model needs",
+            hint="copy it from where the checkpoint came from",
+        )
+    expected = text.engram_compressed_vocab_size
+    return load_compressed_vocabulary(folder / TOKENIZER_FILE, expected_size=expected).id_V
+
+
+def _advance(phase: Phase) -> ProgressListener:
+    def advance(event: LoadProgress) -> None:
+        if event.phase == "tensors":
+            phase.advance_to(event.bytes_done, event.name)
+
+    return advance

@@ -1,0 +1,190 @@
+"""Does the memory suffice, and how many blocks and slots does the engine get?
+
+Arithmetic only, from the checkpoint's config, the settings and what the device has; done before any
+weight is read. Weights count with the bytes that the checkpoint stores; a component that keeps them
+in a wider form needs more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from deepinfer_core.cache.layout import cache_layout
+from deepinfer_core.cache.row_bytes import planned_row_bytes
+from deepinfer_core.config.settings import EngineSettings, Settings
+from deepinfer_core.errors import ConfigError
+from deepinfer_core.model.cache_needs import cache_formats, cache_needs
+from deepinfer_core.model.config import ModelConfig
+from deepinfer_core.weights.manifest import manifest_of
+
+__all__ = ["BLOCK_TOKENS", "CACHE_SHARE", "MemoryPlan", "PageSizes", "page_sizes", "plan_memory"]
+
+BLOCK_TOKENS = 128
+"""Tokens of a block, as in the published engine: prefixes are shared in these units."""
+
+CACHE_SHARE = 0.5
+"""Part of the memory left beside the weights that blocks may take when nobody sets their number.
+
+The other half is for activations, logits and whatever else runs on the machine.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSizes:
+    """Bytes of the things that an engine holds.
+
+    Attributes:
+        weights_bytes: all weights, as stored.
+        block_bytes: one block.
+        state_bytes: one state slot.
+    """
+
+    weights_bytes: int
+    block_bytes: int
+    state_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """What an engine allocates.
+
+    Attributes:
+        sizes: bytes of one of each.
+        max_model_tokens: longest prompt and output together.
+        max_backtracking: rows that a step may feed and take back.
+        num_blocks: blocks, the dummy included.
+        num_slots: state slots, the dummy included.
+    """
+
+    sizes: PageSizes
+    max_model_tokens: int
+    max_backtracking: int
+    num_blocks: int
+    num_slots: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Weights, blocks and state slots."""
+        blocks_bytes = self.num_blocks * self.sizes.block_bytes
+        return self.sizes.weights_bytes + blocks_bytes + self.num_slots * self.sizes.state_bytes
+
+    def to_json(self) -> dict[str, int]:
+        """All figures as plain data."""
+        numbers = asdict(self)
+        return {**numbers.pop("sizes"), **numbers, "total_bytes": self.total_bytes}
+
+
+def page_sizes(config: ModelConfig, settings: Settings) -> PageSizes:
+    """Sizes that follow from a checkpoint's config and the numerics.
+
+    Raises:
+        NotSupported: a width does not fit a cache format.
+    """
+    numerics = settings.model.numerics.numerics()
+    layout = cache_layout(
+        cache_needs(config),
+        cache_formats(config, numerics),
+        planned_row_bytes,
+        max_backtracking=backtracking(config, settings.engine),
+        block_tokens=BLOCK_TOKENS,
+    )
+    return PageSizes(
+        weights_bytes=manifest_of(config).nbytes,
+        block_bytes=layout.block.stride_bytes,
+        state_bytes=layout.state.stride_bytes,
+    )
+
+
+def backtracking(config: ModelConfig, engine: EngineSettings) -> int:
+    """Rows that a step may feed and take back: what is configured, or what drafts need."""
+    return max(engine.max_backtracking_tokens, config.verified_rows)
+
+
+def plan_memory(
+    config: ModelConfig, settings: Settings, memory_bytes: int, *, sizes: PageSizes | None = None
+) -> MemoryPlan:
+    """Choose the number of blocks.
+
+    Args:
+        config: of the checkpoint.
+        settings: limits; ``engine.num_blocks`` or ``engine.kv_cache_bytes`` decide if they are set,
+            otherwise as many blocks as all running sequences can fill, within ``CACHE_SHARE``.
+        memory_bytes: what this process may use on the device; 0: unknown, nothing is compared.
+        sizes: None works them out.
+
+    Raises:
+        ConfigError: a limit is beyond the checkpoint, a step is too small for the running
+            sequences, or one request of the longest length does not fit.
+        NotSupported: a width does not fit a cache format.
+    """
+    engine = settings.engine
+    sizes = sizes or page_sizes(config, settings)
+    longest = _max_model_tokens(config, engine)
+    if engine.max_num_batched_tokens < engine.max_num_seqs:
+        raise ConfigError(
+            f"engine.max_num_batched_tokens is {engine.max_num_batched_tokens}, below "
+            f"engine.max_num_seqs {engine.max_num_seqs}: a step has no row for some sequences",
+            hint="raise the one or lower the other",
+        )
+    num_slots = max(int(engine.max_num_seqs * engine.state_slots_ratio), engine.max_num_seqs) + 1
+    taken_bytes = sizes.weights_bytes + num_slots * sizes.state_bytes
+    num_blocks = _num_blocks(engine, sizes, longest, memory_bytes, taken_bytes)
+    plan = MemoryPlan(
+        sizes=sizes,
+        max_model_tokens=longest,
+        max_backtracking=backtracking(config, engine),
+        num_blocks=num_blocks,
+        num_slots=num_slots,
+    )
+    _check_fit(plan, memory_bytes)
+    return plan
+
+
+def _max_model_tokens(config: ModelConfig, engine: EngineSettings) -> int:
+    context = config.text_config.max_position_embeddings
+    longest = context if engine.max_model_len is None else engine.max_model_len
+    if not 2 <= longest <= context:
+        raise ConfigError(
+            f"engine.max_model_len is {longest}, the checkpoint's context is {context} tokens",
+            hint=f"set it from 2 to {context}, or leave it out",
+        )
+    return longest
+
+
+def _num_blocks(
+    engine: EngineSettings, sizes: PageSizes, longest: int, memory_bytes: int, taken_bytes: int
+) -> int:
+    if engine.num_blocks is not None:
+        return engine.num_blocks
+    if engine.kv_cache_bytes is not None:
+        return engine.kv_cache_bytes // sizes.block_bytes
+    wanted = engine.max_num_seqs * _blocks_for(longest) + 1
+    if not memory_bytes:
+        return wanted
+    left_bytes = max(0, memory_bytes - taken_bytes)
+    return min(wanted, int(left_bytes * CACHE_SHARE) // sizes.block_bytes)
+
+
+def _check_fit(plan: MemoryPlan, memory_bytes: int) -> None:
+    usable = max(0, plan.num_blocks - 1)
+    needed = _blocks_for(plan.max_model_tokens)
+    if usable < needed:
+        raise ConfigError(
+            f"one request of {plan.max_model_tokens} tokens needs {needed} blocks of "
+            f"{plan.sizes.block_bytes} bytes, {usable} fit beside the dummy block",
+            hint=f"lower engine.max_model_len to {usable * BLOCK_TOKENS}, or give more with "
+            "engine.num_blocks or engine.kv_cache_bytes"
+            if usable
+            else "this checkpoint needs a device with more memory, or a larger "
+            "engine.num_blocks or engine.kv_cache_bytes",
+        )
+    if memory_bytes and plan.total_bytes > memory_bytes:
+        raise ConfigError(
+            f"weights, blocks and states need {plan.total_bytes} bytes, the device has "
+            f"{memory_bytes}",
+            hint="lower engine.num_blocks, engine.kv_cache_bytes or engine.max_num_seqs",
+        )
+
+
+def _blocks_for(tokens: int) -> int:
+    return -(-tokens // BLOCK_TOKENS)
