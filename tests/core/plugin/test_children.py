@@ -1,0 +1,84 @@
+"""Is a child that dies, hangs or babbles a fact about one task?"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepinfer_core.plugin.children import run_tasks
+from deepinfer_core.plugin.context import DeviceFacts
+
+Install = Callable[..., Path]
+CHILD = "deepinfer_core.plugin.probe_child"
+
+PROBES = """
+    import os, subprocess, sys, time
+    from deepinfer_core.plugin import Verdict
+
+    def fine(ctx): return Verdict(True, 7, "runs")
+    def abort(ctx): os.abort()
+    def leave(ctx): os._exit(0)
+    def close(ctx): os.closerange(3, 64); time.sleep(60)
+    def hang(ctx): time.sleep(60)
+    def chatter(ctx): print("{}" * 10); os.write(1, b"noise"); return fine(ctx)
+    def parent(ctx):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        open(PIDFILE, "w").write(str(child.pid))
+        time.sleep(60)
+"""
+
+
+def task(name: str) -> dict[str, Any]:
+    facts = DeviceFacts(device="cpu").to_json()
+    return {"probe": f"acme_module:{name}", "device": facts, "needs": {}, "versions": {}}
+
+
+@pytest.fixture
+def probes(install: Install, tmp_path: Path) -> Path:
+    pidfile = tmp_path / "pid"
+    install("acme", PROBES.replace("PIDFILE", repr(str(pidfile))), group="some.other")
+    return pidfile
+
+
+@pytest.mark.usefixtures("probes")
+def test_no_task_starts_no_child() -> None:
+    assert run_tasks("deepinfer_core.plugin.no_such_program", [], 1.0) == []
+
+
+@pytest.mark.usefixtures("probes")
+def test_each_task_gets_its_own_answer_in_order() -> None:
+    names = ["fine", "abort", "fine", "leave", "chatter", "fine"]
+    outcomes = run_tasks(CHILD, [task(name) for name in names], 30.0)
+    assert [item.problem for item in outcomes] == ["", "ended with -6", "", "ended with 0", "", ""]
+    assert [item.answer is not None for item in outcomes] == [True, False, True, False, True, True]
+    assert all(item.answer["score"] == 7 for item in outcomes if item.answer)
+
+
+@pytest.mark.usefixtures("probes")
+@pytest.mark.parametrize("name", ["hang", "close"])
+def test_a_silent_task_is_stopped_and_the_next_one_runs(name: str) -> None:
+    hung, fine = run_tasks(CHILD, [task(name), task("fine")], 0.5)
+    assert hung.answer is None
+    assert hung.timed_out or name == "close"
+    assert fine.answer is not None
+
+
+def test_what_a_task_started_is_stopped_with_it(probes: Path) -> None:
+    [outcome] = run_tasks(CHILD, [task("parent")], 1.0)
+    assert outcome.timed_out
+    pid = int(probes.read_text())
+    # Killed, and reaped by whoever adopts orphans; until then it is a zombie.
+    state = Path(f"/proc/{pid}/stat")
+    try:
+        assert state.read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_program_that_cannot_start_answers_no_task() -> None:
+    outcomes = run_tasks("deepinfer_core.plugin.no_such_program", [{}, {}], 30.0)
+    assert [item.problem for item in outcomes] == ["ended with 1"] * 2
+    assert "no_such_program" in outcomes[0].output
