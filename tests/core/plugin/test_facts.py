@@ -20,7 +20,7 @@ def program(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]: 
 
 
 def test_the_facts_are_what_the_program_prints(program: Callable[[str], str]) -> None:
-    module = program("print('{\"device\": \"x\", \"capability\": [9, 0], \"driver\": \"5\"}')")
+    module = program('print(\'{"device": "x", "capability": [9, 0], "driver": "5"}\')')
     facts = read_facts("acme", module, 30.0)
     assert (facts.device, facts.capability, facts.extra) == ("acme", (9, 0), {"driver": "5"})
     assert facts.problem == ""
@@ -38,7 +38,7 @@ def test_without_a_program_nothing_is_known_and_nothing_is_wrong() -> None:
         ("raise SystemExit('no driver')", "acme_facts ended with 1: no driver"),
         ("print('hello')", "acme_facts gave no facts: JSONDecodeError"),
         ("print('[1]')", "acme_facts gave no facts: TypeError"),
-        ("print('{\"count\": \"two\"}')", "acme_facts gave no facts: ValueError"),
+        ('print(\'{"count": "two"}\')', "acme_facts gave no facts: ValueError"),
     ],
 )
 def test_a_failure_is_recorded_with_its_cause(

@@ -34,7 +34,7 @@ PLUGIN = """
 @pytest.fixture
 def acme(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = install("acme", PLUGIN)
-    (folder / "acme_facts.py").write_text("print('{\"model\": \"A1\"}')")
+    (folder / "acme_facts.py").write_text('print(\'{"model": "A1"}\')')
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
 
@@ -147,9 +147,7 @@ def test_a_report_is_complete_as_data_and_as_tables() -> None:
 
 @pytest.mark.usefixtures("acme")
 def test_a_list_that_falls_back_is_a_warning_of_the_report() -> None:
-    wish = Wish(
-        kind="sampler", slot="sampler", use=("acme.greedy", "core.reference"), exact=True
-    )
+    wish = Wish(kind="sampler", slot="sampler", use=("acme.greedy", "core.reference"), exact=True)
     request = Request(device="cpu", wishes=(wish,), strict=("deterministic",))
     [warning] = resolve(request).report.warnings
     assert "fell back to core.reference: acme.greedy does not promise deterministic" in warning

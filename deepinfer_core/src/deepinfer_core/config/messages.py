@@ -74,9 +74,9 @@ def _suggest(path: Path) -> str:
     here = {key[depth] for key in key_paths() if key[:depth] == parent and len(key) > depth}
     close = [dotted((*parent, name)) for name in nearest(path[-1], sorted(here))]
     if not close:
-        close = [dotted(key) for key in key_paths() if nearest(path[-1], [key[-1]], 1)][
-            :3
-        ] or nearest(dotted(path), [dotted(key) for key in key_paths()])
+        close = [dotted(key) for key in key_paths() if nearest(path[-1], [key[-1]], 1)][:3]
+    if not close and not here:
+        close = nearest(dotted(path), [dotted(key) for key in key_paths()])
     if close:
         return f"did you mean {', '.join(close)}?"
     return f"keys here: {', '.join(sorted(here))}" if here else "deepinfer config lists all keys"

@@ -1,0 +1,66 @@
+"""Which checkpoint is loaded when nobody names one?"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from importlib_metadata import EntryPoint
+
+from deepinfer_core.config import checkpoint_folder, checkpoints
+from deepinfer_core.errors import ConfigError, PluginFailed
+
+Ship = Callable[..., None]
+
+
+@pytest.fixture
+def ship(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ship:
+    """Install these checkpoints and no others."""
+    (tmp_path / "acme_checkpoint.py").write_text(
+        "def folder():\n    return '/models/tiny'\ndef broken():\n    raise KeyError('gone')\n"
+        "def nothing():\n    return None\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def put(**values: str) -> None:
+        found = [
+            EntryPoint(name=name, value=f"acme_checkpoint:{value}", group="")
+            for name, value in values.items()
+        ]
+        monkeypatch.setattr(checkpoints, "entry_points", lambda group: found * 2)
+
+    return put
+
+
+def test_a_path_is_taken_as_it_is(ship: Ship) -> None:
+    ship(tiny="broken")
+    assert checkpoint_folder("/a/b") == Path("/a/b")
+
+
+def test_the_home_folder_may_be_abbreviated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert checkpoint_folder("~/v41") == Path("/home/me/v41")
+
+
+def test_the_only_shipped_checkpoint_is_the_default(ship: Ship) -> None:
+    ship(tiny="folder")
+    assert checkpoint_folder(None) == Path("/models/tiny")
+
+
+def test_without_any_the_message_says_what_to_install(ship: Ship) -> None:
+    ship()
+    with pytest.raises(ConfigError) as caught:
+        checkpoint_folder(None)
+    assert "deepinfer-tiny" in caught.value.hint
+
+
+def test_of_several_none_is_guessed(ship: Ship) -> None:
+    ship(two="folder", one="folder")
+    with pytest.raises(ConfigError, match="one, two"):
+        checkpoint_folder(None)
+
+
+@pytest.mark.parametrize("name", ["broken", "nothing", "absent"])
+def test_a_shipped_checkpoint_that_breaks_is_an_error_by_name(ship: Ship, name: str) -> None:
+    ship(tiny=name)
+    with pytest.raises(PluginFailed, match="shipped checkpoint 'tiny'"):
+        checkpoint_folder(None)
