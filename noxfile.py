@@ -1,6 +1,6 @@
 """Which checks does the repository have, and what does each one need?
 
-Every check is one session with an environment of its own, so that a dependency nobody declared shows.
+Every check is one session with its own environment, so that a dependency nobody declared shows.
 ``nox`` runs the default list; ``nox -s lint types core`` is the short loop; ``nox -l`` lists all.
 """
 

@@ -1,7 +1,8 @@
 """How long after the shell command does the quick start print its first token?
 
-Starts ``deepinfer generate --stream`` several times as a user would and reads its output unbuffered.
-The share of imports is measured in the same run: a bare interpreter, and one that imports torch.
+Starts ``deepinfer generate --stream`` several times as a user would and reads its output
+unbuffered. The share of imports is measured in the same run: a bare interpreter, and one that
+imports torch.
 """
 
 import os
@@ -57,7 +58,8 @@ def main() -> None:
         "first_token.json",
         [
             figure(
-                "quick_start.first_token", round(first, 3), "s", bound=5.0, ratio=round(first / 5.0, 3),
+                "quick_start.first_token", round(first, 3), "s",
+                bound=5.0, ratio=round(first / 5.0, 3),
                 runs=runs, import_torch_s=round(torch, 3), interpreter_s=round(bare, 3),
                 import_share=round(torch / first, 3),
             )

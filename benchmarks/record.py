@@ -1,7 +1,8 @@
 """How is a measured figure written down?
 
-One JSON object a figure, the shape that ``deepinfer bench --json`` uses: ``name``, ``value``, ``unit``,
-``bound`` or ``peer`` with its own value, ``ratio``, ``hardware``, ``date``, ``commit``, ``command``.
+One JSON object a figure, in the shape of ``deepinfer bench --json``: ``name``, ``value``, ``unit``,
+``bound`` or ``peer`` with its own value, ``ratio``, ``hardware``, ``date``, ``commit``,
+``command``.
 """
 
 import json
@@ -33,16 +34,20 @@ def commit() -> str:
     """Short hash of the checkout, with ``+`` when it has uncommitted changes."""
     root = Path(__file__).parent
     head = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     dirty = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True
+        ["git", "status", "--porcelain"], cwd=root, check=True, capture_output=True, text=True
     )
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
 def figure(name: str, value: float, unit: str, **extra: object) -> dict[str, object]:
-    """Describe one figure; ``extra`` holds ``bound`` or ``peer``, ``ratio`` and what else explains it."""
+    """Describe one figure; ``extra`` holds ``bound`` or ``peer``, ``ratio`` and so on."""
     return {
         "name": name,
         "value": value,
