@@ -19,18 +19,31 @@ __all__ = ["fresh_caches", "score_logits", "text_step"]
 
 
 def text_step(
-    token_ids: Sequence[int], start: int, stop: int, caches: Caches, *, state_slot: int = 1
+    token_ids: Sequence[int],
+    start: int,
+    stop: int,
+    caches: Caches,
+    *,
+    block_ids: Sequence[int] | None = None,
+    state_slot: int = 1,
 ) -> StepInputs:
     """Feed the tokens ``start`` up to ``stop`` of one text; all logits are wanted.
 
-    The text's blocks are 1, 2, .. and its state slot is ``state_slot``.
+    Args:
+        token_ids: the text, at least ``stop`` tokens.
+        start: first position to feed.
+        stop: position behind the last one.
+        caches: tell the size of a block and where tensors live.
+        block_ids: blocks of the text; None takes 1, 2, .. as far as they are needed.
+        state_slot: state slot of the text.
     """
     device = caches.blocks_PB.device
     padded = torch.tensor([-1, -1, -1, *token_ids[:stop]], dtype=torch.int64, device=device)
     position_T = torch.arange(start, stop, device=device)
     # Token p stands at place p + 3 of the padded text, so distance d at p + 3 - d.
     place_T3 = position_T[:, None] + torch.tensor([2, 1, 0], device=device)
-    blocks = -(-stop // caches.layout.block.block_tokens)
+    if block_ids is None:
+        block_ids = range(1, 1 - (-stop // caches.layout.block.block_tokens))
     return StepInputs(
         token_T=padded[start + 3 :],
         position_T=position_T,
@@ -39,7 +52,7 @@ def text_step(
         image_T=torch.zeros_like(position_T, dtype=torch.bool),
         image_previous_T3=torch.zeros_like(place_T3, dtype=torch.bool),
         embedding_TD=None,
-        block_table_QB=torch.arange(1, blocks + 1, device=device)[None],
+        block_table_QB=torch.tensor([list(block_ids)], device=device),
         state_slot_Q=torch.tensor([state_slot], device=device),
         starts=(start,),
         row_counts=(stop - start,),
