@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from importlib_metadata import EntryPoint
-
 from deepinfer_core.config import checkpoint_folder, checkpoints
 from deepinfer_core.errors import ConfigError, PluginFailed
+from importlib_metadata import EntryPoint
 
 Ship = Callable[..., None]
 

@@ -1,7 +1,6 @@
 """Which setting holds for a slot?"""
 
 import pytest
-
 from deepinfer_core.config import load_settings
 from deepinfer_core.config.components import ComponentsSettings, SlotSettings
 from deepinfer_core.interfaces.kinds import SLOTS

@@ -1,7 +1,6 @@
 """Is every ``DEEPINFER_*`` variable either used or refused by name?"""
 
 import pytest
-
 from deepinfer_core.config import load_settings
 from deepinfer_core.config.environment import PREFIX, variable_name, variables
 from deepinfer_core.config.loading import value_at
@@ -40,7 +39,8 @@ def load(**environ: str) -> object:
         ("ENGINE__MAX_MODEL_LEN", "none", "engine.max_model_len", None),
         ("DEVICE", "acme", "device", "acme"),
         ("MODEL__NUMERICS__COMPUTE", "float32", "model.numerics.compute", "float32"),
-        ("MODEL__NUMERICS__CACHE_QUANTISATION", "false", "model.numerics.cache_quantisation", False),
+        ("MODEL__NUMERICS__CACHE_QUANTISATION", "false",
+         "model.numerics.cache_quantisation", False),
         ("STRICT", "deterministic,graph_safe", "strict", ("deterministic", "graph_safe")),
         ("PLUGINS__REQUIRE", "acme>=1", "plugins.require", ("acme>=1",)),
         ("PLUGINS__BLOCK", '["a", "b"]', "plugins.block", ("a", "b")),

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from deepinfer_core.config import load_settings
 from deepinfer_core.errors import ConfigError
 
@@ -53,7 +52,7 @@ def test_a_file_that_cannot_be_used_is_refused_by_name(
 
 
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="absent.toml cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"absent\.toml cannot be read: No such file"):
         load_settings(tmp_path / "absent.toml", environ={})
 
 

@@ -4,7 +4,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-
 from deepinfer_core.config import LoadedSettings, load_settings
 from deepinfer_core.config.loading import value_at, value_text
 from deepinfer_core.errors import ConfigError

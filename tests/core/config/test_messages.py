@@ -1,7 +1,6 @@
 """Does a rejected value say which key, what was found, from where, and what is allowed?"""
 
 import pytest
-
 from deepinfer_core.config import load_settings
 from deepinfer_core.errors import ConfigError
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from deepinfer_core.config import load_settings, resolve_components
 from deepinfer_core.errors import ConfigError, DeepInferError, NoUsableComponent
 from deepinfer_core.plugin import ModelNeeds

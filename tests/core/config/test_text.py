@@ -1,7 +1,6 @@
 """What value does a text stand for?"""
 
 import pytest
-
 from deepinfer_core.config.text import parse_text
 
 SEED = ("engine", "seed")

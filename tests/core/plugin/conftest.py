@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from deepinfer_core.plugin import ComponentSpec
 from deepinfer_core.plugin.discovery import Installed
 from deepinfer_core.plugin.loading import Offer

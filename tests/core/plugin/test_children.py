@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from deepinfer_core.plugin.children import run_tasks
 from deepinfer_core.plugin.context import DeviceFacts
 

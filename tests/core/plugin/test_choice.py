@@ -4,7 +4,6 @@ from collections.abc import Callable
 from itertools import permutations
 
 import pytest
-
 from deepinfer_core.plugin.choice import SlotChoice, Wish, choose
 from deepinfer_core.plugin.probing import Candidate
 

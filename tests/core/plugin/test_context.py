@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict
 
 import pytest
-
 from deepinfer_core.plugin import DeviceFacts, ModelNeeds, Verdict
 
 

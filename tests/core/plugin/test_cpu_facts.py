@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from deepinfer_core.plugin import cpu_facts as module
 from deepinfer_core.plugin.facts import read_facts
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.plugin.discovery import (
     Installed,

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-
 from deepinfer_core.plugin.facts import read_facts
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pluggy
 import pytest
-
 from deepinfer_core.plugin import VerbSpec, hookimpl
 from deepinfer_core.plugin.hooks import engine_started, new_manager, request_finished, verbs_of
 

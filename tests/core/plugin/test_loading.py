@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from deepinfer_core.plugin.discovery import LoadPolicy
 from deepinfer_core.plugin.loading import Plugins, PluginStatus, load_plugins
 from deepinfer_core.plugin.requirements import parse_requirement

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from deepinfer_core.plugin import DeviceFacts, ModelNeeds, ProbeContext
 from deepinfer_core.plugin.loading import Offer
 from deepinfer_core.plugin.probing import Candidate, judge

@@ -1,7 +1,6 @@
 """Does ``plugins.require`` mean what the same text means to an installer?"""
 
 import pytest
-
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.plugin.requirements import normalised, parse_requirement
 

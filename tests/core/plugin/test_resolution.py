@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from deepinfer_core.errors import NoUsableComponent
 from deepinfer_core.interfaces.kinds import INTERFACES, SLOTS
 from deepinfer_core.plugin.choice import Wish
@@ -73,7 +72,7 @@ def test_an_accelerator_without_kernels_never_runs_on_the_reference() -> None:
     resolution = resolve(Request(device="acme", wishes=()))
     assert resolution.resolved is None
     assert "attention.decode" not in resolution.report.picked()
-    with pytest.raises(NoUsableComponent, match="attention.prefill.*more problems"):
+    with pytest.raises(NoUsableComponent, match=r"attention\.prefill.*more problems"):
         resolution.require()
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import importlib_metadata
 import pytest
-
 from deepinfer_core.errors import NotSupported, NoUsableComponent, PluginFailed, VersionSkew
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Pick, Resolved, load
 from deepinfer_core.plugin import resolved as module

@@ -4,7 +4,6 @@ import pickle
 from collections.abc import Callable
 
 import pytest
-
 from deepinfer_core.plugin import ComponentSpec, VerbSpec
 
 Make = Callable[..., ComponentSpec]
