@@ -149,9 +149,9 @@ def _totals(manifest: Manifest) -> dict[str, Any]:
 
 def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
     """What the files hold, which may be plain where the configuration declares formats."""
-    groups: dict[str, dict[str, int]] = {}
+    groups = {name: {"tensors": 0, "bytes": 0} for name in checkpoint.manifest.by_group()}
     for weight in checkpoint.found.values():
-        group = groups.setdefault(weight.spec.group, {"tensors": 0, "bytes": 0})
+        group = groups[weight.spec.group]
         group["tensors"] += 1 if weight.scale is None else 2
         group["bytes"] += weight.nbytes
     formats = Counter(weight.format for weight in checkpoint.found.values())

@@ -21,7 +21,10 @@ class UsageError(DeepInferError):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors take the form of all others."""
+    """A parser whose errors take the form of all others, and whose options are written out."""
+
+    def __init__(self, *, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing a usage block.

@@ -41,6 +41,9 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
+        "generate": Verb("deepinfer_core.cli.generate", "text from a prompt"),
+        "chat": Verb("deepinfer_core.cli.chat", "a conversation in the terminal"),
+        "eval": Verb("deepinfer_core.cli.eval", "logits of a text, guesses of the drafter"),
         "check": Verb("deepinfer_core.cli.check", "can this configuration run here?"),
         "plugins": Verb("deepinfer_core.cli.plugins", "every component with its state and reason"),
         "config": Verb("deepinfer_core.cli.config", "every setting with its origin"),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from deepinfer_core.config.components import ComponentsSettings, Section
 from deepinfer_core.interfaces.kinds import PROPERTIES
@@ -63,7 +63,7 @@ def _span(part: object) -> Iterator[int]:
 Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 TokenIds = Annotated[
     tuple[int, ...],
-    PlainValidator(_token_ids),
+    BeforeValidator(_token_ids),
     WithJsonSchema(
         {
             "anyOf": [

@@ -1,0 +1,97 @@
+"""Which options do verbs that run the model share, and how do they open it?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from deepinfer_core.cli.parser import add_settings_arguments, settings_from
+
+if TYPE_CHECKING:
+    from deepinfer_core.config import LoadedSettings
+    from deepinfer_core.engine.llm import LLM
+    from deepinfer_core.engine.sampling_params import SamplingParams
+    from deepinfer_core.telemetry.progress import ProgressStream
+
+__all__ = [
+    "add_model_arguments",
+    "add_sampling_arguments",
+    "model_settings",
+    "open_llm",
+    "progress_of",
+    "sampling_params",
+]
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose and configure the model."""
+    parser.add_argument(
+        "--model",
+        metavar="DIR",
+        help="folder of the checkpoint; default: model.path of the settings, or the installed one",
+    )
+    add_settings_arguments(parser)
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser, *, max_tokens: int) -> None:
+    """Add the options that say how tokens are drawn and when an answer ends."""
+    add = parser.add_argument_group("sampling").add_argument
+    add("--max-tokens", type=int, default=max_tokens, metavar="N", help=f"default {max_tokens}")
+    add("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy; default 1")
+    add("--top-p", type=float, default=1.0, metavar="P", help="above 0 up to 1; default 1")
+    add("--top-k", type=int, default=-1, metavar="K", help="-1 (default) for all")
+    add("--min-p", type=float, default=0.0, metavar="P", help="0 up to below 1; default 0")
+    add("--seed", type=int, metavar="N", help="0 to 2^64 - 1; default: a new one each time")
+    add("--stop", action="append", metavar="TEXT", help="text that ends it; may be repeated")
+    add("--ignore-eos", action="store_true", help="go on after the end-of-sequence token")
+
+
+def sampling_params(args: argparse.Namespace) -> SamplingParams:
+    """The sampling options as one checked value.
+
+    Raises:
+        RequestError: a value is out of range.
+    """
+    from deepinfer_core.engine.sampling_params import SamplingParams
+
+    return SamplingParams(
+        max_tokens=args.max_tokens,
+        temperature=args.temperature,
+        top_p=args.top_p,
+        top_k=args.top_k,
+        min_p=args.min_p,
+        seed=args.seed,
+        stop=args.stop,
+        ignore_eos=args.ignore_eos,
+    )
+
+
+def model_settings(args: argparse.Namespace) -> LoadedSettings:
+    """The settings, ``--model`` included.
+
+    Raises:
+        ConfigError: see ``load_settings``.
+    """
+    if args.model is not None:
+        args.overrides = [*args.overrides, f"model.path={args.model}"]
+    return settings_from(args)
+
+
+def progress_of(loaded: LoadedSettings) -> ProgressStream:
+    """Set up logging, and show progress on standard error: in the log, and as bars on a terminal."""
+    from deepinfer_core.telemetry.logs import configure_logging
+    from deepinfer_core.telemetry.progress import ProgressStream
+    from deepinfer_core.telemetry.reports import progress_consumers
+
+    configure_logging(loaded.settings.telemetry)
+    if sys.stderr is None:
+        return ProgressStream()
+    return ProgressStream(*progress_consumers(loaded.settings.telemetry, sys.stderr))
+
+
+def open_llm(loaded: LoadedSettings, progress: ProgressStream) -> LLM:
+    """Load the model; raises what ``LLM`` raises."""
+    from deepinfer_core.engine.llm import LLM
+
+    return LLM.from_settings(loaded, progress)
