@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from deepinfer_core.errors import DeepInferError
 
@@ -23,8 +23,9 @@ class UsageError(DeepInferError):
 class Parser(argparse.ArgumentParser):
     """A parser whose errors take the form of all others, and whose options are written out."""
 
-    def __init__(self, *, prog: str, description: str) -> None:
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
+    def __init__(self, **options: Any) -> None:
+        # Parsers of sub-commands are made by argparse itself, with options of its own.
+        super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing a usage block.
