@@ -1,8 +1,9 @@
 """What follows a prompt?
 
-Standard output gets the generated text only, one line feed behind each; with ``--json`` one object a
-prompt and line, in the order of the prompts. Progress and problems go to standard error. A request
-that fails does not stop the others; the exit status is then 1, or 2 if the only prompt was refused.
+Standard output gets the generated text only, one line feed behind each; with ``--json`` one object
+a prompt and line, in the order of the prompts. Progress and problems go to standard error. A
+request that fails does not stop the others; the exit status is then 1, or 2 if the only prompt was
+refused.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def model_settings(args: argparse.Namespace) -> LoadedSettings:
 
 
 def progress_of(loaded: LoadedSettings) -> ProgressStream:
-    """Set up logging, and show progress on standard error: in the log, and as bars on a terminal."""
+    """Set up logging, and show progress on standard error: as events, and as bars on a terminal."""
     from deepinfer_core.telemetry.logs import configure_logging
     from deepinfer_core.telemetry.progress import ProgressStream
     from deepinfer_core.telemetry.reports import progress_consumers

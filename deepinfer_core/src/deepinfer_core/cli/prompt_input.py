@@ -1,7 +1,7 @@
 """Where do prompts on the command line come from?
 
-An argument, standard input, a text file (one prompt), a JSON-lines file (one prompt a line) or token
-ids. Problems of the source are usage errors and name the file and the line.
+An argument, standard input, a text file (one prompt), a JSON-lines file (one prompt a line) or
+token ids. Problems of the source are usage errors and name the file and the line.
 """
 
 from __future__ import annotations

@@ -133,14 +133,14 @@ class LLM:
 
     def generate(
         self,
-        prompts: str | Sequence[str] | None = None,
+        prompts: str | Sequence[Prompt] | None = None,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         prompt_token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Completion]:
         """Run requests to their ends.
 
         Args:
-            prompts: one text or several.
+            prompts: one text or several; token ids may stand among them in place of a text.
             sampling_params: one for all, or one for each; None: the defaults. Each request without
                 a seed draws its own.
             prompt_token_ids: a list of ids for each prompt; wins over ``prompts``. Taken as it is:
@@ -195,7 +195,7 @@ class LLM:
 
     def stream(
         self,
-        prompts: str | Sequence[str] | None = None,
+        prompts: str | Sequence[Prompt] | None = None,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         prompt_token_ids: Sequence[Sequence[int]] | None = None,
     ) -> Iterator[Delta]:

@@ -5,7 +5,7 @@ Checked before anything is queued, so that a wrong call leaves no half of itself
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import RequestError
@@ -17,7 +17,7 @@ Prompt = str | Sequence[int]
 
 
 def read_prompts(
-    prompts: str | Sequence[str] | None, prompt_token_ids: Sequence[Sequence[int]] | None
+    prompts: str | Sequence[Prompt] | None, prompt_token_ids: Sequence[Sequence[int]] | None
 ) -> list[Prompt]:
     """One prompt for each request; token ids win.
 
@@ -26,19 +26,20 @@ def read_prompts(
     """
     if prompts is None and prompt_token_ids is None:
         raise RequestError("no prompt was given", hint="give prompts or prompt_token_ids")
-    texts = [prompts] if isinstance(prompts, str) else None if prompts is None else list(prompts)
-    for place, text in enumerate(texts or ()):
-        if not isinstance(text, str):
-            raise RequestError(
-                f"prompt {place} is a {type(text).__name__}",
-                hint="prompts are texts; token ids go into prompt_token_ids",
-            )
+    if isinstance(prompts, str):
+        prompts = [prompts]
+    given = (
+        None if prompts is None else [_read(item, "prompts", i) for i, item in enumerate(prompts)]
+    )
     if prompt_token_ids is None:
-        return list(texts or ())
-    ids = _token_lists(prompt_token_ids)
-    if texts is not None and len(texts) != len(ids):
+        return given or []
+    ids = [_read(item, "prompt_token_ids", i) for i, item in enumerate(prompt_token_ids)]
+    for place, item in enumerate(ids):
+        if isinstance(item, str):
+            raise _wrong_type("prompt_token_ids", place, item)
+    if given is not None and len(given) != len(ids):
         raise RequestError(
-            f"{len(texts)} prompts and {len(ids)} lists of token ids were given",
+            f"{len(given)} prompts and {len(ids)} lists of token ids were given",
             hint="give as many of each, or only one kind",
         )
     return ids
@@ -69,13 +70,16 @@ def pair_params(
     return found
 
 
-def _token_lists(lists: Sequence[Sequence[int]]) -> list[Prompt]:
-    found: list[Prompt] = []
-    for place, ids in enumerate(lists):
-        if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__"):
-            raise RequestError(
-                f"prompt_token_ids[{place}] is a {type(ids).__name__}",
-                hint="prompt_token_ids is a list with one list of ids for each prompt",
-            )
-        found.append(tuple(ids))
-    return found
+def _read(item: object, name: str, place: int) -> Prompt:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, bytes | Mapping) or not isinstance(item, Iterable):
+        raise _wrong_type(name, place, item)
+    return tuple(item)
+
+
+def _wrong_type(name: str, place: int, item: object) -> RequestError:
+    return RequestError(
+        f"{name}[{place}] is of type {type(item).__name__}",
+        hint="prompts are texts or lists of token ids; prompt_token_ids are lists of token ids",
+    )
