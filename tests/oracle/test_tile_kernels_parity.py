@@ -43,8 +43,8 @@ def _assert_rounded_alike(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     """Both are bf16 roundings of fp32 sums in other orders.
 
     The sums differ by up to 1e-6 of their size and bf16 numbers lie 2^-8 to 2^-7 apart, so that one
-    value in 4000 falls on the other side of a rounding boundary and differs by one unit; where large
-    terms cancel, a few more do.
+    value in 4000 falls on the other side of a rounding boundary and differs by one unit. Where
+    large terms cancel, a few more do.
     """
     assert ours.dtype == theirs.dtype == torch.bfloat16
     torch.testing.assert_close(ours.float(), theirs.float(), rtol=ULP_BF16, atol=1e-6)
