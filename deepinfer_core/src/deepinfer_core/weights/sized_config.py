@@ -17,7 +17,8 @@ from deepinfer_core.weights.manifest import manifest_of
 
 __all__ = ["config_of_size"]
 
-_WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+_WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+_LARGEST_BYTES = 2**43  # beyond this the table of tensors itself becomes unwieldy
 _SMALLEST_VOCABULARY = 1024
 _FOLDED_IDS = 96  # ids that share their compressed id with another, as real vocabularies have
 
@@ -26,8 +27,13 @@ def config_of_size(size_bytes: int) -> ModelConfig:
     """Find a configuration whose tensors take at most ``size_bytes``, and nearly as many.
 
     Raises:
-        ConfigError: the smallest configuration is larger than that.
+        ConfigError: the smallest configuration is larger than that, or it is beyond 8 TiB.
     """
+    if size_bytes > _LARGEST_BYTES:
+        raise ConfigError(
+            f"asked for a checkpoint of {size_bytes} bytes, found a limit of {_LARGEST_BYTES}",
+            hint="ask for less, or give --config",
+        )
     smallest = _bytes(_WIDTHS[0], 2, _SMALLEST_VOCABULARY)
     if size_bytes < smallest:
         raise ConfigError(
