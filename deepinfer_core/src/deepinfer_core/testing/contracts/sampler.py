@@ -1,0 +1,302 @@
+"""Does a sampler draw from the law it should, and from nothing else?
+
+How a generator turns a seed into a number is a backend's own affair; that a token depends on its
+own row only, and that many draws follow the law, is not.
+
+Shapes: R rows, V vocabulary, A alternatives.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import pytest
+import torch
+
+from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
+from deepinfer_core.testing.bits import assert_same_bits
+from deepinfer_core.testing.contracts.suite import (
+    ContractSuite,
+    GuardedBuffer,
+    assert_rows_stand_alone,
+)
+from deepinfer_core.testing.oracles import sampling as oracle
+from deepinfer_core.testing.tolerance import assert_within
+
+__all__ = ["SamplerContract"]
+
+GOLDEN = [2.0, 1.0, 1.0, 0.0]
+TOLERANCE = 2e-6
+"""fp32 log-probabilities of at most 30: rounding the result costs 30 * 2^-24 = 1.8e-6."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One row's settings; the defaults keep everything."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    seed: int = 1
+    position: int = 0
+    forced: int = -1
+
+
+class SamplerContract(ContractSuite):
+    """Tests of ``Sampler``."""
+
+    def rows(self, settings: list[Settings], allowed: list[list[int]] | None = None) -> SamplerRows:
+        """Settings as tensors; ``allowed`` lists the tokens of each row."""
+
+        def column(name: str, dtype: torch.dtype) -> torch.Tensor:
+            values = [getattr(row, name) for row in settings]
+            return torch.tensor(values, dtype=dtype, device=self.device)
+
+        mask = None
+        if allowed is not None:
+            words = 1 + max((token for tokens in allowed for token in tokens), default=0) // 32
+            bits = torch.zeros(len(allowed), words, dtype=torch.int64)
+            for row, tokens in enumerate(allowed):
+                for token in tokens:
+                    bits[row, token // 32] |= 1 << (token % 32)
+            mask = bits.to(torch.int32).to(self.device)
+        return SamplerRows(
+            temperature_R=column("temperature", torch.float32),
+            top_p_R=column("top_p", torch.float32),
+            top_k_R=column("top_k", torch.int64),
+            min_p_R=column("min_p", torch.float32),
+            seed_R=column("seed", torch.int64),
+            position_R=column("position", torch.int64),
+            forced_R=column("forced", torch.int64),
+            allowed_RW=mask,
+        )
+
+    def sample(
+        self,
+        component: Sampler,
+        logits_RV: torch.Tensor,
+        rows: SamplerRows,
+        alternatives: int = 0,
+    ) -> SamplerOutputs:
+        """Run into guarded buffers; logits are read only."""
+        count, vocabulary = logits_RV.shape
+        logits_RV = logits_RV.to(self.device)
+        shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            "token_R": ((count,), torch.int64),
+            "logprob_R": ((count,), torch.float32),
+            "processed_logprob_R": ((count,), torch.float32),
+            "top_token_RA": ((count, alternatives), torch.int64),
+            "top_logprob_RA": ((count, alternatives), torch.float32),
+            "invalid_R": ((count,), torch.bool),
+        }
+        buffers = {
+            name: GuardedBuffer(shape, dtype, self.device)
+            for name, (shape, dtype) in shapes.items()
+        }
+        plan = component.plan(
+            SamplerSpec(vocabulary=vocabulary, alternatives=alternatives), max(count, 1)
+        )
+        before = logits_RV.clone()
+        out = SamplerOutputs(**{name: buffer.tensor for name, buffer in buffers.items()})
+        component.run(plan, logits_RV, rows, out)
+        assert_same_bits(logits_RV, before)
+        return SamplerOutputs(**{name: buffer.check().cpu() for name, buffer in buffers.items()})
+
+    def draws(
+        self,
+        component: Sampler,
+        logits: list[float],
+        settings: Settings,
+        count: int,
+        allowed: list[int] | None = None,
+    ) -> torch.Tensor:
+        """Tokens at positions 0 to ``count`` - 1."""
+        values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        rows = [Settings(**{**values, "position": position}) for position in range(count)]
+        logits_RV = torch.tensor(logits).expand(count, -1).contiguous()
+        mask = None if allowed is None else [allowed] * count
+        return self.sample(component, logits_RV, self.rows(rows, mask)).token_R
+
+    def test_temperature_zero_takes_the_largest_logit_and_the_lowest_of_equals(
+        self, component: Sampler
+    ) -> None:
+        """Zero and minus zero are equal; truncations do not matter."""
+        logits_RV = torch.tensor([[1.0, 3, 2, 3], [-0.0, 0.0, -1, -1], [-5, -5, -5, -5]])
+        rows = self.rows([Settings(temperature=0, top_p=0.1, top_k=1, min_p=0.9)] * 3)
+        out = self.sample(component, logits_RV, rows)
+        assert out.token_R.tolist() == [1, 0, 0]
+        assert out.processed_logprob_R.tolist() == [0, 0, 0]
+
+    @pytest.mark.parametrize(
+        ("settings", "kept"),
+        [
+            (Settings(top_p=0.6), {0, 1}),
+            (Settings(top_p=0.5), {0}),
+            (Settings(top_k=2), {0, 1}),
+            (Settings(top_p=0.99, top_k=3), {0, 1, 2}),
+            (Settings(), {0, 1, 2, 3}),
+            (Settings(top_k=1), {0}),
+            (Settings(top_k=4), {0, 1, 2, 3}),
+            (Settings(top_k=5), {0, 1, 2, 3}),
+            (Settings(min_p=0.36), {0, 1, 2}),
+            (Settings(min_p=0.37), {0}),
+            (Settings(temperature=2.0, min_p=0.36), {0, 1, 2, 3}),
+        ],
+    )
+    def test_golden_logits_keep_their_golden_tokens(
+        self, component: Sampler, settings: Settings, kept: set[int]
+    ) -> None:
+        """Logits 2, 1, 1, 0. In 400 draws each token of at least 7 % shows up: 0.93^400 = 2e-13."""
+        assert set(self.draws(component, GOLDEN, settings, 400).tolist()) == kept
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_log_probabilities_match_fp64(
+        self, component: Sampler, dtype: torch.dtype, generator: torch.Generator
+    ) -> None:
+        """The raw one of the untouched logits, the processed one of what survives."""
+        cases = [
+            Settings(position=position, temperature=temperature, top_p=top_p, top_k=k, min_p=min_p)
+            for position, (temperature, top_p, k, min_p) in enumerate(
+                [
+                    (1.0, 1.0, -1, 0.0),
+                    (0.5, 0.75, -1, 0.0),
+                    (2.0, 0.75, 5, 0.0),
+                    (1.0, 1.0, 5, 0.125),
+                    (1.0, 0.03125, -1, 0.0),
+                    (4.0, 0.9375, 40, 0.015625),
+                ]
+            )
+        ]
+        logits_RV = 3 * torch.randn(len(cases), 40, generator=generator, dtype=dtype)
+        out = self.sample(component, logits_RV, self.rows(cases))
+        for row, case in enumerate(cases):
+            logits, token = logits_RV[row].tolist(), int(out.token_R[row])
+            kept = oracle.processed(logits, case.temperature, case.top_p, case.top_k, case.min_p)
+            assert kept[token] > -math.inf
+            want = torch.tensor(
+                [oracle.log_softmax(logits)[token], kept[token]], dtype=torch.float64
+            )
+            got = torch.stack((out.logprob_R[row], out.processed_logprob_R[row]))
+            assert_within(got, want, TOLERANCE)
+
+    def test_alternatives_are_the_best_of_the_raw_law(self, component: Sampler) -> None:
+        """Ties go to the lower id, whatever the temperature and the truncation."""
+        logits_RV = torch.tensor([[0.0, 2, 1, 2, 1], [5.0, 5, 5, 5, 5]])
+        rows = self.rows([Settings(temperature=0.1, top_k=1)] * 2)
+        out = self.sample(component, logits_RV, rows, alternatives=4)
+        assert out.top_token_RA.tolist() == [[1, 3, 2, 4], [0, 1, 2, 3]]
+        for row in range(2):
+            raw = oracle.log_softmax(logits_RV[row].tolist())
+            want = torch.tensor(
+                [raw[token] for token in out.top_token_RA[row].tolist()], dtype=torch.float64
+            )
+            assert_within(out.top_logprob_RA[row], want, TOLERANCE)
+
+    def test_a_masked_token_is_never_drawn(self, component: Sampler) -> None:
+        """Not by chance and not by temperature 0; the raw law does not know the mask."""
+        logits = [10.0, 0.0, 1.0] + [0.0] * 40
+        allowed = [1, 2, 31, 32, 42]
+        drawn = self.draws(component, logits, Settings(), 400, allowed)
+        assert set(drawn.tolist()) == set(allowed)
+        rows = self.rows([Settings(temperature=0)], [allowed])
+        out = self.sample(component, torch.tensor([logits]), rows)
+        assert out.token_R.tolist() == [2]
+        raw = torch.tensor([oracle.log_softmax(logits)[2]], dtype=torch.float64)
+        assert_within(out.logprob_R, raw, TOLERANCE)
+
+    def test_a_token_without_probability_is_never_drawn(self, component: Sampler) -> None:
+        """Logits of -inf, first and last."""
+        drawn = self.draws(component, [-math.inf, 0.0, 0.0, -math.inf], Settings(), 100)
+        assert set(drawn.tolist()) == {1, 2}
+
+    def test_a_forced_token_is_emitted_with_its_own_log_probabilities(
+        self, component: Sampler
+    ) -> None:
+        """Minus infinity under the law that would have dropped it."""
+        logits_RV = torch.tensor([GOLDEN] * 3)
+        settings = [
+            Settings(forced=3),
+            Settings(forced=3, top_k=2),
+            Settings(forced=0, temperature=0),
+        ]
+        out = self.sample(component, logits_RV, self.rows(settings))
+        assert out.token_R.tolist() == [3, 3, 0]
+        raw = oracle.log_softmax(GOLDEN)
+        assert_within(
+            out.logprob_R, torch.tensor([raw[3], raw[3], raw[0]], dtype=torch.float64), TOLERANCE
+        )
+        want = torch.tensor([raw[3], -math.inf, 0], dtype=torch.float64)
+        assert_within(out.processed_logprob_R, want, TOLERANCE)
+
+    def test_bad_rows_are_flagged_and_harm_no_other(
+        self, component: Sampler, generator: torch.Generator
+    ) -> None:
+        """NaN, +inf, all -inf and an empty mask; the good rows keep their bits."""
+        good_RV = torch.randn(6, 40, generator=generator)
+        settings = [Settings(seed=row) for row in range(6)]
+        allowed = [list(range(40))] * 6
+        want = self.sample(component, good_RV, self.rows(settings, allowed), 2)
+        bad_RV = good_RV.clone()
+        bad_RV[1, 7], bad_RV[2, 39], bad_RV[4] = torch.nan, math.inf, -math.inf
+        allowed[5] = []
+        out = self.sample(component, bad_RV, self.rows(settings, allowed), 2)
+        assert out.invalid_R.tolist() == [False, True, True, False, True, True]
+        assert not bool(want.invalid_R.any())
+        for field in fields(out):
+            got_R, want_R = getattr(out, field.name), getattr(want, field.name)
+            assert_same_bits(got_R[[0, 3]], want_R[[0, 3]])
+
+    @pytest.mark.parametrize("vocabulary", [50, 33000])
+    def test_a_token_depends_on_its_own_row_only(
+        self, component: Sampler, vocabulary: int, generator: torch.Generator
+    ) -> None:
+        """Every row count, in every place, greedy and drawn rows mixed."""
+        self.require(component.properties.batch_invariant, "batch invariance")
+        count = 20 if vocabulary < 1000 else 3
+        logits_RV = 2 * torch.randn(count, vocabulary, generator=generator)
+        settings = [
+            Settings(seed=row, position=row % 5, temperature=row % 3, top_p=0.9 if row % 2 else 1)
+            for row in range(count)
+        ]
+
+        def run(order: torch.Tensor) -> list[torch.Tensor]:
+            rows = self.rows([settings[row] for row in order.tolist()])
+            out = self.sample(component, logits_RV[order], rows, 3)
+            return [getattr(out, field.name) for field in fields(out)]
+
+        assert_rows_stand_alone(run, count, generator)
+
+    @pytest.mark.parametrize("name", ["seed", "position"])
+    def test_another_seed_or_position_draws_anew(self, component: Sampler, name: str) -> None:
+        """64 draws among 1000 equal tokens repeat each other hardly ever: expect 62 distinct."""
+        settings = [Settings(**{"seed": 5, "position": 9, name: value}) for value in range(64)]
+        out = self.sample(component, torch.zeros(64, 1000), self.rows(settings))
+        assert len(set(out.token_R.tolist())) > 50
+        again = self.sample(component, torch.zeros(64, 1000), self.rows(settings))
+        assert_same_bits(again.token_R, out.token_R)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            Settings(seed=11),
+            Settings(seed=12, temperature=2.0),
+            Settings(seed=13, top_p=0.9),
+            Settings(seed=-1, top_k=5, min_p=0.05),
+        ],
+    )
+    def test_many_draws_follow_the_law(self, component: Sampler, settings: Settings) -> None:
+        """Chi-square of 20 000 draws, refused at 1e-3; fixed seeds make the result fixed."""
+        logits = [0.0, 1.5, -1.0, 0.5, 1.5, -2.0, 1.0, 0.25]
+        drawn = self.draws(component, logits, settings, 20_000)
+        law = oracle.processed(
+            logits, settings.temperature, settings.top_p, settings.top_k, settings.min_p
+        )
+        count_V = torch.bincount(drawn, minlength=len(logits)).double()
+        want_V = 20_000 * torch.tensor(law, dtype=torch.float64).exp()
+        kept_V = want_V > 0
+        assert not bool(count_V[~kept_V].any())
+        chi_square = ((count_V - want_V)[kept_V] ** 2 / want_V[kept_V]).sum()
+        freedom = kept_V.sum().double() - 1
+        assert float(torch.special.gammaincc(freedom / 2, chi_square / 2)) > 1e-3
