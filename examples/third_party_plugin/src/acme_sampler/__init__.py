@@ -1,0 +1,1 @@
+"""A sampler of another vendor."""
