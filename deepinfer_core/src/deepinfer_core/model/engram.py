@@ -79,11 +79,15 @@ def gather_rows(table: QuantTensor, index: torch.Tensor, dtype: torch.dtype) -> 
         [..., width], on the table's device.
     """
     flat_R = index.to(table.data.device).flatten()
-    # Bytes can be indexed on every device, 8-bit floats cannot.
-    data = table.data
-    stored = data if data.itemsize > 1 else data.view(torch.uint8)
-    scale = None if table.scale is None else table.scale.index_select(0, flat_R)
     gathered = QuantTensor(
-        data=stored.index_select(0, flat_R).view(data.dtype), scale=scale, format=table.format
+        data=_rows_of(table.data, flat_R),
+        scale=None if table.scale is None else _rows_of(table.scale, flat_R),
+        format=table.format,
     )
-    return gathered.dequantise(dtype).view(*index.shape, -1)
+    return gathered.dequantise(dtype).view(*index.shape, table.shape[1])
+
+
+def _rows_of(matrix: torch.Tensor, index_R: torch.Tensor) -> torch.Tensor:
+    # Bytes can be indexed on every device, 8-bit floats cannot.
+    stored = matrix if matrix.itemsize > 1 else matrix.view(torch.uint8)
+    return stored.index_select(0, index_R).view(matrix.dtype)
