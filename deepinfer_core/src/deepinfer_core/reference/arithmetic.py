@@ -3,13 +3,13 @@
 Batch invariance is a property of instruction order, so it rests on how torch's CPU kernels walk
 through memory. The rules that all reference components follow:
 
-* Matrix products run as batches of equal matrices (``torch.bmm``). Each matrix of a batch goes
-  through the same kernel whatever the length of the batch; a plain ``mm`` picks another kernel, and
-  another summation order, for other row counts. ``row_product`` therefore cuts rows into tiles of
-  ``ROW_TILE`` and pads the last one with zero rows.
-* Inside a tile, every row must meet the same alignment: odd row widths were seen to give a row
-  other bits at other places of the tile. ``row_product`` pads the width with zeros to a multiple
-  of ``WIDTH_ALIGNMENT``.
+* A matrix product picks its kernel, its split among threads and so its summation order by shape.
+  So one call never has a shape that depends on the number of rows. ``row_product`` cuts rows into
+  tiles of ``ROW_TILE``, pads the last one with zero rows and multiplies tile after tile;
+  ``matrix_products`` multiplies one pair of matrices after the other. (``torch.bmm`` would save
+  calls, but with two threads its bits were seen to depend on the length of the batch.)
+* The kernels also look at alignment: odd row widths were seen to give a row other bits at other
+  places of a tile. So summed widths are padded with zeros to a multiple of ``WIDTH_ALIGNMENT``.
 * ``torch.sigmoid``, ``silu``, ``softplus`` and ``log1p`` use vector code for most elements and
   scalar code, with other roundings, for the last few: their result depends on the place. ``exp``,
   ``log``, ``sqrt``, ``rsqrt`` and ``logsigmoid`` do not; everything here is built from those.
@@ -26,6 +26,7 @@ __all__ = [
     "WIDTH_ALIGNMENT",
     "accumulation_dtype",
     "align_width",
+    "matrix_products",
     "mean_square",
     "row_product",
     "row_sum",
@@ -72,10 +73,28 @@ def row_product(x_TK: torch.Tensor, weight_NK: torch.Tensor) -> torch.Tensor:
     tiles = -(-rows // ROW_TILE)
     x = weight_NK.new_zeros(tiles * ROW_TILE, aligned)
     x[:rows, :width] = x_TK
-    out = torch.bmm(
-        x.view(tiles, ROW_TILE, aligned), weight_NK.t().expand(tiles, aligned, out_width)
-    )
-    return out.view(tiles * ROW_TILE, out_width)[:rows]
+    out = weight_NK.new_empty(tiles * ROW_TILE, out_width)
+    weight_KN = weight_NK.t()
+    for start in range(0, tiles * ROW_TILE, ROW_TILE):
+        tile = slice(start, start + ROW_TILE)
+        torch.mm(x[tile], weight_KN, out=out[tile])
+    return out[:rows]
+
+
+def matrix_products(left_TXK: torch.Tensor, right_TKY: torch.Tensor) -> torch.Tensor:
+    """Multiply pairs of matrices, each in a call of its own.
+
+    Args:
+        left_TXK: fp32 or fp64, contiguous; K is a multiple of ``WIDTH_ALIGNMENT``.
+        right_TKY: the same dtype; may be expanded.
+
+    Returns:
+        [T, X, Y], new memory.
+    """
+    out = left_TXK.new_empty(*left_TXK.shape[:2], right_TKY.shape[2])
+    for left, right, product in zip(left_TXK, right_TKY, out, strict=True):
+        torch.mm(left, right, out=product)
+    return out
 
 
 def row_sum(x: torch.Tensor) -> torch.Tensor:

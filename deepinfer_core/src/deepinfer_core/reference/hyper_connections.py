@@ -66,8 +66,9 @@ def sinkhorn(logits_TSS: torch.Tensor, spec: MixSpec) -> torch.Tensor:
 
 def collapse(trunk_TSD: torch.Tensor, pre_TS: torch.Tensor) -> torch.Tensor:
     """Give the sum over streams of ``pre * trunk``, [T, D], in the accumulation dtype."""
-    accumulate = accumulation_dtype(trunk_TSD.dtype)
-    return torch.bmm(pre_TS.to(accumulate)[:, None], trunk_TSD.to(accumulate))[:, 0]
+    weighted_TSD = pre_TS[:, :, None] * trunk_TSD.to(accumulation_dtype(trunk_TSD.dtype))
+    first_TD, *others = weighted_TSD.unbind(1)
+    return sum(others, first_TD)
 
 
 def expand(
@@ -75,5 +76,7 @@ def expand(
 ) -> torch.Tensor:
     """Give ``post[n] * y + sum over m of comb[m][n] * trunk[m]``, [T, S, D], accumulation dtype."""
     accumulate = accumulation_dtype(trunk_TSD.dtype)
-    kept_TSD = torch.bmm(comb_TSS.to(accumulate).transpose(1, 2), trunk_TSD.to(accumulate))
-    return kept_TSD.add_(post_TS.to(accumulate)[:, :, None] * y_TD.to(accumulate)[:, None])
+    out_TSD = post_TS[:, :, None] * y_TD.to(accumulate)[:, None]
+    for comb_TS, h_TD in zip(comb_TSS.unbind(1), trunk_TSD.to(accumulate).unbind(1), strict=True):
+        out_TSD += comb_TS[:, :, None] * h_TD[:, None]
+    return out_TSD

@@ -17,6 +17,7 @@ import torch
 
 from deepinfer_core.interfaces.attention import CachePages, Indexer, IndexerSpec
 from deepinfer_core.interfaces.component import Plan, Properties
+from deepinfer_core.reference.arithmetic import WIDTH_ALIGNMENT, align_width, matrix_products
 from deepinfer_core.reference.cache_codec import read_rows
 from deepinfer_core.reference.promises import PROMISES
 
@@ -116,7 +117,10 @@ def _score_rows(
     visible_T: torch.Tensor,
     score_TS: torch.Tensor,
 ) -> None:
-    rows, _, width = query_THJ.shape
+    rows, heads, _ = query_THJ.shape
+    # Heads without weight fill the sum over heads up to whole lines.
+    query_THJ = torch.nn.functional.pad(align_width(query_THJ), (0, 0, 0, -heads % WIDTH_ALIGNMENT))
+    weight_T1H = align_width(weight_TH)[:, None]
     reach = int(visible_T.max())
     for first in range(0, reach, _ENTRY_TILE):
         entry_X = torch.arange(first, first + _ENTRY_TILE)
@@ -124,8 +128,9 @@ def _score_rows(
         slot_X = page_X * keys.rows_per_page + entry_X % keys.rows_per_page
         slot_X = torch.where((entry_X < reach) & (page_X >= 0), slot_X, -1)
         key_XJ = read_rows(keys, slot_X, query_THJ.dtype)
-        dots_THX = torch.bmm(query_THJ, key_XJ.t().expand(rows, width, _ENTRY_TILE))
-        sums_TX = torch.bmm(weight_TH[:, None], dots_THX.relu_())[:, 0]
+        key_TJX = align_width(key_XJ).t().expand(rows, -1, _ENTRY_TILE)
+        dots_THX = matrix_products(query_THJ, key_TJX)
+        sums_TX = matrix_products(weight_T1H, dots_THX.relu_())[:, 0]
         sums_TX.masked_fill_(entry_X >= visible_T[:, None], -torch.inf)
         columns = min(_ENTRY_TILE, score_TS.shape[1] - first)
         score_TS[:, first : first + columns] = sums_TX[:, :columns]

@@ -4,7 +4,7 @@ Every listed key is gathered and decoded, its score is one dot product, and one 
 the keys of all sources and the sink.
 
 A row's bits depend on its query, its keys in list order and the list lengths, on nothing else: the
-products are batches of equal matrices, one a row (see ``arithmetic``). Absent entries weigh exactly
+products are calls of one shape, one a row (see ``arithmetic``). Absent entries weigh exactly
 zero wherever they stand; but moving them moves the keys, which changes the order of the sums
 and so the last bits of the result.
 
@@ -26,7 +26,13 @@ from deepinfer_core.interfaces.attention import (
     SparseAttention,
 )
 from deepinfer_core.interfaces.component import Plan, Properties
-from deepinfer_core.reference.arithmetic import accumulation_dtype, row_sum
+from deepinfer_core.reference.arithmetic import (
+    WIDTH_ALIGNMENT,
+    accumulation_dtype,
+    align_width,
+    matrix_products,
+    row_sum,
+)
 from deepinfer_core.reference.cache_codec import read_rows
 from deepinfer_core.reference.promises import PROMISES
 
@@ -78,18 +84,31 @@ class ReferenceSparseAttention(SparseAttention):
         accumulate = accumulation_dtype(q_TND.dtype)
         for start in range(0, q_TND.shape[0], _ROW_TILE):
             rows = slice(start, start + _ROW_TILE)
-            slots = [source.slot_TL[rows] for source in sources]
-            key_TLD = torch.cat(
-                [
-                    _gather(source.pages, slot_TL, accumulate)
-                    for source, slot_TL in zip(sources, slots, strict=True)
-                ],
-                1,
-            )
-            absent_TL = torch.cat(slots, 1) < 0
-            out, lse = _attend(q_TND[rows].to(accumulate), key_TLD, absent_TL, sink_N, scale)
-            out_TND[rows] = out
+            key_TLD, absent_TL = _keys(sources, rows, accumulate)
+            q = align_width(q_TND[rows].to(accumulate))
+            out, lse = _attend(q, key_TLD, absent_TL, sink_N, scale)
+            out_TND[rows] = out[..., : plan.spec.head_width]
             lse_TN[rows] = lse
+
+
+def _keys(
+    sources: Sequence[KeySource], rows: slice, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Decode the keys that rows list, [T, L, D], and say which are absent, [T, L].
+
+    Absent keys fill L up to whole lines, because the second product sums over it.
+    """
+    slots = [source.slot_TL[rows] for source in sources]
+    keys = [
+        _gather(source.pages, slot_TL, dtype)
+        for source, slot_TL in zip(sources, slots, strict=True)
+    ]
+    slot_TL, key_TLD = torch.cat(slots, 1), align_width(torch.cat(keys, 1))
+    missing = -slot_TL.shape[1] % WIDTH_ALIGNMENT
+    if missing:
+        slot_TL = torch.nn.functional.pad(slot_TL, (0, missing), value=-1)
+        key_TLD = torch.nn.functional.pad(key_TLD, (0, 0, 0, missing))
+    return key_TLD, slot_TL < 0
 
 
 def _gather(pages: CachePages, slot_TL: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -112,7 +131,7 @@ def _attend(
     Exponentials are taken relative to the largest key. A sink far above all keys overflows to
     infinity in the divisor, which gives the right result: zero.
     """
-    score_TNL = torch.bmm(q_TND, key_TLD.transpose(1, 2)).mul_(scale)
+    score_TNL = matrix_products(q_TND, key_TLD.transpose(1, 2)).mul_(scale)
     score_TNL.masked_fill_(absent_TL[:, None], -torch.inf)
     # Without a key the maximum is -inf; the lowest number keeps -inf minus -inf out.
     largest_TN = score_TNL.amax(-1).clamp_(min=torch.finfo(score_TNL.dtype).min)
@@ -120,6 +139,6 @@ def _attend(
     sum_TN = row_sum(weight_TNL)
     is_empty_TN = sum_TN == 0
     divisor_TN = (sum_TN + torch.exp(sink_N - largest_TN)).masked_fill_(is_empty_TN, 1)
-    out_TND = torch.bmm(weight_TNL, key_TLD).div_(divisor_TN[..., None])
+    out_TND = matrix_products(weight_TNL, key_TLD).div_(divisor_TN[..., None])
     lse_TN = largest_TN.add_(sum_TN.log_()).masked_fill_(is_empty_TN, torch.inf)
     return out_TND, lse_TN

@@ -38,7 +38,13 @@ class DenseGemmContract(ContractSuite):
 
     weight_formats: ClassVar[tuple[str, ...]] = ("fp8_32x32", "mxfp4", "bfloat16", "float32")
     activation_formats: ClassVar[tuple[str, ...]] = ("mxfp8",)
-    shapes: ClassVar[tuple[tuple[int, int], ...]] = ((32, 4), (64, 33), (96, 160), (512, 24))
+    shapes: ClassVar[tuple[tuple[int, int], ...]] = (
+        (32, 4),
+        (64, 33),
+        (96, 160),
+        (512, 24),
+        (512, 1),
+    )
     sweeps: ClassVar[dict[str, str]] = {
         **ContractSuite.sweeps,
         "weight_format": "weight_formats",
