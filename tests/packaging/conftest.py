@@ -79,7 +79,9 @@ def deepinfer(tmp_path_factory: pytest.TempPathFactory) -> Run:
     ) -> subprocess.CompletedProcess[str]:
         clean = {name: text for name, text in os.environ.items() if "DEEPINFER_" not in name}
         clean |= {f"DEEPINFER_{name}": text for name, text in environ.items()}
-        clean |= {"PYTHONPATH": str(site)} if site else {}
+        if site:
+            inherited = [clean["PYTHONPATH"]] if clean.get("PYTHONPATH") else []
+            clean["PYTHONPATH"] = os.pathsep.join([str(site), *inherited])
         return subprocess.run(
             [sys.executable, "-P", "-m", "deepinfer_core", *arguments],
             capture_output=True,

@@ -38,7 +38,9 @@ def spawn(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     ) -> subprocess.CompletedProcess[str]:
         clean = {name: text for name, text in os.environ.items() if "DEEPINFER_" not in name}
         clean |= {f"DEEPINFER_{name}": text for name, text in environ.items()}
-        clean |= {"PYTHONPATH": str(path)} if path else {}
+        if path:
+            inherited = [clean["PYTHONPATH"]] if clean.get("PYTHONPATH") else []
+            clean["PYTHONPATH"] = os.pathsep.join([str(path), *inherited])
         return subprocess.run(
             [sys.executable, "-P", "-m", "deepinfer_core", *arguments],
             capture_output=True,

@@ -122,7 +122,7 @@ def test_an_interrupt_from_outside_ends_the_process_without_a_traceback(tmp_path
         (("plugin",), "did you mean plugins?"),
         (("xyzzy",), "deepinfer --help"),
         (("--config",), "deepinfer VERB [options]"),
-        (("config", "--st", "a=b"), "deepinfer config --help"),
+        (("config", "--se", "engine.seed=1"), "deepinfer config --help"),
         (("config", "shwo"), "deepinfer config --help"),
         (("plugins", "--json", "--why", "core"), "deepinfer plugins --help"),
         (("check", "extra"), "deepinfer check --help"),

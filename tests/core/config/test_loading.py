@@ -79,6 +79,14 @@ def test_options_of_several_sources_are_merged_key_by_key(file: Path) -> None:
     assert value_at(loaded.settings, "components.sampler.options.c") == 3
 
 
+def test_a_table_given_as_one_value_replaces_what_was_in_it_with_its_origins(file: Path) -> None:
+    file.write_text("[components.sampler.options]\na = 1\n")
+    loaded = load("components.sampler.options={ b = 2 }", file=file)
+    assert loaded.settings.components.sampler.options == {"b": 2}
+    assert "components.sampler.options.a" not in loaded.origins
+    assert str(loaded.origins["components.sampler.options"]).startswith("--set")
+
+
 def test_a_list_replaces_a_list_as_a_whole(file: Path) -> None:
     file.write_text('[plugins]\nblock = ["a", "b"]\n')
     assert load('plugins.block=["c"]', file=file).settings.plugins.block == ("c",)
