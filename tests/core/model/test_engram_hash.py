@@ -152,6 +152,10 @@ def test_no_product_of_an_id_and_a_multiplier_leaves_int64() -> None:
         assert max(multipliers) * (compressed - 1) < 2**63
 
 
+def test_a_vocabulary_that_leaves_no_room_still_has_odd_multipliers() -> None:
+    assert hash_multipliers(1, 4, 2**62).tolist() == [1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("smallest", [0, 1, 2])
 def test_the_search_for_primes_starts_at_two(smallest: int) -> None:
     assert hash_primes(layers=1, orders=1, heads=5, smallest=smallest) == [[2, 3, 5, 7, 11]]

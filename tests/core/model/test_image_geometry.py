@@ -74,6 +74,12 @@ def test_an_image_of_exactly_the_smallest_area_is_not_enlarged() -> None:
     assert image_geometry(543, 545, _config()).width == 546  # one pixel less, enlarged by 1.000002
 
 
+def test_enlarged_sides_are_cut_to_whole_pixels() -> None:
+    # sqrt(295936 / 7750) = 6.17940: sides 308.97 and 957.8; rounded up, 309 would take one more
+    # patch than 308.
+    assert _sizes(image_geometry(50, 155, _config()))[0] == (308, 966)
+
+
 def test_one_pixel_becomes_the_smallest_square() -> None:
     assert _sizes(image_geometry(1, 1, _config()))[0] == (546, 546)
 
@@ -94,6 +100,11 @@ def test_only_a_span_above_the_limit_is_shrunk(limit: int, shrunk: bool) -> None
     geometry = image_geometry(546, 546, _config(max_image_tokens=limit))  # 184 tokens
     assert (geometry.width < 546) is shrunk
     assert geometry.tokens <= limit
+
+
+def test_a_span_of_exactly_the_limit_keeps_its_canvas() -> None:
+    # 198 tokens; shrinking would give (518, 546), which also fits.
+    assert _sizes(image_geometry(500, 514, _config(max_image_tokens=198)))[0] == (546, 560)
 
 
 def test_a_very_tall_image_becomes_one_column_of_cells() -> None:

@@ -1,6 +1,7 @@
 """Do an image's pixels reach the right patch, channel and value?"""
 
 import io
+import random
 import sys
 
 import pytest
@@ -11,6 +12,13 @@ from deepinfer_core.model.image_pixels import image_patches, patches_of
 
 pytest.importorskip("PIL", reason="needs Pillow: pip install 'deepinfer-core[vision]'")
 from PIL import Image
+
+
+@pytest.fixture
+def noise(request: pytest.FixtureRequest) -> bytes:
+    """Bytes that do not compress, for an image of 200 x 200 pixels."""
+    return random.Random(request.node.name).randbytes(3 * 200 * 200)
+
 
 GREY = torch.tensor((127 / 255 - 0.5) / 0.5).to(torch.bfloat16)
 
@@ -85,12 +93,14 @@ def test_a_flatter_image_is_centred_on_grey() -> None:
     assert bool((canvas[4:24] == 1).all())
 
 
-@pytest.mark.parametrize(("height", "top"), [(25, 2), (27, 0), (23, 2)])
-def test_half_a_pixel_of_slack_goes_to_the_even_side(height: int, top: int) -> None:
+@pytest.mark.parametrize(("side", "offset"), [(25, 2), (27, 0), (23, 2)])
+def test_half_a_pixel_of_slack_goes_to_the_even_offset(side: int, offset: int) -> None:
     # Slack 3, 1 and 5: offsets 1.5, 0.5 and 2.5 round to even.
-    canvas = _canvas(_encoded(Image.new("RGB", (42, height), (255, 255, 255))), _config())
-    assert canvas.shape == (28, 42, 3)
-    assert int((canvas[:, 0, 0] == 1).nonzero()[0]) == top
+    flat = _canvas(_encoded(Image.new("RGB", (42, side), (255, 255, 255))), _config())
+    tall = _canvas(_encoded(Image.new("RGB", (side, 42), (255, 255, 255))), _config())
+    assert (flat.shape, tall.shape) == ((28, 42, 3), (42, 28, 3))
+    assert int((flat[:, 0, 0] == 1).nonzero()[0]) == offset
+    assert int((tall[0, :, 0] == 1).nonzero()[0]) == offset
 
 
 def test_an_image_at_the_widest_aspect_is_stretched_without_grey() -> None:
@@ -131,6 +141,14 @@ def test_a_truncated_image_is_refused() -> None:
     encoded = _encoded(Image.frombytes("RGB", (90, 90), bytes(i % 251 for i in range(24300))))
     with pytest.raises(RequestError, match="cannot be decoded"):
         image_patches(encoded[: len(encoded) // 2], _config())
+
+
+def test_an_image_with_a_damaged_chunk_is_refused(noise: bytes) -> None:
+    encoded = _encoded(Image.frombytes("RGB", (200, 200), noise))
+    first = encoded.index(b"IDAT")
+    second = encoded.index(b"IDAT", first + 1)
+    with pytest.raises(RequestError, match="broken PNG file"):
+        image_patches(encoded[:second] + bytes(4) + encoded[second + 4 :], _config())
 
 
 def test_without_pillow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
