@@ -4,7 +4,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from deepinfer_core.cache.layout import CacheFormats, CacheLayout, CacheNeeds, Region, cache_layout
+from deepinfer_core.cache.layout import CacheLayout, Region, cache_layout
+from deepinfer_core.cache.needs import CacheFormats, CacheNeeds
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.caches import model_cache_layout
 from deepinfer_core.model.config import ModelConfig

@@ -51,7 +51,7 @@ def test_progress_names_every_part(short_config: ModelConfig) -> None:
     source = PlainWeights(config=short_config, tensors=golden_weights(short_config))
     build_model(source, reference_parts(SEMANTIC), compressed_ids=IDS, progress=told.append)
     layers = [f"layers.{number}" for number in range(6)]
-    assert told == ["embed", *layers, "head", "mtp"]
+    assert told == ["embed", "head", *layers, "mtp"]
 
 
 def test_engram_layers_need_a_compressed_vocabulary(short_config: ModelConfig) -> None:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import lcm
 
+from deepinfer_core.cache.needs import CacheFormats, CacheNeeds
+
 __all__ = [
     "BlockLayout",
-    "CacheFormats",
     "CacheLayout",
-    "CacheNeeds",
     "Region",
     "StateLayout",
     "cache_layout",
@@ -33,48 +33,6 @@ BLOCK_ALIGNMENT_BYTES = 128
 
 RowBytes = Callable[[str, int], int]
 """Bytes of one row of a format and width; ``CacheCodec.row_bytes``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheNeeds:
-    """What a model keeps between steps.
-
-    Attributes:
-        window_tokens: keys that a row sees in its own window, itself included.
-        head_width: channels of window keys and of compressed entries.
-        index_width: channels of index keys.
-        encoder_layers: layers whose rings are stored with a prefix: 0 up to this, exclusive.
-        layers: layers with a ring, without the drafter's.
-        draft_layers: layers of the drafter.
-        entry_ratios: for each layer that owns compressed entries, the tokens of an entry.
-        index_owners: layers that own index keys; each owns entries as well.
-    """
-
-    window_tokens: int
-    head_width: int
-    index_width: int
-    encoder_layers: int
-    layers: int
-    draft_layers: int
-    entry_ratios: Mapping[int, int]
-    index_owners: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheFormats:
-    """The number format of each kind of row.
-
-    Attributes:
-        window: window and drafter keys.
-        entry: compressed entries.
-        index: index keys.
-        raw: gates and values that wait for the second token of their group.
-    """
-
-    window: str
-    entry: str
-    index: str
-    raw: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +116,8 @@ class CacheLayout:
     """Blocks and state slots of one model in one choice of formats.
 
     Attributes:
-        block: the layout of a block.
-        state: the layout of a state slot.
+        block: of a block.
+        state: of a state slot.
         max_backtracking: most rows of a sequence that a step may feed and later take back.
     """
 
@@ -178,15 +136,14 @@ def cache_layout(
 ) -> CacheLayout:
     """Place every region.
 
-    A ring has ``window + max_backtracking`` rows: a step writes that many rows at most, and the
-    window of its first row must still be whole. A compressor ring has one row less than the ratio
-    and ``max_backtracking`` together.
+    A ring has ``window + max_backtracking`` rows: a step writes so many rows at most, and its
+    first row's window must still be whole. A compressor ring holds a group and all of them but one.
 
     Args:
         needs: what the model keeps.
         formats: how it keeps it.
         row_bytes: bytes of a row of a format, from the cache codec.
-        max_backtracking: at least 1; 1 + drafts with speculation.
+        max_backtracking: at least 1.
         block_tokens: a multiple of every ratio.
 
     Raises:
@@ -249,46 +206,53 @@ def _state_layout(
 ) -> StateLayout:
     ring_tokens = needs.window_tokens + max_backtracking
     key_bytes = row_bytes(formats.window, needs.head_width)
+    raw_tokens, raw_width = 2 + max_backtracking - 1, 2 * needs.head_width
+    raw_bytes = row_bytes(formats.raw, raw_width)
 
-    def rings(count: int, start_bytes: int) -> tuple[Region, ...]:
-        return tuple(
-            Region(
-                offset_bytes=start_bytes + number * ring_tokens * key_bytes,
-                rows=ring_tokens,
-                row_bytes=key_bytes,
-                width=needs.head_width,
-                number_format=formats.window,
-            )
-            for number in range(count)
-        )
+    width = needs.head_width
 
-    encoders = rings(needs.encoder_layers, 0)
-    stored_bytes = sum(region.size_bytes for region in encoders)
-    decoders = rings(needs.layers - needs.encoder_layers, _aligned(stored_bytes))
-    drafters = rings(needs.draft_layers, _aligned(_end_bytes((*encoders, *decoders))))
+    def rings(count: int, before: tuple[Region, ...]) -> tuple[Region, ...]:
+        return _row_of_regions(count, before, ring_tokens, key_bytes, width, formats.window)
+
+    encoders = rings(needs.encoder_layers, ())
+    windows = encoders + rings(needs.layers - needs.encoder_layers, encoders)
+    drafters = rings(needs.draft_layers, windows)
     pairs = [layer for layer, ratio in sorted(needs.entry_ratios.items()) if ratio == 2]
-    compressor_tokens = 2 + max_backtracking - 1
-    start_bytes = _aligned(_end_bytes((*encoders, *decoders, *drafters)))
-    compressors: dict[int, Region] = {}
-    for layer in pairs:
-        compressors[layer] = Region(
-            offset_bytes=start_bytes,
-            rows=compressor_tokens,
-            row_bytes=row_bytes(formats.raw, 2 * needs.head_width),
-            width=2 * needs.head_width,
-            number_format=formats.raw,
-        )
-        start_bytes = compressors[layer].end_bytes
-    regions = (*encoders, *decoders, *drafters, *compressors.values())
+    raw = _row_of_regions(
+        len(pairs), windows + drafters, raw_tokens, raw_bytes, raw_width, formats.raw
+    )
+    regions = windows + drafters + raw
     return StateLayout(
         ring_tokens=ring_tokens,
-        compressor_tokens=compressor_tokens,
-        windows=(*encoders, *decoders),
+        compressor_tokens=raw_tokens,
+        windows=windows,
         drafters=drafters,
-        compressors=compressors,
-        stored_bytes=stored_bytes,
+        compressors=dict(zip(pairs, raw, strict=True)),
+        stored_bytes=sum(region.size_bytes for region in encoders),
         used_bytes=sum(region.size_bytes for region in regions),
         stride_bytes=_aligned(_end_bytes(regions), lcm(REGION_ALIGNMENT_BYTES, key_bytes)),
+    )
+
+
+def _row_of_regions(
+    count: int,
+    before: tuple[Region, ...],
+    rows: int,
+    row_bytes: int,
+    width: int,
+    number_format: str,
+) -> tuple[Region, ...]:
+    """Equal regions without gaps, from the first aligned place behind others."""
+    start_bytes = _aligned(_end_bytes(before))
+    return tuple(
+        Region(
+            offset_bytes=start_bytes + number * rows * row_bytes,
+            rows=rows,
+            row_bytes=row_bytes,
+            width=width,
+            number_format=number_format,
+        )
+        for number in range(count)
     )
 
 

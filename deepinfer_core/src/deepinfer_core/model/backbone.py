@@ -16,7 +16,7 @@ from deepinfer_core.errors import NotSupported
 from deepinfer_core.model.backbone_layer import BackboneLayer
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.model.context import Frequencies, Probe, StepContext, step_context
-from deepinfer_core.model.drafter import Choose, Drafter, greedy
+from deepinfer_core.model.drafter import Choose, Drafter, DraftRound, greedy
 from deepinfer_core.model.embedding import embed
 from deepinfer_core.model.engram_vocabulary import compressed_history
 from deepinfer_core.model.layer import first_pre_mix
@@ -128,11 +128,10 @@ class TextModel:
         first_position_Q: torch.Tensor | None = None,
         choose: Choose = greedy,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draft the tokens that follow the anchor.
+        """Draft the tokens that follow the anchors.
 
-        With the last accepted position a, whose rows have been through ``forward``, and the anchor,
-        the token just sampled for position a + 1, draft i is for position a + 2 + i. The keys of
-        the drafted block stand in ring slots that the next step overwrites.
+        Call the last accepted position a: ``forward`` has seen its row, and the anchor belongs to
+        a + 1, draft i to a + 2 + i. The block's keys stand where the next step overwrites them.
 
         Args:
             anchor_token_Q: int64 anchors.
@@ -144,8 +143,7 @@ class TextModel:
             choose: picks tokens from logits [Q, V] of draft number i.
 
         Returns:
-            Ids [Q, n], and confidences [Q, n]: the estimated probability that a draft is
-            accepted if all before it are.
+            Ids [Q, n], and confidences [Q, n]: how likely a draft is accepted if all before are.
 
         Raises:
             NotSupported: there is no drafter, or it does not draft so many tokens.
@@ -155,15 +153,10 @@ class TextModel:
                 "asked for drafts, found a checkpoint without a drafter",
                 hint="turn speculation off",
             )
-        return self.drafter.draft(
-            anchor_token_Q,
-            accepted_position_Q,
-            state_slot_Q,
-            caches,
-            count=count,
-            first_position_Q=first_position_Q,
-            choose=choose,
+        wanted = DraftRound(
+            anchor_token_Q, accepted_position_Q, state_slot_Q, first_position_Q, count
         )
+        return self.drafter.draft(wanted, caches, choose)
 
     def _context(self, step: StepInputs, caches: Caches, probe: Probe | None) -> StepContext:
         return step_context(

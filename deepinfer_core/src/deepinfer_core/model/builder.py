@@ -1,12 +1,14 @@
 """How does a checkpoint become a model that runs on the chosen components?"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 from deepinfer_core.errors import WeightsError
 from deepinfer_core.interfaces.transform import EngramHash, MixSpec, TransformSpec
 from deepinfer_core.model.backbone import EngramIds, TextModel
+from deepinfer_core.model.backbone_layer import BackboneLayer
 from deepinfer_core.model.config import ModelConfig, TextConfig
 from deepinfer_core.model.context import Frequencies
 from deepinfer_core.model.drafter import Drafter
@@ -36,8 +38,7 @@ def build_model(
     Args:
         source: a checkpoint; each weight is asked for once.
         parts: components and numerics.
-        compressed_ids: int64 [vocabulary], the compressed id of each token id; needed by
-            checkpoints with Engram layers.
+        compressed_ids: int64 [vocabulary], compressed id of each token id, for Engram layers.
         progress: called with the name of each finished part.
 
     Raises:
@@ -45,44 +46,64 @@ def build_model(
         NotSupported: a component cannot run a width or format.
     """
     config = source.config
-    text = config.text_config
     tell = progress or (lambda name: None)
-    rows = _row_operators(text, parts)
+    engram_ids = _engram_ids(config.text_config, compressed_ids, parts)
     weights = WeightReader(source, parts)
-    attention = StepAttention(
-        parts, heads=text.num_attention_heads, head_width=text.head_dim, rows=rows
-    )
-    layers = LayerBuilder(weights, parts, text, rows=rows, attention=attention)
-    engram_ids = _engram_ids(text, compressed_ids, parts)
-    embedding = weights.table("embed.weight")
+    common = _common(config.text_config, parts, weights)
+    layers = LayerBuilder(weights, parts, config.text_config, common.rows, common.attention)
     tell("embed")
-    hashes = _hashes(text, parts)
-    backbone = []
-    for plan in config.backbone_layers:
-        backbone.append(layers.backbone(plan, hashes.get(plan.index)))
-        tell(plan.prefix.removesuffix("."))
-    head = weights.plain("head.weight", out_dtype=parts.numerics.accumulate)
-    norm_D = weights.vector("norm.weight")
     tell("head")
-    frequencies = _frequencies(text, parts)
-    drafter = None
-    if config.drafter_layers:
-        drafter = _drafter(
-            config, weights, layers, rows, attention, parts, embedding, head, frequencies
-        )
+    backbone = _backbone(config, layers, tell)
+    drafter = _drafter(config, parts, weights, layers, common)
+    if drafter is not None:
         tell("mtp")
     return TextModel(
         config=config,
         parts=parts,
-        rows=rows,
-        frequencies=frequencies,
-        embedding=embedding,
-        layers=tuple(backbone),
-        norm_D=norm_D,
-        head=head,
+        rows=common.rows,
+        frequencies=common.frequencies,
+        embedding=common.embedding,
+        layers=backbone,
+        norm_D=weights.vector("norm.weight"),
+        head=common.head,
         engram_ids=engram_ids,
         drafter=drafter,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Common:
+    """What backbone and drafter share."""
+
+    rows: RowOperators
+    attention: StepAttention
+    frequencies: Frequencies
+    embedding: QuantTensor
+    head: Linear
+
+
+def _common(text: TextConfig, parts: ModelParts, weights: WeightReader) -> _Common:
+    rows = _row_operators(text, parts)
+    return _Common(
+        rows=rows,
+        attention=StepAttention(
+            parts, heads=text.num_attention_heads, head_width=text.head_dim, rows=rows
+        ),
+        frequencies=_frequencies(text, parts),
+        embedding=weights.table("embed.weight"),
+        head=weights.plain("head.weight", out_dtype=parts.numerics.accumulate),
+    )
+
+
+def _backbone(
+    config: ModelConfig, layers: LayerBuilder, tell: Callable[[str], None]
+) -> tuple[BackboneLayer, ...]:
+    hashes = _hashes(config.text_config)
+    built = []
+    for plan in config.backbone_layers:
+        built.append(layers.backbone(plan, hashes.get(plan.index)))
+        tell(plan.prefix.removesuffix("."))
+    return tuple(built)
 
 
 def _row_operators(text: TextConfig, parts: ModelParts) -> RowOperators:
@@ -127,7 +148,7 @@ def _engram_ids(
     )
 
 
-def _hashes(text: TextConfig, parts: ModelParts) -> dict[int, EngramHash]:
+def _hashes(text: TextConfig) -> dict[int, EngramHash]:
     if not text.engram_layer_ids:
         return {}
     return hash_constants(
@@ -142,38 +163,36 @@ def _hashes(text: TextConfig, parts: ModelParts) -> dict[int, EngramHash]:
 
 def _drafter(
     config: ModelConfig,
+    parts: ModelParts,
     weights: WeightReader,
     layers: LayerBuilder,
-    rows: RowOperators,
-    attention: StepAttention,
-    parts: ModelParts,
-    embedding: QuantTensor,
-    head: Linear,
-    frequencies: Frequencies,
-) -> Drafter:
+    common: _Common,
+) -> Drafter | None:
+    if not config.drafter_layers:
+        return None
     text, wide = config.text_config, parts.numerics.accumulate
     first, last = config.drafter_layers[0].prefix, config.drafter_layers[-1].prefix
     markov = MarkovHead(
-        rows=rows,
+        rows=common.rows,
         embedding=weights.table(f"{last}markov_head.embed.weight"),
         head=weights.plain(f"{last}markov_head.head.weight", out_dtype=wide),
         confidence=weights.plain(f"{last}confidence_head.proj.weight", out_dtype=wide),
         temperatures=text.confidence_temperatures,
     )
     return Drafter(
-        rows=rows,
+        rows=common.rows,
         codec=parts.codec,
-        attention=attention.decode,
+        attention=common.attention.decode,
         target_layers=text.dspark_target_layer_ids,
-        frequency_P=frequencies.plain_P,
+        frequency_P=common.frequencies.plain_P,
         window_tokens=text.sliding_window,
         block_tokens=text.dspark_block_size,
         noise_token=text.dspark_noise_token_id,
-        embedding=embedding,
+        embedding=common.embedding,
         features=weights.quantised(f"{first}main_proj.weight"),
         features_norm_D=weights.vector(f"{first}main_norm.weight"),
         layers=tuple(layers.draft(plan) for plan in config.drafter_layers),
         norm_D=weights.vector(f"{last}norm.weight"),
-        head=head,
+        head=common.head,
         markov=markov,
     )

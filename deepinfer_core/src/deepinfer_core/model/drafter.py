@@ -31,7 +31,7 @@ from deepinfer_core.model.sparse_attention import ListedAttention
 from deepinfer_core.model.windows import ring_slots
 from deepinfer_core.numeric import QuantTensor
 
-__all__ = ["Choose", "DraftLayer", "Drafter", "greedy"]
+__all__ = ["Choose", "DraftLayer", "DraftRound", "Drafter", "greedy"]
 
 Choose = Callable[[torch.Tensor, int], torch.Tensor]
 """From logits [Q, V] of draft number i to tokens [Q]."""
@@ -48,6 +48,17 @@ class DraftLayer:
 
     layer: Layer
     projections: AttentionProjections
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRound:
+    """What one round is asked for; the fields mean what they mean in ``TextModel.draft``."""
+
+    anchor_token_Q: torch.Tensor
+    accepted_position_Q: torch.Tensor
+    state_slot_Q: torch.Tensor
+    first_position_Q: torch.Tensor | None
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,58 +124,43 @@ class Drafter:
             self.codec.store(key_TW, step.windows.write_slot_T, step.caches.drafter(number))
 
     def draft(
-        self,
-        anchor_token_Q: torch.Tensor,
-        accepted_position_Q: torch.Tensor,
-        state_slot_Q: torch.Tensor,
-        caches: Caches,
-        *,
-        count: int,
-        first_position_Q: torch.Tensor | None,
-        choose: Choose,
+        self, wanted: DraftRound, caches: Caches, choose: Choose
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run one round; see ``TextModel.draft``."""
-        ring_tokens = caches.layout.state.ring_tokens
+        count, ring_tokens = wanted.count, caches.layout.state.ring_tokens
         room = min(self.block_tokens, ring_tokens - self.window_tokens)
         if not 1 <= count <= room:
             raise NotSupported(
                 f"asked for {count} drafts, found a drafter and rings for 1 to {room}",
                 hint="ask for fewer drafts, or for more backtracking, up to the trained block",
             )
-        block = self._block(accepted_position_Q, state_slot_Q, first_position_Q, count, ring_tokens)
-        token_Qn = anchor_token_Q.new_full((anchor_token_Q.shape[0], count), self.noise_token)
-        token_Qn[:, 0] = anchor_token_Q
+        block = self._block(wanted, ring_tokens)
+        anchor_Q = wanted.anchor_token_Q
+        token_Qn = anchor_Q.new_full((anchor_Q.shape[0], count), self.noise_token)
+        token_Qn[:, 0] = anchor_Q
         hidden_BD = self._hidden(token_Qn.flatten(), block, caches)
         base_BV = self.head(self.rows.norm(hidden_BD, self.norm_D))
         return self.markov.extend(
             base_BV.view(-1, count, base_BV.shape[1]),
             hidden_BD.view(-1, count, hidden_BD.shape[1]),
-            anchor_token_Q,
+            anchor_Q,
             choose,
         )
 
-    def _block(
-        self,
-        accepted_position_Q: torch.Tensor,
-        state_slot_Q: torch.Tensor,
-        first_position_Q: torch.Tensor | None,
-        count: int,
-        ring_tokens: int,
-    ) -> _Block:
-        device = accepted_position_Q.device
-        back_L = torch.arange(1 - self.window_tokens, count + 1, device=device)
-        position_QL = accepted_position_Q[:, None] + back_L
-        slot_QL = ring_slots(position_QL, state_slot_Q[:, None], ring_tokens)
-        write_slot_Qn = slot_QL[:, self.window_tokens :]
-        lowest_Q = torch.zeros_like(accepted_position_Q)
-        if first_position_Q is not None:
-            lowest_Q = first_position_Q.clamp_min(0)
+    def _block(self, wanted: DraftRound, ring_tokens: int) -> _Block:
+        accepted_Q, window = wanted.accepted_position_Q, self.window_tokens
+        back_L = torch.arange(1 - window, wanted.count + 1, device=accepted_Q.device)
+        position_QL = accepted_Q[:, None] + back_L
+        slot_QL = ring_slots(position_QL, wanted.state_slot_Q[:, None], ring_tokens)
+        lowest_Q = torch.zeros_like(accepted_Q)
+        if wanted.first_position_Q is not None:
+            lowest_Q = wanted.first_position_Q.clamp_min(0)
         listed_QL = slot_QL.where(position_QL >= lowest_Q[:, None], -1)
-        position_B = position_QL[:, self.window_tokens :].flatten()
+        position_B = position_QL[:, window:].flatten()
         return _Block(
             rotation=rotation(position_B, self.frequency_P),
-            write_slot_B=write_slot_Qn.flatten(),
-            slot_BL=listed_QL.repeat_interleave(count, dim=0),
+            write_slot_B=slot_QL[:, window:].flatten(),
+            slot_BL=listed_QL.repeat_interleave(wanted.count, dim=0),
             image_B=torch.zeros_like(position_B, dtype=torch.bool),
         )
 

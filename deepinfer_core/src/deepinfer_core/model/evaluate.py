@@ -27,21 +27,20 @@ def text_step(
     block_ids: Sequence[int] | None = None,
     state_slot: int = 1,
 ) -> StepInputs:
-    """Feed the tokens ``start`` up to ``stop`` of one text; all logits are wanted.
+    """Feed the tokens ``start`` up to ``stop``, exclusive, of one text; all logits are wanted.
 
     Args:
         token_ids: the text, at least ``stop`` tokens.
-        start: first position to feed.
-        stop: position behind the last one.
+        start: first position.
+        stop: position behind the last.
         caches: tell the size of a block and where tensors live.
         block_ids: blocks of the text; None takes 1, 2, .. as far as they are needed.
         state_slot: state slot of the text.
     """
     device = caches.blocks_PB.device
-    padded = torch.tensor([-1, -1, -1, *token_ids[:stop]], dtype=torch.int64, device=device)
+    padded = torch.tensor([-1, -1, -1, *token_ids[:stop]], device=device)
     position_T = torch.arange(start, stop, device=device)
-    # Token p stands at place p + 3 of the padded text, so distance d at p + 3 - d.
-    place_T3 = position_T[:, None] + torch.tensor([2, 1, 0], device=device)
+    place_T3 = position_T[:, None] + torch.tensor([2, 1, 0], device=device)  # p + 3 - distance
     if block_ids is None:
         block_ids = range(1, 1 - (-stop // caches.layout.block.block_tokens))
     return StepInputs(

@@ -36,7 +36,6 @@ class LayerBuilder:
         weights: WeightReader,
         parts: ModelParts,
         text: TextConfig,
-        *,
         rows: RowOperators,
         attention: StepAttention,
     ) -> None:

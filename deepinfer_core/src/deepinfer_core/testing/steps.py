@@ -1,7 +1,7 @@
 """How does a test feed several sequences in one step?"""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 
 import torch
 
@@ -16,11 +16,8 @@ def join_steps(steps: Sequence[StepInputs]) -> StepInputs:
     Args:
         steps: at least one, none with image rows; wanted rows stay in order.
     """
-    first_rows = [0]
-    first_sequences = [0]
-    for step in steps:
-        first_rows.append(first_rows[-1] + step.token_T.shape[0])
-        first_sequences.append(first_sequences[-1] + len(step.starts))
+    first_rows = [0, *accumulate(step.token_T.shape[0] for step in steps)]
+    first_sequences = [0, *accumulate(len(step.starts) for step in steps)]
     blocks = max(step.block_table_QB.shape[1] for step in steps)
 
     def joined(name: str) -> torch.Tensor:
