@@ -3,7 +3,7 @@
 Imports no torch, so that memory can be planned before anything is loaded.
 """
 
-from deepinfer_core.cache.layout import CacheFormats, CacheNeeds
+from deepinfer_core.cache.needs import CacheFormats, CacheNeeds
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.config import ModelConfig
 
