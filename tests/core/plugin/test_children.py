@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deepinfer_core.plugin import children
 from deepinfer_core.plugin.children import run_tasks
 from deepinfer_core.plugin.context import DeviceFacts
 
@@ -57,11 +58,19 @@ def test_each_task_gets_its_own_answer_in_order() -> None:
 
 
 @pytest.mark.usefixtures("probes")
-@pytest.mark.parametrize("name", ["hang", "close"])
-def test_a_silent_task_is_stopped_and_the_next_one_runs(name: str) -> None:
-    hung, fine = run_tasks(CHILD, [task(name), task("fine")], 0.5)
-    assert hung.answer is None
-    assert hung.timed_out or name == "close"
+def test_a_silent_task_is_stopped_and_the_next_one_runs() -> None:
+    hung, fine = run_tasks(CHILD, [task("hang"), task("fine")], 0.5)
+    assert (hung.problem, hung.timed_out) == ("no answer within 0.5 s", True)
+    assert fine.answer is not None
+
+
+@pytest.mark.usefixtures("probes")
+def test_a_task_that_closes_its_output_and_stays_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(children, "_EXIT_TIMEOUT_S", 0.1)
+    closed, fine = run_tasks(CHILD, [task("close"), task("fine")], 30.0)
+    assert (closed.problem, closed.timed_out) == ("ended with no status", False)
     assert fine.answer is not None
 
 
