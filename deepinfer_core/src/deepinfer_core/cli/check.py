@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from deepinfer_core.cli.memory_check import check_memory
 from deepinfer_core.cli.output import print_json, print_table
 from deepinfer_core.cli.parser import add_settings_arguments, settings_from
 from deepinfer_core.errors import DeepInferError
@@ -64,7 +65,7 @@ def check_components(loaded: LoadedSettings, resolution: Resolution) -> Finding:
     )
 
 
-CHECKS: tuple[Check, ...] = (check_components,)
+CHECKS: tuple[Check, ...] = (check_components, check_memory)
 """All checks, in the order of their tables."""
 
 

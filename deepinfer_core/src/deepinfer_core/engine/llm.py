@@ -41,6 +41,7 @@ class _Call:
 
     open_ids: set[int] = field(default_factory=set)
     inbox: deque[Delta] = field(default_factory=deque)
+    dropped: EngineError | None = None
 
 
 class LLM:
@@ -220,10 +221,9 @@ class LLM:
     def close(self) -> None:
         """Give back weights and caches. What is running is dropped. May be called again."""
         if self._loaded is not None:
-            self._loaded.engine.reset()
+            self._drop_all("the LLM was closed")
         self._loaded = None
         self._encoder = None
-        self._calls = {}
 
     def __enter__(self) -> Self:
         """The LLM itself."""
@@ -238,16 +238,16 @@ class LLM:
         try:
             for index, (prompt, params) in enumerate(asked):
                 self._submit(engine, call, index, prompt, params)
-            while call.open_ids or call.inbox:
+            while call.open_ids or call.inbox or call.dropped:
                 while call.inbox:
                     yield call.inbox.popleft()
+                if call.dropped is not None:
+                    raise call.dropped
                 if call.open_ids:
                     self._step(engine)
         except KeyboardInterrupt:
             # The interrupt may have come anywhere: start from a clean state.
-            engine.reset()
-            self._calls = {}
-            call.open_ids.clear()
+            self._drop_all("another call was interrupted")
             raise
         finally:
             for number in call.open_ids:
@@ -267,6 +267,14 @@ class LLM:
             return
         call.open_ids.add(number)
         self._calls[number] = call
+
+    def _drop_all(self, reason: str) -> None:
+        """Forget all requests of all open calls; each call learns why."""
+        for call in self._calls.values():
+            call.dropped = EngineError(f"{reason} while this request ran", hint="ask again")
+            call.open_ids = set()
+        self._calls = {}
+        self.engine.reset()
 
     def _step(self, engine: Engine) -> None:
         from deepinfer_core.engine.observers import tell_finished

@@ -8,7 +8,7 @@ two engines share nothing.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,12 @@ from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
+from deepinfer_core.engine.model_folder import model_needs, read_config
 from deepinfer_core.engine.observers import tell_resolved, tell_started
 from deepinfer_core.engine.tokenizer import TOKENIZER_FILE, open_tokenizer
 from deepinfer_core.errors import ConfigError, WeightsError
 from deepinfer_core.model.config import ModelConfig
-from deepinfer_core.plugin import ModelNeeds, Resolved, load
+from deepinfer_core.plugin import Resolved, load
 from deepinfer_core.plugin.resolution import Resolution
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.telemetry.progress import Phase, ProgressStream
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from deepinfer_core.engine.runner import ModelRunner
     from deepinfer_core.model.parts import ModelParts
 
-__all__ = ["Loaded", "load_engine", "model_needs", "model_parts", "read_config"]
+__all__ = ["Loaded", "load_engine", "model_parts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,63 +96,6 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
     info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
     tell_started(resolution, info)
     return Loaded(engine=engine, folder=folder, config=config, resolution=resolution, memory=memory)
-
-
-def read_config(folder: Path, settings: Settings) -> ModelConfig:
-    """The checkpoint's config, with what the settings replace in it.
-
-    Raises:
-        WeightsError: there is no such folder, or it holds no checkpoint.
-        ConfigError: the config cannot be used.
-    """
-    if not folder.is_dir():
-        raise WeightsError(
-            f"the model folder {folder} does not exist"
-            if not folder.exists()
-            else f"{folder} is not a folder",
-            hint="set model.path, or --model, to the folder of a checkpoint",
-        )
-    if not (folder / "config.json").is_file():
-        raise WeightsError(
-            f"{folder} holds no config.json, so it is not a checkpoint",
-            hint="set model.path, or --model, to the folder of a checkpoint",
-        )
-    config = ModelConfig.from_file(folder / "config.json")
-    temperatures = settings.drafter.confidence_temperatures
-    return config if temperatures is None else _with_temperatures(config, temperatures)
-
-
-def _with_temperatures(config: ModelConfig, temperatures: tuple[float, ...]) -> ModelConfig:
-    drafts = config.text_config.dspark_block_size
-    if len(temperatures) not in (1, drafts):
-        raise ConfigError(
-            f"drafter.confidence_temperatures has {len(temperatures)} values, the checkpoint "
-            f"drafts {drafts} tokens",
-            hint=f"give one value or {drafts}",
-        )
-    value = temperatures if len(temperatures) > 1 else temperatures[0]
-    text = replace(config.text_config, dspark_confidence_temperature=value)
-    return replace(config, text_config=text)
-
-
-def model_needs(config: ModelConfig, settings: Settings) -> ModelNeeds:
-    """What probes may know about the model."""
-    text, numerics = config.text_config, settings.model.numerics.numerics()
-    formats = (numerics.window_format, numerics.entry_format, numerics.index_format)
-    return ModelNeeds(
-        hidden_width=text.hidden_size,
-        head_count=text.num_attention_heads,
-        head_width=text.head_dim,
-        index_head_count=text.index_n_heads,
-        index_width=text.index_head_dim,
-        window_tokens=text.sliding_window,
-        block_tokens=BLOCK_TOKENS,
-        vocabulary=text.vocab_size,
-        expert_count=text.n_routed_experts,
-        max_model_tokens=settings.engine.max_model_len or text.max_position_embeddings,
-        compute=numerics.compute,
-        cache_formats=tuple(dict.fromkeys(formats)),
-    )
 
 
 def _rules(config: ModelConfig, settings: Settings, memory: MemoryPlan, *, has_text: bool) -> Rules:

@@ -128,6 +128,11 @@ def plan_memory(
         )
     num_slots = max(int(engine.max_num_seqs * engine.state_slots_ratio), engine.max_num_seqs) + 1
     taken_bytes = sizes.weights_bytes + num_slots * sizes.state_bytes
+    if memory_bytes and taken_bytes > memory_bytes:
+        raise ConfigError(
+            f"weights and state slots need {taken_bytes} bytes, the device has {memory_bytes}",
+            hint="this checkpoint needs a device with more memory",
+        )
     num_blocks = _num_blocks(engine, sizes, longest, memory_bytes, taken_bytes)
     plan = MemoryPlan(
         sizes=sizes,
@@ -172,11 +177,8 @@ def _check_fit(plan: MemoryPlan, memory_bytes: int) -> None:
         raise ConfigError(
             f"one request of {plan.max_model_tokens} tokens needs {needed} blocks of "
             f"{plan.sizes.block_bytes} bytes, {usable} fit beside the dummy block",
-            hint=f"lower engine.max_model_len to {usable * BLOCK_TOKENS}, or give more with "
-            "engine.num_blocks or engine.kv_cache_bytes"
-            if usable
-            else "this checkpoint needs a device with more memory, or a larger "
-            "engine.num_blocks or engine.kv_cache_bytes",
+            hint=f"lower engine.max_model_len to {max(1, usable) * BLOCK_TOKENS}, or give more "
+            "with engine.num_blocks or engine.kv_cache_bytes",
         )
     if memory_bytes and plan.total_bytes > memory_bytes:
         raise ConfigError(

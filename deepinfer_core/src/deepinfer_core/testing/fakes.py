@@ -114,6 +114,9 @@ class FakeRunner(Runner):
 def byte_tokenizer_source() -> str:
     """A ``tokenizer.json`` with one token for each byte and the control tokens of the family."""
     letters = {byte: letter for letter, byte in BYTE_LETTERS.items()}
+    # Added tokens keep their ids only if the model's vocabulary has them too.
+    vocabulary = {text: number for number, text in enumerate(CONTROL_TOKENS)}
+    vocabulary |= {letters[byte]: len(CONTROL_TOKENS) + byte for byte in range(256)}
     byte_level = {
         "type": "ByteLevel",
         "add_prefix_space": False,
@@ -141,7 +144,7 @@ def byte_tokenizer_source() -> str:
         "fuse_unk": False,
         "byte_fallback": False,
         "ignore_merges": False,
-        "vocab": {letters[byte]: len(CONTROL_TOKENS) + byte for byte in range(256)},
+        "vocab": vocabulary,
         "merges": [],
     }
     spec = {

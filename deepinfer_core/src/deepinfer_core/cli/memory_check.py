@@ -1,0 +1,66 @@
+"""Do the weights, blocks and state slots of the configured checkpoint fit into the device?
+
+Read from the checkpoint's config alone; no tensor is opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from deepinfer_core.errors import DeepInferError
+
+if TYPE_CHECKING:
+    from deepinfer_core.cli.check import Finding
+    from deepinfer_core.config import LoadedSettings
+    from deepinfer_core.plugin.resolution import Resolution
+
+__all__ = ["check_memory"]
+
+
+def check_memory(loaded: LoadedSettings, resolution: Resolution) -> Finding:
+    """The sum of memory, and whether one request of the longest length fits."""
+    from deepinfer_core.cli.check import Finding
+
+    try:
+        table, data = _figures(loaded, resolution.report.device.memory_bytes)
+    except DeepInferError as error:
+        return Finding(name="memory", table=[], data={}, problems=(error,))
+    return Finding(name="memory", table=table, data=data)
+
+
+def _figures(
+    loaded: LoadedSettings, device_bytes: int
+) -> tuple[list[tuple[str, ...]], dict[str, Any]]:
+    from deepinfer_core.config import checkpoint_folder
+    from deepinfer_core.config.checkpoints import shipped_checkpoints
+    from deepinfer_core.engine.memory_plan import plan_memory
+    from deepinfer_core.engine.model_folder import read_config
+
+    settings = loaded.settings
+    if settings.model.path is None and not shipped_checkpoints():
+        # Components can be checked without a checkpoint; there is nothing to add up.
+        return [("memory", "no checkpoint is configured")], {}
+    folder = checkpoint_folder(settings.model.path)
+    plan = plan_memory(read_config(folder, settings), settings, device_bytes)
+    sizes = plan.sizes
+    rows: list[tuple[str, ...]] = [
+        ("memory", "pages", "bytes"),
+        ("weights", "", f"{sizes.weights_bytes:,}"),
+        (
+            "blocks",
+            f"{plan.num_blocks:,} x {sizes.block_bytes:,}",
+            _product(plan.num_blocks, sizes.block_bytes),
+        ),
+        (
+            "state slots",
+            f"{plan.num_slots:,} x {sizes.state_bytes:,}",
+            _product(plan.num_slots, sizes.state_bytes),
+        ),
+        ("sum", "", f"{plan.total_bytes:,}"),
+        ("device", "", f"{device_bytes:,}" if device_bytes else "unknown"),
+    ]
+    return rows, {"checkpoint": str(folder), "device_bytes": device_bytes, **plan.to_json()}
+
+
+def _product(count: int, size_bytes: int) -> str:
+    return f"{count * size_bytes:,}"

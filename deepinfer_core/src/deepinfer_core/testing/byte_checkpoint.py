@@ -1,0 +1,46 @@
+"""Which checkpoint do engine tests load? A random one of every feature that takes any text.
+
+Its tokenizer has one token a byte and the control tokens of the family, so text goes in and comes
+out and a conversation can be written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from deepinfer_core.model.config import ModelConfig
+from deepinfer_core.model.engram_vocabulary import compress_vocabulary
+from deepinfer_core.testing.fakes import byte_tokenizer_source
+from deepinfer_core.testing.tiny import tiny_test_config
+from deepinfer_core.weights.random_checkpoint import make_random_checkpoint
+
+__all__ = ["make_byte_checkpoint"]
+
+_VOCABULARY = 288
+"""The 265 tokens of the tokenizer, rounded up; the other ids have no text."""
+
+
+def make_byte_checkpoint(folder: Path, *, seed: int = 0, **text_overrides: Any) -> ModelConfig:
+    """Write the checkpoint.
+
+    Args:
+        folder: new, or empty.
+        seed: of the weights.
+        text_overrides: values for keys of ``text_config``.
+
+    Raises:
+        ConfigError: the overrides do not fit, or the folder cannot be used.
+    """
+    source = byte_tokenizer_source()
+    config = tiny_test_config(
+        vocab_size=_VOCABULARY,
+        dspark_noise_token_id=_VOCABULARY - 1,
+        engram_compressed_vocab_size=compress_vocabulary(Tokenizer.from_str(source)).size,
+        **text_overrides,
+    )
+    make_random_checkpoint(folder, config, seed=seed)
+    (folder / "tokenizer.json").write_text(source, encoding="utf-8")
+    return config

@@ -1,0 +1,15 @@
+"""What all rooms' tests share: one small checkpoint."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def byte_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random checkpoint with every feature of the model and one token a byte."""
+    from deepinfer_core.testing.byte_checkpoint import make_byte_checkpoint
+
+    folder = tmp_path_factory.mktemp("checkpoint") / "bytes"
+    make_byte_checkpoint(folder)
+    return folder
