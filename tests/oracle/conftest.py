@@ -8,6 +8,7 @@ cache quantisation is a function of its own that a test may replace by the ident
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,6 @@ BACKEND = {
     "experts": "torch",
     "dispatcher": "torch",
 }
-PREFIX = "nemo_automodel.components.models"
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,9 @@ def nemo() -> Iterator[Nemo]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("nemo_automodel", reason=REASON)
+        for part in ("components.models.deepseek_v41.model", "components.models.common"):
+            importlib.import_module(f"nemo_automodel.{part}")
+        importlib.import_module("transformers.tokenization_utils_tokenizers")
     torch.compiler.set_stance("force_eager")
     yield Nemo()
     torch.compiler.set_stance("default")

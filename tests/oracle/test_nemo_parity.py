@@ -150,24 +150,3 @@ def _score_with_images(model, tokens, image_T, embedding_TD):
         step, image_T=image_T, image_previous_T3=previous, embedding_TD=embedding_TD
     )
     return model.forward(step, caches)
-
-
-@pytest.mark.parametrize("max_wh_ratio", [None, 1.0, 4.0])
-def test_image_geometry_agrees_with_nemos(nemo, config, max_wh_ratio):
-    from nemo_automodel.components.models.deepseek_v41.config import DeepseekV41VisionConfig
-    from nemo_automodel.components.models.deepseek_v41.processing import _plan_image_grid
-
-    limits = {"max_image_tokens": 1024, "min_pixels": 295936, "max_wh_ratio": max_wh_ratio}
-    ours_config = dataclasses.replace(config.vision_config, **limits)
-    theirs_config = DeepseekV41VisionConfig(**limits)
-    draw = torch.Generator().manual_seed(5)
-    sides = (10 ** (torch.rand(4000, 2, generator=draw) * 4.5)).long().clamp(min=1).tolist()
-    for width, height in sides:
-        ours = image_geometry(width, height, ours_config)
-        theirs = _plan_image_grid(width, height, theirs_config)
-        assert (ours.width, ours.height, ours.cell_columns, ours.cell_rows) == (
-            theirs.width,
-            theirs.height,
-            theirs.llm_width,
-            theirs.llm_height,
-        ), (width, height)
