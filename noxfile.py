@@ -131,6 +131,20 @@ def e2e(session: nox.Session) -> None:
 
 
 @nox.session
+def oracle(session: nox.Session) -> None:
+    """Parity with independent public implementations, in an environment of their own.
+
+    Their pins stand in ``requirements/oracle.txt`` without dependencies, because theirs would pull a
+    CUDA build of torch; tile_kernels declares Python 3.12, its torch references run on 3.11.
+    """
+    group(session, "test")
+    editable(session, "deepinfer_core[vision]")
+    pins = str(ROOT / "requirements/oracle.txt")
+    session.install("--no-deps", "--ignore-requires-python", "-r", pins)
+    pytest(session, "tests/oracle")
+
+
+@nox.session
 def minimums(session: nox.Session) -> None:
     """The core's tests with the lowest direct dependencies that it allows."""
     dependencies = nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"][
