@@ -328,6 +328,12 @@ def test_an_unsupported_quantisation_names_its_key(key, value):
         ModelConfig.from_dict(data)
 
 
+@pytest.mark.parametrize("changed", [{"l22": 2}, {"l9": 1}])
+def test_a_layer_whose_source_has_another_ratio_is_refused(changed):
+    with pytest.raises(ConfigError, match=r"kv_source_layer_ids: asked for"):
+        ModelConfig.from_dict(with_text(compress_ratios=ratios(**changed)))
+
+
 def test_another_rope_type_is_refused():
     scaling = released()["text_config"]["rope_scaling"] | {"rope_type": "linear"}
     with pytest.raises(ConfigError, match=r"rope_scaling\.rope_type: asked for yarn"):

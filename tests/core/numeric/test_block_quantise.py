@@ -14,6 +14,7 @@ from deepinfer_core.numeric.block_quantise import (
     quantise_mxfp4,
     quantise_mxfp8,
 )
+from deepinfer_core.numeric.e2m1 import encode_e2m1
 
 ROW_FORMATS = ["mxfp8", "mxfp4", "fp4_e4m3x16"]
 
@@ -87,25 +88,28 @@ def test_the_fp4_scale_equals_a_rounded_division_for_every_bf16_amax():
 
 
 def test_fp4_data_are_multiplied_by_the_fp32_reciprocal():
-    # Scale 0.8125 comes from amax 4.875. Some bf16 x give an exact midpoint when divided by it but
-    # fall beside it when multiplied by the rounded 1 / 0.8125; the product decides.
-    scale = torch.tensor(0.8125)
-    candidates = all_positive_bf16().float()
-    candidates = candidates[candidates <= 4.875]
-    midpoints = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0])
-    divided = (candidates.double() / 0.8125).float()
-    multiplied = candidates * (1.0 / scale)
-    differs = torch.isin(divided, midpoints) & (divided != multiplied)
-    assert differs.any()
-    for value, product in zip(candidates[differs], multiplied[differs], strict=True):
-        row = torch.zeros(16)
-        row[0], row[1] = 4.875, value
-        data, found_scale = quantise_fp4_e4m3x16(row)
-        assert float(found_scale) == 0.8125
-        nearest = min([0, 0.5, 1, 1.5, 2, 3, 4, 6], key=lambda code: abs(code - float(product)))
-        decoded = quantise(row, "fp4_e4m3x16").dequantise()[1]
-        assert float(decoded) == nearest * 0.8125
-        assert data.shape == (8,)
+    # Over all scales and bf16 numbers, product and quotient round to different codes 42 times:
+    # where the quotient is an exact midpoint and the rounded reciprocal moves the product off it.
+    differing = 0
+    values = all_positive_bf16().float()
+    for scale in torch.arange(1, 0x7F, dtype=torch.int32).to(torch.uint8).view(torch.float8_e4m3fn):
+        x = values[values <= 6 * float(scale)]
+        rows = torch.zeros(x.numel(), 16)
+        rows[:, 0], rows[:, 1] = 6 * float(scale), x
+        data, found_scale = quantise_fp4_e4m3x16(rows)
+        assert (found_scale.float() == float(scale)).all()
+        found = data[:, 0] >> 4
+        assert torch.equal(found, encode_e2m1(x * (1 / scale.float())))
+        differing += int((found != encode_e2m1(x / scale.float())).sum())
+    assert differing == 42
+
+
+@pytest.mark.parametrize(
+    ("name", "byte"), [("mxfp8", 127 - 22), ("mxfp4", 1), ("fp4_e4m3x16", 0x01)]
+)
+def test_the_scale_of_a_zero_row_is_the_smallest(name, byte):
+    # 1e-4 / 448 lies between 2^-23 and 2^-22; 6 x 2^-126 / 6 is byte 1; 2^-9 is the e4m3 code 1.
+    assert quantise(torch.zeros(1, 32), name).scale.view(torch.uint8).flatten()[0] == byte
 
 
 @pytest.mark.parametrize("name", ROW_FORMATS)

@@ -4,9 +4,10 @@ import shutil
 
 from deepinfer_core.weights.checkpoint import open_checkpoint
 from deepinfer_core.weights.fingerprint import fingerprint
+from deepinfer_core.weights.index import open_shards
 from deepinfer_core.weights.random_checkpoint import make_random_checkpoint
 
-from tests.core.weights.conftest import set_bytes
+from tests.core.weights.conftest import edit_header, set_bytes, shard_of
 
 
 def both(folder):
@@ -28,6 +29,12 @@ def test_a_changed_value_changes_the_full_fingerprint_only(small_checkpoint, dam
 def test_other_shards_change_the_quick_fingerprint(tmp_path, small_checkpoint, small_config):
     make_random_checkpoint(tmp_path / "one", small_config, shards=1)
     assert both(tmp_path / "one")[0] != both(small_checkpoint)[0]
+
+
+def test_another_dtype_in_a_header_changes_the_quick_fingerprint(small_checkpoint, damaged):
+    path = shard_of(damaged, "layers.0.attn.wkv.weight")
+    edit_header(path, b"F8_E4M3", b"F8_E5M2")
+    assert fingerprint(damaged, open_shards(damaged)) != both(small_checkpoint)[0]
 
 
 def test_another_configuration_changes_the_quick_fingerprint(small_checkpoint, damaged):

@@ -24,7 +24,8 @@ def encode_e4m3(x: torch.Tensor) -> torch.Tensor:
     Returns:
         ``torch.float8_e4m3fn``, the shape of ``x``.
     """
-    # The plain cast turns values from 464 on into NaN, hence the clamp; clamp keeps NaN.
+    # Whether the plain cast saturates or gives NaN differs between torch's versions and devices;
+    # clamp keeps NaN.
     return x.to(torch.float32).clamp(-MAX_E4M3, MAX_E4M3).to(torch.float8_e4m3fn)
 
 
