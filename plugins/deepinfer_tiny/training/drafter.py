@@ -30,6 +30,7 @@ class Proposal:
 
     raw_BAPC: Tensor  # before the norm: what the confidence head reads
     base_BAPV: Tensor  # logits without the Markov term
+    load_LE: Tensor  # tokens for each expert of each draft layer
 
 
 def context_keys(
@@ -38,7 +39,7 @@ def context_keys(
     """Keys [B, T, D] of every draft layer for every row."""
     config, p = network.config, network.precision
     rows, tokens = batch.tokens_BT.shape
-    cos, sin = Turns.at(config, batch.position_BT.flatten()).plain
+    cos, sin = Turns.at(network, batch.position_BT.flatten()).plain
     feature = fake_row32(features_NX) if p.activations else features_NX
     m = rms_norm(feature @ w["draft.main_proj"].T, w["draft.main_norm"], config.rms_norm_eps)
     m = fake_row32(m) if p.activations else m
@@ -80,12 +81,11 @@ def propose(
     seen = F.pad(exists, (0, block), value=True).unsqueeze(2).expand(-1, -1, block, -1)
     place = torch.arange(block, device=anchor_BA.device)
     position = batch.position_BT.gather(1, anchor_BA).unsqueeze(-1) + place
-    turn = Turns.at(config, position.flatten()).plain
+    turn = Turns.at(network, position.flatten()).plain
     which = torch.arange(rows, device=row.device)[:, None, None]
     trunk = network.embed(w, inputs, dropout)
-    pre = network.first_pre(trunk)
-    for layer in range(config.num_nextn_predict_layers):
-        weights = network.block_weights(w, "draft_blocks", layer)
+    pre, load = network.first_pre(trunk), []
+    for layer, weights in enumerate(network.block_weights(w, "draft_blocks")):
 
         def attention(x, xq, layer=layer, weights=weights):
             q, kv, _ = stages.projections(xq, weights, turn, config.rms_norm_eps, p.activations)
@@ -94,12 +94,16 @@ def propose(
             q = q.unflatten(0, (rows, anchors, block))
             return stages.attend(q, key, seen, weights["sink"]), turn
 
-        trunk, pre = network.sublayers(weights, trunk, pre, attention, dropout, [])
+        trunk, pre = network.sublayers(weights, trunk, pre, attention, dropout, load)
     raw = (pre.unsqueeze(-1) * trunk.float()).sum(1).to(trunk.dtype)
     hidden = rms_norm(raw, w["draft.norm"], config.rms_norm_eps)
     base = hidden.float() @ w["head"].float().T
     shape = (rows, anchors, block)
-    return Proposal(raw_BAPC=raw.unflatten(0, shape), base_BAPV=base.unflatten(0, shape))
+    return Proposal(
+        raw_BAPC=raw.unflatten(0, shape),
+        base_BAPV=base.unflatten(0, shape),
+        load_LE=torch.stack(load),
+    )
 
 
 def sequential(

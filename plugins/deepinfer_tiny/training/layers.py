@@ -80,7 +80,8 @@ def expand(
 ) -> Tensor:
     """New trunk: ``h'[n] = post[n] y + sum_m comb[m][n] h[m]``, with dropout on y."""
     y = drop(y_NC, noise, rate).float()
-    kept = torch.einsum("nmk,nmc->nkc", comb_NSS, trunk_NSC.float())
+    # Written out, so that a compiler unrolls the sum over four streams.
+    kept = (comb_NSS.unsqueeze(-1) * trunk_NSC.float().unsqueeze(2)).sum(1)
     return (post_NS.unsqueeze(-1) * y.unsqueeze(1) + kept).to(trunk_NSC.dtype)
 
 

@@ -23,7 +23,7 @@ from .selection import top_mask
 from .sinkhorn import sinkhorn
 from .stages import Stages
 
-__all__ = ["Batch", "Dropout", "Network", "Output", "Turns", "rotary_frequencies"]
+__all__ = ["Batch", "Dropout", "Network", "Output", "Shared", "Turns", "rotary_frequencies"]
 
 Tensor = torch.Tensor
 _INDEX_STRIDE = 4  # the indexer learns from every fourth query
@@ -56,11 +56,10 @@ class Turns:
     compressed: tuple[Tensor, Tensor]
 
     @classmethod
-    def at(cls, config: ModelConfig, position: Tensor) -> Turns:
+    def at(cls, network: Network, position: Tensor) -> Turns:
         """Tables for positions of any shape; R is appended."""
         found = []
-        for compressed in (False, True):
-            frequency = rotary_frequencies(config, compressed).to(position.device)
+        for frequency in network.frequencies:
             angle = position.float().unsqueeze(-1) * frequency
             found.append((angle.cos(), angle.sin()))
         return cls(plain=found[0], compressed=found[1])
@@ -115,7 +114,7 @@ class Output:
 
 
 @dataclass(slots=True)
-class _Shared:
+class Shared:
     """What layers hand on: entries, selections, and the indexer's training material."""
 
     entry: dict[int, Tensor] = field(default_factory=dict)
@@ -135,11 +134,20 @@ class Network:
     precision: Precision
     stages: Stages = field(default_factory=Stages)
     index_training: bool = False
+    frequencies: tuple[Tensor, Tensor] = field(init=False)  # plain, compressed
 
-    def block_weights(self, w: dict[str, Tensor], prefix: str, layer: int) -> dict[str, Tensor]:
-        """Tensors of one layer under their short names."""
+    def __post_init__(self) -> None:
+        """Place the rotary frequencies beside the n-gram tables: a captured graph copies nothing."""
+        device = self.tables.key_V.device
+        both = tuple(rotary_frequencies(self.config, c).to(device) for c in (False, True))
+        object.__setattr__(self, "frequencies", both)
+
+    def block_weights(self, w: dict[str, Tensor], prefix: str) -> list[dict[str, Tensor]]:
+        """Tensors of every layer under their short names."""
         start = f"{prefix}."
-        return {k[len(start) :]: v[layer] for k, v in w.items() if k.startswith(start)}
+        split = {k[len(start) :]: v.unbind(0) for k, v in w.items() if k.startswith(start)}
+        count = len(split["sink"])
+        return [{k: v[layer] for k, v in split.items()} for layer in range(count)]
 
     def embed(self, w: dict[str, Tensor], tokens: Tensor, dropout: Dropout) -> Tensor:
         """Initial trunk [N, S, C]: equal streams."""
@@ -165,16 +173,15 @@ class Network:
             dense: scalar tensor; 1 lets every query see all its visible entries.
         """
         config = self.config
-        turns = Turns.at(config, batch.position_BT.flatten())
+        turns = Turns.at(self, batch.position_BT.flatten())
         near = window_mask(batch.doc_BT, config.sliding_window)
         visible = {r: batch.visible(r) for r in set(config.compress_ratios) if r}
         history = ngram.history(self.tables, batch.tokens_BT, batch.doc_BT).flatten(0, 1)
         trunk = self.embed(w, batch.tokens_BT, dropout)
-        pre, shared, features, load = self.first_pre(trunk), _Shared(), [], []
-        for layer in range(config.num_hidden_layers):
-            weights = self.block_weights(w, "blocks", layer)
+        pre, shared, features, load = self.first_pre(trunk), Shared(), [], []
+        for layer, weights in enumerate(self.block_weights(w, "blocks")):
             if layer in config.engram_layer_ids:
-                trunk = self._engram(w, trunk, history, layer, dropout)
+                trunk = self.engram(w, trunk, history, layer, dropout)
             if layer in config.dspark_target_layer_ids:
                 features.append(trunk.detach().float().mean(1).to(trunk.dtype))
             ratio = config.compress_ratios[layer]
@@ -186,7 +193,7 @@ class Network:
                 if not ratio:
                     return self.stages.attend(q, keys, near, weights["sink"]), turn
                 self._compress(w, shared, layer, x, low, turn, visible[ratio], dense)
-                out = self._far(shared, layer, q, keys, near, visible[ratio], weights)
+                out = self.far(shared, layer, q, keys, near, visible[ratio], weights)
                 return out, turn
 
             trunk, pre = self.sublayers(weights, trunk, pre, attention, dropout, load)
@@ -243,7 +250,7 @@ class Network:
         q = q.unflatten(0, (rows, tokens // window, window))
         return q, key.unflatten(0, (rows, tokens)), low
 
-    def _engram(self, w, trunk, history, layer, dropout):
+    def engram(self, w, trunk, history, layer, dropout):
         config = self.config
         n = config.engram_layer_ids.index(layer)
         rows = ngram.rows(self.tables, history, n, config.engram_n_heads)
@@ -279,9 +286,9 @@ class Network:
             query, head = (t.unflatten(0, (rows, tokens)) for t in (query, head))
             shared.query[layer] = (query, head)
             with torch.no_grad():
-                self._select(shared, layer, query, head, visible, dense)
+                self.select(shared, layer, query, head, visible, dense)
 
-    def _select(self, shared, layer, query, head, visible, dense):
+    def select(self, shared, layer, query, head, visible, dense):
         config = self.config
         key = shared.index_key[config.source(config.kv_source_layer_ids, layer)]
         score = self.stages.index_scores(query.detach(), head.detach(), key.detach())
@@ -295,7 +302,7 @@ class Network:
             kept = top_mask(blocks, config.candidate_topk_blocks)
             shared.pool = kept.repeat_interleave(config.candidate_block_size, dim=-1)
 
-    def _far(self, shared, layer, q, keys, near, visible, weights):
+    def far(self, shared, layer, q, keys, near, visible, weights):
         config = self.config
         entry = shared.entry[config.source(config.kv_source_layer_ids, layer)]
         source = config.source(config.index_source_layer_ids, layer)
