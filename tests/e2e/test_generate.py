@@ -249,7 +249,7 @@ def test_drafts_need_a_drafter(tmp_path: Path) -> None:
     make_byte_checkpoint(
         folder,
         num_nextn_predict_layers=0,
-        compress_ratios=[0, 0, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1],
+        compress_ratios=[0, 0, 2, 2, 1, 1],
     )
     with LLM(folder) as llm, pytest.raises(NotSupported, match="without a drafter"):
         draft_rounds(llm, [0, 9], 1)

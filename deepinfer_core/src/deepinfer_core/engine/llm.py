@@ -53,7 +53,8 @@ class LLM:
         config: TOML or YAML file with settings.
         progress: told about loading.
         overrides: settings by key (``device="cpu"``); those of the section ``engine`` without its
-            name (``max_num_seqs=4``); others as nested tables (``model={"numerics": {...}}``).
+            name (``max_num_seqs=4``), and ``numerics`` of the section ``model``; others as nested
+            tables (``components={"sampler": {"use": "acme.sampler"}}``).
 
     Raises:
         ConfigError: a setting or the checkpoint's config cannot be used.
@@ -294,5 +295,6 @@ def _by_path(model: str | Path | None, overrides: Mapping[str, Any]) -> dict[str
 
     found: dict[str, object] = {} if model is None else {"model.path": str(model)}
     for name, value in overrides.items():
-        found[f"engine.{name}" if name in EngineSettings.model_fields else name] = value
+        section = "engine." if name in EngineSettings.model_fields else ""
+        found["model.numerics" if name == "numerics" else f"{section}{name}"] = value
     return found

@@ -19,6 +19,18 @@ from deepinfer_core.weights.random_checkpoint import make_random_checkpoint
 
 __all__ = ["make_byte_checkpoint"]
 
+_SIX_LAYERS: dict[str, Any] = {
+    "num_hidden_layers": 6,
+    "compress_ratios": [0, 0, 2, 2, 1, 1, 0, 0, 0],
+    "kv_source_layer_ids": [2, 4],
+    "index_source_layer_ids": [2, 4, 5],
+    "candidate_source_layer_id": 4,
+    "engram_layer_ids": [1],
+    "engram_num_embeddings": [1618],
+    "dspark_target_layer_ids": [3, 4, 5],
+}
+"""Half the layers of the usual small model: two of each kind, so that each part is there."""
+
 _VOCABULARY = 288
 """The 265 tokens of the tokenizer, rounded up; the other ids have no text."""
 
@@ -35,12 +47,13 @@ def make_byte_checkpoint(folder: Path, *, seed: int = 0, **text_overrides: Any) 
         ConfigError: the overrides do not fit, or the folder cannot be used.
     """
     source = byte_tokenizer_source()
-    config = tiny_test_config(
-        vocab_size=_VOCABULARY,
-        dspark_noise_token_id=_VOCABULARY - 1,
-        engram_compressed_vocab_size=compress_vocabulary(Tokenizer.from_str(source)).size,
-        **text_overrides,
-    )
+    text: dict[str, Any] = {
+        "vocab_size": _VOCABULARY,
+        "dspark_noise_token_id": _VOCABULARY - 1,
+        "engram_compressed_vocab_size": compress_vocabulary(Tokenizer.from_str(source)).size,
+        **_SIX_LAYERS,
+    }
+    config = tiny_test_config(**(text | text_overrides))
     make_random_checkpoint(folder, config, seed=seed)
     (folder / "tokenizer.json").write_text(source, encoding="utf-8")
     return config

@@ -135,7 +135,7 @@ def byte_tokenizer_source() -> str:
         }
         for number, text in enumerate(CONTROL_TOKENS)
     ]
-    model = {
+    model: dict[str, object] = {
         "type": "BPE",
         "dropout": None,
         "unk_token": None,

@@ -1,0 +1,111 @@
+"""The memory plan: the published figures, every way to choose blocks, what does not fit."""
+
+from importlib.resources import as_file, files
+from typing import Any
+
+import pytest
+from deepinfer_core.config import Settings
+from deepinfer_core.engine.memory_plan import CACHE_SHARE, PageSizes, page_sizes, plan_memory
+from deepinfer_core.errors import ConfigError
+from deepinfer_core.model.config import ModelConfig
+from deepinfer_core.testing.tiny import tiny_test_config
+
+CONFIG = tiny_test_config()
+SIZES = PageSizes(weights_bytes=1000, block_bytes=100, state_bytes=10)
+"""Round figures in place of the model's own."""
+
+
+def settings(**engine: Any) -> Settings:
+    limits = {"max_model_len": 512, "max_num_seqs": 4, "max_num_batched_tokens": 64, **engine}
+    return Settings.model_validate({"engine": limits})
+
+
+def blocks(memory_bytes: int = 0, **engine: Any) -> int:
+    return plan_memory(CONFIG, settings(**engine), memory_bytes, sizes=SIZES).num_blocks
+
+
+def test_pages_of_the_full_size_model_have_the_published_sizes() -> None:
+    sizes = page_sizes(full_size_config(), Settings())
+    assert sizes.block_bytes == 114_048
+    assert sizes.state_bytes == 3_128_928
+    assert sizes.weights_bytes == 510_286_023_000
+
+
+def full_size_config() -> ModelConfig:
+    folder = files("deepinfer_core.model") / "data"
+    with as_file(folder / "deepseek_v41_flash.json") as path:
+        return ModelConfig.from_file(path)
+
+
+def test_all_running_sequences_can_fill_their_blocks() -> None:
+    # 4 sequences of 512 tokens are 16 blocks of 128; one more is the dummy.
+    assert blocks() == 17
+    assert blocks(max_model_len=513) == 4 * 5 + 1
+
+
+def test_blocks_take_their_share_of_what_weights_and_states_leave() -> None:
+    # 1000 bytes of weights and 5 slots of 10 bytes leave 1200 of 2250: 12 blocks of 100 fit half.
+    assert CACHE_SHARE == 0.5
+    assert blocks(memory_bytes=2250) == 6
+    assert blocks(memory_bytes=10_000) == 17
+
+
+def test_a_given_number_of_blocks_wins_over_given_bytes() -> None:
+    assert blocks(num_blocks=9, kv_cache_bytes=1) == 9
+    assert blocks(kv_cache_bytes=999) == 9
+
+
+@pytest.mark.parametrize(("sequences", "ratio", "slots"), [(4, 1.2, 5), (10, 1.2, 13), (4, 1, 5)])
+def test_there_is_a_slot_for_each_running_sequence_and_some_more(
+    sequences: int, ratio: float, slots: int
+) -> None:
+    chosen = settings(max_num_seqs=sequences, state_slots_ratio=ratio)
+    assert plan_memory(CONFIG, chosen, 0, sizes=SIZES).num_slots == slots
+
+
+def test_the_longest_sequence_is_the_checkpoints_context_unless_set() -> None:
+    unset = plan_memory(CONFIG, settings(max_model_len=None), 0, sizes=SIZES)
+    assert unset.max_model_tokens == 2048
+    assert plan_memory(CONFIG, settings(), 0, sizes=SIZES).max_model_tokens == 512
+
+
+@pytest.mark.parametrize("length", [1, 2049])
+def test_a_length_beyond_the_checkpoint_is_refused(length: int) -> None:
+    with pytest.raises(ConfigError, match=rf"max_model_len is {length}, .* 2048"):
+        blocks(max_model_len=length)
+
+
+def test_one_request_of_the_longest_length_must_fit() -> None:
+    assert blocks(num_blocks=5) == 5
+    with pytest.raises(ConfigError, match=r"512 tokens needs 4 blocks .* 3 fit") as caught:
+        blocks(num_blocks=4)
+    assert "lower engine.max_model_len to 384" in caught.value.hint
+
+
+def test_weights_that_exceed_the_device_are_named_first() -> None:
+    with pytest.raises(ConfigError, match=r"weights and state slots need 1050 bytes, .* 1049"):
+        blocks(memory_bytes=1049)
+
+
+def test_more_blocks_than_the_device_holds_are_refused() -> None:
+    with pytest.raises(ConfigError, match="need 2050 bytes, the device has 2000"):
+        blocks(memory_bytes=2000, num_blocks=10)
+
+
+def test_a_step_must_have_a_row_for_each_running_sequence() -> None:
+    with pytest.raises(ConfigError, match="max_num_batched_tokens is 3, below"):
+        blocks(max_num_batched_tokens=3)
+
+
+def test_the_data_form_holds_every_figure() -> None:
+    plan = plan_memory(CONFIG, settings(), 0, sizes=SIZES)
+    assert plan.to_json() == {
+        "weights_bytes": 1000,
+        "block_bytes": 100,
+        "state_bytes": 10,
+        "max_model_tokens": 512,
+        "max_backtracking": 6,
+        "num_blocks": 17,
+        "num_slots": 5,
+        "total_bytes": 1000 + 1700 + 50,
+    }

@@ -1,0 +1,137 @@
+"""Plans as tensors, and rows of the sampler as results."""
+
+import pytest
+import torch
+from deepinfer_core.engine.rows import RowRequest
+from deepinfer_core.engine.runner import ModelRunner, step_inputs
+from deepinfer_core.interfaces.component import Plan, Properties
+from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
+from deepinfer_core.reference.promises import PROMISES
+from deepinfer_core.schedule.plan import SequenceStep, StepPlan
+
+CPU = torch.device("cpu")
+
+
+def step(start: int, tokens: list[int], blocks: list[int], slot: int) -> SequenceStep:
+    whole = [100 + place for place in range(start)]
+    history = [whole[start - i] if start >= i else -1 for i in (1, 2, 3)]
+    return SequenceStep(
+        sequence_id=slot,
+        start=start,
+        token_ids=tuple(tokens),
+        history=(history[0], history[1], history[2]),
+        block_ids=tuple(blocks),
+        state_slot=slot,
+        wants_token=True,
+    )
+
+
+def test_rows_of_all_sequences_stand_one_after_the_other() -> None:
+    plan = StepPlan(sequences=(step(0, [5, 6], [3], 1), step(130, [7], [9, 4], 2)))
+    inputs = step_inputs(plan, [1, 2], CPU)
+    assert inputs.token_T.tolist() == [5, 6, 7]
+    assert inputs.position_T.tolist() == [0, 1, 130]
+    assert inputs.sequence_T.tolist() == [0, 0, 1]
+    assert inputs.block_table_QB.tolist() == [[3, -1], [9, 4]]
+    assert inputs.state_slot_Q.tolist() == [1, 2]
+    assert (inputs.starts, inputs.row_counts, inputs.valid_starts) == ((0, 130), (2, 1), (0, 0))
+    assert inputs.sample_row_R.tolist() == [1, 2]
+    assert not inputs.image_T.any()
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 3, 4])
+def test_each_row_sees_the_three_tokens_before_it(start: int) -> None:
+    inputs = step_inputs(StepPlan(sequences=(step(start, [5, 6, 7, 8], [1], 1),)), [], CPU)
+    whole = [100 + place for place in range(start)] + [5, 6, 7, 8]
+    wanted = [[whole[p - i] if p >= i else -1 for i in (1, 2, 3)] for p in range(start, start + 4)]
+    assert inputs.previous_T3.tolist() == wanted
+
+
+class Mirror(Sampler):
+    """Gives back what it was told, so that a test sees it."""
+
+    def __init__(self) -> None:
+        self.seen: list[SamplerRows] = []
+        self.specs: list[tuple[SamplerSpec, int]] = []
+
+    @property
+    def properties(self) -> Properties:
+        return PROMISES
+
+    def plan(self, spec: SamplerSpec, max_rows: int) -> Plan:
+        self.specs.append((spec, max_rows))
+        return Plan(max_rows=max_rows)
+
+    def run(
+        self, plan: Plan, logits_RV: torch.Tensor, rows: SamplerRows, out: SamplerOutputs
+    ) -> None:
+        self.seen.append(rows)
+        out.token_R.copy_(rows.position_R)
+        out.logprob_R.fill_(-1.5)
+        out.processed_logprob_R.fill_(-0.5)
+        out.top_token_RA.copy_(torch.arange(out.top_token_RA.shape[1]).expand_as(out.top_token_RA))
+        out.top_logprob_RA.fill_(-2.0)
+        out.invalid_R.copy_(rows.position_R == 13)
+
+
+class Model:
+    """Gives zero logits."""
+
+    class parts:  # noqa: N801 - stands for a field
+        class device:  # noqa: N801 - stands for a field
+            torch_device = CPU
+
+    def forward(self, inputs: object, caches: object) -> torch.Tensor:
+        return torch.zeros(2, 70)
+
+
+def run(*rows: RowRequest) -> tuple[Mirror, tuple[object, ...]]:
+    sampler = Mirror()
+    runner = ModelRunner(Model(), None, sampler, vocabulary=70)  # type: ignore[arg-type]
+    plan = StepPlan(sequences=(step(0, [5, 6], [3], 1),))
+    return sampler, runner.execute(plan, rows)
+
+
+def test_settings_of_each_row_reach_the_sampler() -> None:
+    first = RowRequest(row=0, position=4, seed=(1 << 64) - 1, temperature=0.5, top_p=0.9)
+    second = RowRequest(row=1, position=5, seed=1 << 63, top_k=7, min_p=0.25, forced=3)
+    sampler, _ = run(first, second)
+    [seen] = sampler.seen
+    assert seen.temperature_R.tolist() == [0.5, 0.0]
+    assert seen.top_p_R.tolist() == [pytest.approx(0.9, rel=2**-24), 1.0]  # rounded to fp32
+    assert seen.top_k_R.tolist() == [-1, 7]
+    assert seen.min_p_R.tolist() == [0.0, 0.25]
+    assert seen.seed_R.tolist() == [-1, -(1 << 63)]
+    assert seen.position_R.tolist() == [4, 5]
+    assert seen.forced_R.tolist() == [-1, 3]
+    assert seen.allowed_RW is None
+
+
+@pytest.mark.parametrize("token", [0, 1, 31, 32, 63, 64, 69])
+def test_a_banned_token_is_the_one_bit_missing_from_the_mask(token: int) -> None:
+    sampler, _ = run(
+        RowRequest(row=0, position=4, seed=0, banned=(token,)),
+        RowRequest(row=1, position=5, seed=0),
+    )
+    mask = sampler.seen[0].allowed_RW
+    assert mask is not None
+    bits = [[int(word) >> bit & 1 for word in row for bit in range(32)] for row in mask]
+    assert bits[0] == [int(place != token) for place in range(96)]
+    assert bits[1] == [1] * 96
+
+
+def test_each_row_gets_as_many_alternatives_as_it_asked_for() -> None:
+    sampler, results = run(
+        RowRequest(row=0, position=4, seed=0, alternatives=3),
+        RowRequest(row=1, position=13, seed=0),
+    )
+    assert sampler.specs == [(SamplerSpec(vocabulary=70, alternatives=3), 2)]
+    first, second = results
+    assert first.top == ((0, -2.0), (1, -2.0), (2, -2.0))  # type: ignore[attr-defined]
+    assert second.top == ()  # type: ignore[attr-defined]
+    assert [result.invalid for result in results] == [False, True]  # type: ignore[attr-defined]
+
+
+def test_a_step_without_sampled_rows_gives_no_results() -> None:
+    sampler, results = run()
+    assert (results, sampler.seen) == ((), [])
