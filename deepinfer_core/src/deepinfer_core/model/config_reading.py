@@ -12,7 +12,6 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from difflib import get_close_matches
-from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from deepinfer_core.errors import ConfigError
@@ -66,7 +65,7 @@ def read_record(record: type[Record], data: object, *, where: str) -> Record:
     """
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where or 'the file'}: asked for an object, found {_shown(data)}")
-    hints = _hints(record)
+    hints = get_type_hints(record)
     values: dict[str, Any] = {}
     known: set[str] = set()
     for item in fields(record):  # type: ignore[arg-type]
@@ -120,11 +119,6 @@ def write_record(record: Any) -> dict[str, Any]:
     return result
 
 
-@cache
-def _hints(record: type) -> dict[str, Any]:
-    return get_type_hints(record)
-
-
 def _is_required(item: Field[Any]) -> bool:
     return item.default is MISSING and item.default_factory is MISSING
 
@@ -135,7 +129,7 @@ def _convert(hint: Any, value: object, key: str) -> Any:
         if choice is types.NoneType:
             if value is None:
                 return None
-        elif is_dataclass(choice):
+        elif isinstance(choice, type) and is_dataclass(choice):
             return read_record(choice, value, where=key)
         elif get_origin(choice) is tuple:
             if isinstance(value, list):
