@@ -7,7 +7,7 @@ import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.sampler import SamplerOutputs, SamplerRows, SamplerSpec
 from deepinfer_core.reference.random_numbers import uniform_bits
-from deepinfer_core.reference.sampler import ReferenceSampler
+from deepinfer_core.reference.sampler import ReferenceSampler, invert
 from deepinfer_core.testing.oracles import sampling as oracle
 
 ONE = 1 << 31
@@ -63,6 +63,23 @@ def test_a_draw_is_the_first_token_whose_running_weight_passes_the_point(
     out = sample(logits.expand(300, -1), settings(300, seed=seed))
     want = [draw_in_integers(logits.tolist(), seed, position) for position in range(300)]
     assert out.token_R.tolist() == want
+
+
+@pytest.mark.parametrize(
+    ("bits", "token"),
+    [(0, 1), (2**52 - 1, 1), (2**52, 3), (2**53 - 1, 3)],
+)
+def test_a_point_on_the_edge_belongs_to_the_next_token_with_weight(bits: int, token: int):
+    # Weights 0, 1, 0, 1, 0: the points are 0 and 1, whose running weights are 0 0, 1 1 and 2 2.
+    weights = torch.tensor([[0, 1, 0, 1, 0]])
+    assert invert(weights, torch.tensor([bits])).tolist() == [token]
+
+
+def test_the_point_is_exact_for_the_largest_total():
+    # Rounded in fp64, the last number below one times an odd total is the total itself.
+    total = 2**31 - 1
+    weights = torch.tensor([[total - 1, 1, 0]])
+    assert invert(weights, torch.tensor([2**53 - 1])).tolist() == [1]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 33])

@@ -26,7 +26,7 @@ from deepinfer_core.plugin import BuildContext
 from deepinfer_core.reference.promises import PROMISES
 from deepinfer_core.reference.random_numbers import FRESH_CASE, UNIFORM_BITS, uniform_bits
 
-__all__ = ["ReferenceSampler", "build"]
+__all__ = ["ReferenceSampler", "build", "invert"]
 
 _ROW_TILE = 16
 """Rows at a time; each takes about ten fp64 or int64 rows of the vocabulary."""
@@ -78,6 +78,21 @@ def build(options: None, context: BuildContext) -> ReferenceSampler:
     return ReferenceSampler()
 
 
+def invert(weight_RV: torch.Tensor, bits_R: torch.Tensor) -> torch.Tensor:
+    """Find the first token whose running weight exceeds ``floor(bits * total / 2^53)``, int64 [R].
+
+    Args:
+        weight_RV: int64, each row's sum from 1 to about 2^31; tokens of weight 0 are never found.
+        bits_R: int64 below 2^53.
+    """
+    running_RV = weight_RV.cumsum(-1)
+    total_R = running_RV[:, -1]
+    # The product without leaving int64: 26 upper bits, then 27 lower ones.
+    lower_R = ((bits_R & ((1 << 27) - 1)) * total_R) >> 27
+    point_R = ((bits_R >> 27) * total_R + lower_R) >> (UNIFORM_BITS - 27)
+    return torch.searchsorted(running_RV, point_R[:, None], right=True)[:, 0]
+
+
 def _sample(
     logits_RV: torch.Tensor, rows: SamplerRows, out: SamplerOutputs, spec: SamplerSpec
 ) -> None:
@@ -116,7 +131,8 @@ def _draw(logits_RV: torch.Tensor, rows: SamplerRows) -> tuple[torch.Tensor, tor
     scaled_RV = logits_RV / temperature_R[:, None]
     kept_RV = scaled_RV.masked_fill(~_survivors(scaled_RV, rows), -torch.inf)
     logprob_RV = kept_RV.log_softmax(-1)
-    token_R = _invert(_weights(kept_RV), rows)
+    bits_R = uniform_bits(rows.seed_R, rows.position_R, FRESH_CASE)
+    token_R = invert(_weights(kept_RV), bits_R)
     token_R = torch.where(is_greedy_R, greedy_R, token_R)
     return token_R, torch.where(is_greedy_R[:, None], point_RV, logprob_RV)
 
@@ -127,7 +143,8 @@ def _survivors(scaled_RV: torch.Tensor, rows: SamplerRows) -> torch.Tensor:
     weight_RV = _weights(scaled_RV).gather(1, order_RV)
     before_RV = weight_RV.cumsum(-1) - weight_RV
     top_p_R = rows.top_p_R.to(torch.float64)[:, None]
-    passes_RV = (before_RV <= (top_p_R * _WEIGHT_ONE).floor()) | (top_p_R >= 1)
+    # With top_p = 1 all pass: the weights of a row sum to no more than 1.
+    passes_RV = before_RV <= (top_p_R * _WEIGHT_ONE).floor()
     rank_V = torch.arange(scaled_RV.shape[1])
     passes_RV &= (rank_V < rows.top_k_R[:, None]) | (rows.top_k_R < 0)[:, None]
     share_RV = torch.exp(ordered_RV - ordered_RV[:, :1])
@@ -138,17 +155,6 @@ def _survivors(scaled_RV: torch.Tensor, rows: SamplerRows) -> torch.Tensor:
 def _weights(logits_RV: torch.Tensor) -> torch.Tensor:
     """Integer weights, int64."""
     return (logits_RV.softmax(-1) * _WEIGHT_ONE).floor_().to(torch.int64)
-
-
-def _invert(weight_RV: torch.Tensor, rows: SamplerRows) -> torch.Tensor:
-    """Draw by inverting the running sum of weights in id order."""
-    running_RV = weight_RV.cumsum(-1)
-    total_R = running_RV[:, -1]
-    bits_R = uniform_bits(rows.seed_R, rows.position_R, FRESH_CASE)
-    # floor(bits * total / 2^53) without leaving int64: 26 upper bits, then 27 lower ones.
-    lower_R = ((bits_R & ((1 << 27) - 1)) * total_R) >> 27
-    point_R = ((bits_R >> 27) * total_R + lower_R) >> (UNIFORM_BITS - 27)
-    return torch.searchsorted(running_RV, point_R[:, None], right=True)[:, 0]
 
 
 def _unpack(allowed_RW: torch.Tensor, vocabulary: int) -> torch.Tensor:

@@ -9,13 +9,14 @@ Shapes: R rows, V vocabulary, A alternatives.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import pytest
 import torch
 
 from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
 from deepinfer_core.testing.bits import assert_same_bits
+from deepinfer_core.testing.contracts.sampler_settings import Settings, sampler_rows
 from deepinfer_core.testing.contracts.suite import (
     ContractSuite,
     GuardedBuffer,
@@ -31,47 +32,12 @@ TOLERANCE = 2e-6
 """fp32 log-probabilities of at most 30: rounding the result costs 30 * 2^-24 = 1.8e-6."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """One row's settings; the defaults keep everything."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    min_p: float = 0.0
-    seed: int = 1
-    position: int = 0
-    forced: int = -1
-
-
 class SamplerContract(ContractSuite):
     """Tests of ``Sampler``."""
 
     def rows(self, settings: list[Settings], allowed: list[list[int]] | None = None) -> SamplerRows:
         """Settings as tensors; ``allowed`` lists the tokens of each row."""
-
-        def column(name: str, dtype: torch.dtype) -> torch.Tensor:
-            values = [getattr(row, name) for row in settings]
-            return torch.tensor(values, dtype=dtype, device=self.device)
-
-        mask = None
-        if allowed is not None:
-            words = 1 + max((token for tokens in allowed for token in tokens), default=0) // 32
-            bits = torch.zeros(len(allowed), words, dtype=torch.int64)
-            for row, tokens in enumerate(allowed):
-                for token in tokens:
-                    bits[row, token // 32] |= 1 << (token % 32)
-            mask = bits.to(torch.int32).to(self.device)
-        return SamplerRows(
-            temperature_R=column("temperature", torch.float32),
-            top_p_R=column("top_p", torch.float32),
-            top_k_R=column("top_k", torch.int64),
-            min_p_R=column("min_p", torch.float32),
-            seed_R=column("seed", torch.int64),
-            position_R=column("position", torch.int64),
-            forced_R=column("forced", torch.int64),
-            allowed_RW=mask,
-        )
+        return sampler_rows(settings, allowed, self.device)
 
     def sample(
         self,
@@ -193,6 +159,18 @@ class SamplerContract(ContractSuite):
                 [raw[token] for token in out.top_token_RA[row].tolist()], dtype=torch.float64
             )
             assert_within(out.top_logprob_RA[row], want, TOLERANCE)
+
+    def test_ties_at_the_edge_go_to_lower_ids(self, component: Sampler) -> None:
+        """Forty equal logits behind one larger: more than an unstable sort keeps in order."""
+        logits = [0.0] * 40
+        logits[25] = 0.5
+        drawn = self.draws(component, logits, Settings(top_k=4), 200)
+        assert set(drawn.tolist()) == {25, 0, 1, 2}
+        # The mass before id 2 is 9.0 %, before id 3 it is 11.4 %.
+        drawn = self.draws(component, logits, Settings(top_p=0.1), 200)
+        assert set(drawn.tolist()) == {25, 0, 1, 2}
+        out = self.sample(component, torch.tensor([logits]), self.rows([Settings()]), 5)
+        assert out.top_token_RA.tolist() == [[25, 0, 1, 2, 3]]
 
     def test_a_masked_token_is_never_drawn(self, component: Sampler) -> None:
         """Not by chance and not by temperature 0; the raw law does not know the mask."""

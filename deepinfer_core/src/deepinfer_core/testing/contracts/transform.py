@@ -253,7 +253,8 @@ class RowContract(TransformSuite):
             return [
                 self.norm(component, x, weight_D),
                 self.rotated(component, x[:, None].contiguous(), angle_TP[rows], False),
-                self.activated(component, x, None),
+                # A ragged width, so that vectors end within rows.
+                self.activated(component, x[:, :38].contiguous(), None),
                 expert,
                 weight,
             ]
