@@ -118,6 +118,23 @@ def test_leaving_a_stream_aborts_its_requests(llm: LLM) -> None:
     llm.engine.batch.check_integrity()
 
 
+def test_one_request_of_a_stream_can_be_aborted(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    stream = llm.stream(["one", "two"], params)
+    next(stream)
+    stream.abort(0)
+    stream.abort(0)
+    ended = [delta.completion for delta in stream if delta.completion is not None]
+    assert [(done.index, done.finish_reason) for done in ended] == [(0, "abort"), (1, "length")]
+    assert len(ended[0].token_ids) == 1
+
+
+def test_letting_go_of_a_stream_aborts_its_requests(llm: LLM) -> None:
+    for _ in llm.stream("one", SamplingParams(max_tokens=100, ignore_eos=True)):
+        break
+    assert len(llm.engine.batch) == 0
+
+
 def test_a_call_within_an_open_stream_does_not_take_its_tokens(llm: LLM) -> None:
     params = SamplingParams(seed=5, max_tokens=6, ignore_eos=True)
     [wanted] = llm.generate("outer", params)
@@ -314,6 +331,14 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_an_unknown_keyword_is_refused_with_the_nearest(byte_checkpoint: Path) -> None:
     with pytest.raises(ConfigError, match="max_num_seq"):
         LLM(byte_checkpoint, max_num_seq=1)
+
+
+def test_a_published_keyword_without_meaning_here_is_refused_with_advice(
+    byte_checkpoint: Path,
+) -> None:
+    with pytest.raises(ConfigError, match="LLM takes no decode_sequence") as caught:
+        LLM(byte_checkpoint, decode_sequence=False)
+    assert "both text and token ids" in caught.value.hint
 
 
 def test_observers_and_the_log_learn_counts_and_no_text(

@@ -12,36 +12,25 @@ nothing.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from deepinfer_core.engine.conversation import ConversationEncoder, ThinkingEffort
-from deepinfer_core.engine.outputs import Completion, Delta
+from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.prompts import Prompt, pair_params, read_prompts
-from deepinfer_core.engine.results import refusal
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.errors import EngineError, RequestError
 
 if TYPE_CHECKING:
     from deepinfer_core.config import LoadedSettings
-    from deepinfer_core.engine.core import Engine
+    from deepinfer_core.engine.core import Engine, Update
     from deepinfer_core.engine.loading import Loaded
+    from deepinfer_core.engine.stream import Router, Stream
     from deepinfer_core.engine.tokenizer import Tokenizer
     from deepinfer_core.telemetry.progress import ProgressStream
 
 __all__ = ["LLM"]
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """One call of ``stream``: what it waits for, and what came for it."""
-
-    open_ids: set[int] = field(default_factory=set)
-    inbox: deque[Delta] = field(default_factory=deque)
-    dropped: EngineError | None = None
 
 
 class LLM:
@@ -73,9 +62,10 @@ class LLM:
         **overrides: Any,
     ) -> None:
         from deepinfer_core.config import load_settings
+        from deepinfer_core.engine.keywords import settings_by_path
 
         file = None if config is None else Path(config)
-        self._open(load_settings(file, api=_by_path(model, overrides)), progress)
+        self._open(load_settings(file, api=settings_by_path(model, overrides)), progress)
 
     @classmethod
     def from_settings(cls, loaded: LoadedSettings, progress: ProgressStream | None = None) -> Self:
@@ -86,9 +76,10 @@ class LLM:
 
     def _open(self, loaded: LoadedSettings, progress: ProgressStream | None) -> None:
         from deepinfer_core.engine.loading import load_engine
+        from deepinfer_core.engine.stream import Router
 
         self._loaded: Loaded | None = load_engine(loaded, progress)
-        self._calls: dict[int, _Call] = {}
+        self._router: Router = Router(self._loaded.engine, self.encode, self._tell_finished)
         self._encoder: ConversationEncoder | None = None
 
     @property
@@ -200,29 +191,29 @@ class LLM:
         prompts: str | Sequence[Prompt] | None = None,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         prompt_token_ids: Sequence[Sequence[int]] | None = None,
-    ) -> Iterator[Delta]:
+    ) -> Stream:
         """Run requests and give their tokens as they come.
 
         Arguments are those of ``generate``; they are checked at the call, the work is done while
-        iterating. Leaving the iteration aborts what is still running. Several iterations of one
-        ``LLM`` may be open at once.
+        iterating. Several streams of one ``LLM`` may be open at once.
 
         Returns:
-            Deltas of all requests, in the order in which they happen. The last one of each request
-            has its completion.
+            An iterator over the deltas of all requests; closing it aborts what still runs.
 
         Raises:
             RequestError, EngineError: as ``generate``.
         """
-        engine = self.engine
+        from deepinfer_core.engine.stream import Stream
+
+        _ = self.engine
         asked = read_prompts(prompts, prompt_token_ids)
         params = pair_params(sampling_params, len(asked))
-        return self._run(engine, list(zip(asked, params, strict=True)))
+        return Stream(self._router, list(zip(asked, params, strict=True)))
 
     def close(self) -> None:
         """Give back weights and caches. What is running is dropped. May be called again."""
         if self._loaded is not None:
-            self._drop_all("the LLM was closed")
+            self._router.drop_all("the LLM was closed")
         self._loaded = None
         self._encoder = None
 
@@ -234,67 +225,7 @@ class LLM:
         """Close."""
         self.close()
 
-    def _run(self, engine: Engine, asked: list[tuple[Prompt, SamplingParams]]) -> Iterator[Delta]:
-        call = _Call()
-        try:
-            for index, (prompt, params) in enumerate(asked):
-                self._submit(engine, call, index, prompt, params)
-            while call.open_ids or call.inbox or call.dropped:
-                while call.inbox:
-                    yield call.inbox.popleft()
-                if call.dropped is not None:
-                    raise call.dropped
-                if call.open_ids:
-                    self._step(engine)
-        except KeyboardInterrupt:
-            # The interrupt may have come anywhere: start from a clean state.
-            self._drop_all("another call was interrupted")
-            raise
-        finally:
-            for number in call.open_ids:
-                self._calls.pop(number, None)
-                engine.abort(number)
-
-    def _submit(
-        self, engine: Engine, call: _Call, index: int, prompt: Prompt, params: SamplingParams
-    ) -> None:
-        ids: Sequence[int] = ()
-        try:
-            ids = self.encode(prompt) if isinstance(prompt, str) else prompt
-            number = engine.submit(index, ids, params)
-        except DeepInferError as error:
-            completion = refusal(index, len(ids), error, load_s=engine.load_s)
-            call.inbox.append(Delta(index=index, completion=completion))
-            return
-        call.open_ids.add(number)
-        self._calls[number] = call
-
-    def _drop_all(self, reason: str) -> None:
-        """Forget all requests of all open calls; each call learns why."""
-        for call in self._calls.values():
-            call.dropped = EngineError(f"{reason} while this request ran", hint="ask again")
-            call.open_ids = set()
-        self._calls = {}
-        self.engine.reset()
-
-    def _step(self, engine: Engine) -> None:
+    def _tell_finished(self, update: Update) -> None:
         from deepinfer_core.engine.observers import tell_finished
 
-        for update in engine.step():
-            call = self._calls[update.sequence_id]
-            call.inbox.append(update.delta)
-            if update.delta.completion is not None:
-                call.open_ids.discard(update.sequence_id)
-                del self._calls[update.sequence_id]
-                tell_finished(self.loaded.resolution, update)
-
-
-def _by_path(model: str | Path | None, overrides: Mapping[str, Any]) -> dict[str, object]:
-    """Keyword arguments as settings by dotted path."""
-    from deepinfer_core.config.settings import EngineSettings
-
-    found: dict[str, object] = {} if model is None else {"model.path": str(model)}
-    for name, value in overrides.items():
-        section = "engine." if name in EngineSettings.model_fields else ""
-        found["model.numerics" if name == "numerics" else f"{section}{name}"] = value
-    return found
+        tell_finished(self.loaded.resolution, update)

@@ -1,0 +1,165 @@
+"""How do several calls share one engine, and how does each get its own tokens?
+
+The router knows which open stream every running sequence belongs to. Whoever asks for the next
+delta drives the engine, for all streams.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from deepinfer_core.engine.core import Engine, Update
+from deepinfer_core.engine.outputs import Delta
+from deepinfer_core.engine.prompts import Prompt
+from deepinfer_core.engine.results import refusal
+from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.errors import DeepInferError, EngineError
+
+__all__ = ["Call", "Router", "Stream"]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """What a stream and the router share.
+
+    It does not know the stream, so that nothing keeps a stream alive that its user let go of.
+
+    Attributes:
+        inbox: deltas that were not asked for yet.
+        numbers: sequence of each running request, by its index.
+        dropped: why the engine forgot the requests, if it did.
+    """
+
+    inbox: deque[Delta] = field(default_factory=deque)
+    numbers: dict[int, int] = field(default_factory=dict)
+    dropped: EngineError | None = None
+
+
+class Router:
+    """All open streams of one engine.
+
+    Args:
+        engine: the step loop.
+        encode: token ids of a text.
+        finished: told about each sequence that ended.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        encode: Callable[[str], list[int]],
+        finished: Callable[[Update], None],
+    ) -> None:
+        self.engine = engine
+        self.encode = encode
+        self._finished = finished
+        self._calls: dict[int, Call] = {}
+
+    def submit(self, call: Call, index: int, prompt: Prompt, params: SamplingParams) -> None:
+        """Queue one request of a stream; one that is refused ends at once."""
+        ids: Sequence[int] = ()
+        try:
+            ids = self.encode(prompt) if isinstance(prompt, str) else prompt
+            number = self.engine.submit(index, ids, params)
+        except DeepInferError as error:
+            completion = refusal(index, len(ids), error, load_s=self.engine.load_s)
+            call.inbox.append(Delta(index=index, completion=completion))
+            return
+        self._calls[number] = call
+        call.numbers[index] = number
+
+    def step(self) -> None:
+        """Run one step and hand out what it gave."""
+        for update in self.engine.step():
+            self._hand_out(update)
+
+    def abort(self, number: int) -> None:
+        """End one sequence; its stream gets a last delta."""
+        update = self.engine.abort(number)
+        if update is not None:
+            self._hand_out(update)
+
+    def drop_all(self, reason: str) -> None:
+        """Forget everything that runs; each open stream raises why."""
+        for call in self._calls.values():
+            call.dropped = EngineError(f"{reason} while this request ran", hint="ask again")
+            call.numbers = {}
+        self._calls = {}
+        self.engine.reset()
+
+    def _hand_out(self, update: Update) -> None:
+        call = self._calls[update.sequence_id]
+        call.inbox.append(update.delta)
+        if update.delta.completion is not None:
+            del self._calls[update.sequence_id]
+            call.numbers.pop(update.delta.index)
+            self._finished(update)
+
+
+class Stream(Iterator[Delta]):
+    """Deltas of all requests of one call, in the order in which they happen.
+
+    The last delta of each request has its completion. Leaving the stream, by ``close`` or by
+    letting go of it, aborts what still runs. Requests are queued when the first delta is asked for.
+    """
+
+    def __init__(self, router: Router, asked: list[tuple[Prompt, SamplingParams]]) -> None:
+        self._router = router
+        self._call = Call()
+        self._deltas = _deltas(router, self._call, asked)
+
+    def __next__(self) -> Delta:
+        """The next delta.
+
+        Raises:
+            StopIteration: every request ended.
+            EngineError: the engine was closed, or another stream was interrupted.
+        """
+        return next(self._deltas)
+
+    def abort(self, index: int) -> None:
+        """End one request; its last delta says ``abort``. Nothing happens if it already ended.
+
+        Args:
+            index: place of the prompt among the prompts of the call.
+        """
+        number = self._call.numbers.get(index)
+        if number is not None:
+            self._router.abort(number)
+
+    def close(self) -> None:
+        """End all requests; there are no further deltas."""
+        self._deltas.close()
+
+    def __enter__(self) -> Self:
+        """The stream itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close."""
+        self.close()
+
+
+def _deltas(
+    router: Router, call: Call, asked: list[tuple[Prompt, SamplingParams]]
+) -> Generator[Delta, None, None]:
+    try:
+        for index, (prompt, params) in enumerate(asked):
+            router.submit(call, index, prompt, params)
+        while call.numbers or call.inbox or call.dropped:
+            while call.inbox:
+                yield call.inbox.popleft()
+            if call.dropped is not None:
+                raise call.dropped
+            if call.numbers:
+                router.step()
+    except KeyboardInterrupt:
+        # The interrupt may have come anywhere: start from a clean state.
+        router.drop_all("another call was interrupted")
+        raise
+    finally:
+        for number in tuple(call.numbers.values()):
+            router.abort(number)
