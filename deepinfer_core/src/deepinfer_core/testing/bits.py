@@ -1,7 +1,4 @@
-"""Do two tensors hold the same bits?
-
-Requires pytest's environment only in so far as it raises ``AssertionError``.
-"""
+"""Do two tensors hold the same bits?"""
 
 import torch
 
