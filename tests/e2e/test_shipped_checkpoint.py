@@ -1,0 +1,67 @@
+"""The shipped checkpoint: readable text, and the same bits at the real window and ring."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deepinfer_core.config import checkpoint_folder
+from deepinfer_core.config.checkpoints import shipped_checkpoints
+from deepinfer_core.engine.llm import LLM
+from deepinfer_core.engine.outputs import Completion
+from deepinfer_core.engine.sampling_params import SamplingParams
+
+pytestmark = pytest.mark.skipif(
+    not shipped_checkpoints(), reason="pip install -e plugins/deepinfer_tiny runs these"
+)
+
+STORY = "Once upon a time, there was a little dog who lived in a big house. "
+SAMPLED = SamplingParams(temperature=0.8, top_p=0.95, seed=3, max_tokens=3, logprobs=2)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    return checkpoint_folder(None)
+
+
+@pytest.fixture(scope="module")
+def shipped(folder: Path) -> Iterator[LLM]:
+    with LLM(folder, max_model_len=1024) as opened:
+        yield opened
+
+
+def bits(done: Completion) -> tuple[object, ...]:
+    assert done.error is None
+    return done.text, done.token_ids, done.logprobs
+
+
+def test_a_story_is_continued_in_plain_english_and_the_same_every_time(shipped: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=40)
+    first, second = (shipped.generate("Once upon a time", params)[0].text for _ in range(2))
+    assert first == second
+    words = first.split()
+    assert len(words) > 20
+    assert first.isascii()
+    assert {"a", "the", "was", "and", "to", "she", "he"} & set(words)
+
+
+def test_a_question_is_answered_and_the_answer_ends(shipped: LLM) -> None:
+    pytest.importorskip("deepseek_recipe", reason="pip install deepseek-recipe==0.2.0 runs this")
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    done = shipped.chat(messages, SamplingParams(temperature=0, max_tokens=60))
+    assert done.finish_reason == "stop"
+    assert "Paris" in done.text
+
+
+# The window has 128 tokens, as a block; a ring has 134.
+@pytest.mark.parametrize("length", [126, 127, 128, 129, 133, 134, 135, 257])
+def test_chunks_and_company_change_no_bit(shipped: LLM, folder: Path, length: int) -> None:
+    prompt = (shipped.encode(STORY) * 20)[:length]
+    [alone] = shipped.generate([prompt], SAMPLED)
+    others = [shipped.encode(text) for text in ("The sun", STORY)]
+    prompts = [others[0], prompt, others[1]]
+    batch = shipped.generate(prompts, [replace(SAMPLED, seed=9), SAMPLED, SAMPLED])
+    with LLM(folder, max_model_len=1024, max_num_seqs=4, max_num_batched_tokens=50) as chunked:
+        [split] = chunked.generate([prompt], SAMPLED)
+    assert bits(batch[1]) == bits(alone)
+    assert bits(split) == bits(alone)
