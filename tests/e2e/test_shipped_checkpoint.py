@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from deepinfer_core.config import checkpoint_folder
 from deepinfer_core.config.checkpoints import shipped_checkpoints
+from deepinfer_core.engine.draft_rounds import draft_rounds
 from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.sampling_params import SamplingParams
@@ -51,6 +52,21 @@ def test_a_question_is_answered_and_the_answer_ends(shipped: LLM) -> None:
     done = shipped.chat(messages, SamplingParams(temperature=0, max_tokens=60))
     assert done.finish_reason == "stop"
     assert "Paris" in done.text
+
+
+def test_the_drafter_guesses_its_own_stories_and_each_round_starts_behind_the_last(
+    shipped: LLM,
+) -> None:
+    prompt = shipped.encode("Once upon a time")
+    rounds = draft_rounds(shipped, prompt, 4)
+    params = SamplingParams(temperature=0, max_tokens=25)
+    text = [*prompt, *shipped.generate([prompt], params)[0].token_ids]
+    place = len(prompt)
+    for one in rounds:
+        assert (one.position, one.anchor) == (place, text[place])
+        assert one.wanted == tuple(text[place + 1 : place + 6])
+        place += one.accepted + 1
+    assert max(one.accepted for one in rounds) >= 2
 
 
 # The window has 128 tokens, as a block; a ring has 134.

@@ -6,6 +6,7 @@ import pytest
 from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.text import TextStream
@@ -57,6 +58,21 @@ def test_history_is_missing_before_the_first_token(start: int) -> None:
     one = sequence(1, 8)
     one.computed, one.state_slot = start, 1
     assert one.step(1).history == tuple(start - i if start >= i else -1 for i in (1, 2, 3))
+
+
+def test_scores_are_wanted_once_and_for_prompt_tokens_only() -> None:
+    request = admit(RULES, 0, range(4), SamplingParams(prompt_logprobs=True), 0.0)
+    one = Sequence(
+        sequence_id=1, request=request, tokens=[0, 1, 2, 3, 9], text=TextStream(), state_slot=1
+    )
+    assert one.step(2).wants_scores
+    one.prompt_logprobs |= dict.fromkeys(
+        (1, 2), TokenLogprob(token_id=0, logprob=0.0, processed_logprob=0.0)
+    )
+    assert not one.step(2).wants_scores
+    assert one.step(3).wants_scores
+    one.computed = 3
+    assert not one.step(2).wants_scores
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])

@@ -241,6 +241,19 @@ def test_invalid_logits_end_one_request_and_no_other(make_engine: MakeEngine) ->
     assert ended[0].token_ids == run(make_engine(), [10], seed=1, max_tokens=3).token_ids
 
 
+def test_several_invalid_rows_of_a_request_end_it_once(make_engine: MakeEngine) -> None:
+    class Blind(FakeRunner):
+        def execute(self, plan: StepPlan, rows: tuple[RowRequest, ...]) -> tuple[RowResult, ...]:
+            bad = RowResult(token_id=0, logprob=0.0, processed_logprob=0.0, invalid=True)
+            return (bad,) * len(rows)
+
+    engine = make_engine(runner=Blind(265, 4))
+    engine.submit(0, [10] * 5, SamplingParams(prompt_logprobs=True))
+    [update] = engine.step()
+    assert update.delta.completion is not None
+    assert update.delta.completion.finish_reason == "error"
+
+
 def test_a_failing_step_ends_its_own_requests_only(make_engine: MakeEngine) -> None:
     calls = []
 

@@ -92,12 +92,12 @@ def test_nothing_overtakes_the_head_of_the_queue() -> None:
     assert not decision.admitted
 
 
-def test_admission_leaves_room_for_what_running_prompts_still_need() -> None:
-    # Sequence 1 needs 8 blocks for its 29 tokens and the next. Of 10 blocks that leaves 2, enough
-    # for 7 tokens and the next, not for 8 and the next.
-    bounds = limits(rows=32, blocks=10)
-    assert decide(snapshot((view(1, 29, 4),), (view(2, 7),), bounds)).admitted == (2,)
-    assert not decide(snapshot((view(1, 29, 4),), (view(2, 8),), bounds)).admitted
+def test_admission_leaves_room_for_what_running_sequences_need_next() -> None:
+    # Sequence 1 holds 2 blocks, full after this step; of the 3 that are free it will need one.
+    # That leaves 2, enough for 7 tokens and the next, not for 8 and the next.
+    bounds = limits(blocks=5)
+    assert decide(snapshot((view(1, 8, 7),), (view(2, 7),), bounds)).admitted == (2,)
+    assert not decide(snapshot((view(1, 8, 7),), (view(2, 8),), bounds)).admitted
 
 
 def test_a_sequence_without_a_block_takes_those_of_the_youngest() -> None:

@@ -71,8 +71,6 @@ class _Round:
     def _preempt(self, victim: SequenceView) -> None:
         self.preempted.append(victim.sequence_id)
         self.free_blocks += victim.block_count
-        if victim.pending_tokens == 1:
-            self.prompt_rows += 1
 
     def _admit_waiting(self) -> None:
         free_slots = self.snapshot.free_slots
