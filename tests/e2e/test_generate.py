@@ -223,6 +223,15 @@ def test_documents_are_scored_by_their_prompt_logprobs(llm: LLM) -> None:
     )
 
 
+def test_the_end_of_a_document_can_be_scored_as_well(llm: LLM) -> None:
+    [short] = score_documents(llm, ["abc"])
+    [whole] = score_documents(llm, ["abc"], with_end=True)
+    assert (short.tokens, whole.tokens, short.bytes, whole.bytes) == (3, 4, 3, 3)
+    last = torch.from_numpy(logits(llm, llm.encode("abc"))).double().log_softmax(-1)[-1, 1]
+    # Four numbers rounded to fp32, each at most 16.
+    assert whole.nll - short.nll == pytest.approx(-float(last), abs=4 * 2**-20)
+
+
 def test_an_empty_document_is_refused(llm: LLM) -> None:
     with pytest.raises(RequestError, match="the prompt is empty"):
         score_documents(llm, ["a", ""])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deepinfer_core.cli.memory_check import check_memory
+from deepinfer_core.cli.memory_check import check_memory, configured_needs
 from deepinfer_core.cli.output import print_json, print_table
 from deepinfer_core.cli.parser import add_settings_arguments, settings_from
 from deepinfer_core.errors import DeepInferError
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     from deepinfer_core.config import resolve_components
 
     loaded = settings_from(args)
-    resolution = resolve_components(loaded)
+    resolution = resolve_components(loaded, configured_needs(loaded))
     findings = [check(loaded, resolution) for check in CHECKS]
     problems = [problem for finding in findings for problem in finding.problems]
     if args.json:

@@ -12,9 +12,25 @@ from deepinfer_core.errors import DeepInferError
 if TYPE_CHECKING:
     from deepinfer_core.cli.check import Finding
     from deepinfer_core.config import LoadedSettings
+    from deepinfer_core.plugin import ModelNeeds
     from deepinfer_core.plugin.resolution import Resolution
 
-__all__ = ["check_memory"]
+__all__ = ["check_memory", "configured_needs"]
+
+
+def configured_needs(loaded: LoadedSettings) -> ModelNeeds | None:
+    """What probes may know about the configured checkpoint; None if it cannot be read.
+
+    Why it cannot be read is what ``check_memory`` finds.
+    """
+    from deepinfer_core.config import checkpoint_folder
+    from deepinfer_core.engine.model_folder import model_needs, read_config
+
+    try:
+        folder = checkpoint_folder(loaded.settings.model.path)
+        return model_needs(read_config(folder, loaded.settings), loaded.settings)
+    except DeepInferError:
+        return None
 
 
 def check_memory(loaded: LoadedSettings, resolution: Resolution) -> Finding:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from deepinfer_core.engine.llm import LLM
 
-__all__ = ["DocumentScore", "bits_per_byte", "logits", "score_documents"]
+__all__ = ["DocumentScore", "bits_per_byte", "logits", "score_documents", "token_nats"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,32 +42,52 @@ class DocumentScore:
         return self.nll / math.log(2) / self.bytes
 
 
-def score_documents(llm: LLM, documents: Sequence[str]) -> list[DocumentScore]:
-    """Score each document on its own, after the beginning-of-sequence token.
+def token_nats(llm: LLM, prompts: Sequence[Sequence[int]]) -> list[float]:
+    """Negative log-likelihood of each prompt's tokens but the first, in nats.
+
+    Args:
+        llm: any checkpoint.
+        prompts: token ids as they are; each within the model's context.
+
+    Raises:
+        RequestError: a prompt is invalid.
+        EngineError: a step failed.
+    """
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=True)
+    found = []
+    for done in llm.generate(prompt_token_ids=prompts, sampling_params=params):
+        if done.error is not None:
+            raise done.error
+        entries = done.prompt_logprobs or ()
+        found.append(-math.fsum(entry.logprob for entry in entries if entry is not None))
+    return found
+
+
+def score_documents(
+    llm: LLM, documents: Sequence[str], *, with_end: bool = False
+) -> list[DocumentScore]:
+    """Score each document on its own, behind the beginning-of-sequence token.
 
     Args:
         llm: with a tokenizer.
         documents: texts, none empty, each within the model's context.
+        with_end: the end-of-sequence token behind each document is predicted as well.
 
     Raises:
         RequestError: a document is empty or too long.
         EngineError: a step failed.
     """
-    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=True)
-    prompts = [llm.encode(document) for document in documents]
-    scores = []
-    for document, done in zip(documents, llm.generate(prompts, params), strict=True):
-        if done.error is not None:
-            raise done.error
-        entries = (done.prompt_logprobs or ())[1:]
-        nll = -math.fsum(entry.logprob for entry in entries if entry is not None)
-        scores.append(DocumentScore(bytes=len(document.encode()), tokens=len(entries), nll=nll))
-    return scores
+    end = [llm.loaded.config.eos_token_id] if with_end else []
+    prompts = [ids + end if ids else ids for ids in map(llm.encode, documents)]
+    return [
+        DocumentScore(bytes=len(document.encode()), tokens=len(prompt) - 1, nll=nll)
+        for document, prompt, nll in zip(documents, prompts, token_nats(llm, prompts), strict=True)
+    ]
 
 
-def bits_per_byte(llm: LLM, documents: Sequence[str]) -> float:
+def bits_per_byte(llm: LLM, documents: Sequence[str], *, with_end: bool = False) -> float:
     """Bits per byte over all documents together; arguments and errors of ``score_documents``."""
-    scores = score_documents(llm, documents)
+    scores = score_documents(llm, documents, with_end=with_end)
     total_bytes = sum(score.bytes for score in scores)
     if not total_bytes:
         raise RequestError("there is nothing to score", hint="give at least one document")
