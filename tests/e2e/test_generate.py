@@ -19,6 +19,12 @@ from deepinfer_core.errors import (
     RequestError,
     WeightsError,
 )
+from deepinfer_core.telemetry.progress import (
+    PhaseFinished,
+    PhaseStarted,
+    ProgressEvent,
+    ProgressStream,
+)
 from deepinfer_core.testing.byte_checkpoint import make_byte_checkpoint
 
 import deepinfer_core
@@ -348,6 +354,17 @@ def test_a_published_keyword_without_meaning_here_is_refused_with_advice(
     with pytest.raises(ConfigError, match="LLM takes no decode_sequence") as caught:
         LLM(byte_checkpoint, decode_sequence=False)
     assert "both text and token ids" in caught.value.hint
+
+
+def test_loading_tells_how_far_it_is(byte_checkpoint: Path) -> None:
+    events: list[ProgressEvent] = []
+    LLM(byte_checkpoint, progress=ProgressStream(events.append)).close()
+    started, *advanced, finished = events
+    assert isinstance(started, PhaseStarted)
+    assert isinstance(finished, PhaseFinished)
+    assert started.phase == "weights.load"
+    assert started.total == finished.done
+    assert len(advanced) > 10
 
 
 def test_observers_and_the_log_learn_counts_and_no_text(

@@ -134,9 +134,10 @@ def _build_runner(
         torch.set_num_threads(settings.threads)
     parts = model_parts(resolved, settings)
     memory = plan_memory(config, settings, parts.device.memory().total_bytes)
-    with stream.phase("weights.load", unit="bytes") as phase:
-        checkpoint = open_checkpoint(folder, progress=_advance(phase))
-        checkpoint.config = config
+    checkpoint = open_checkpoint(folder)
+    checkpoint.config = config
+    with stream.phase("weights.load", total=checkpoint.nbytes, unit="bytes") as phase:
+        checkpoint.progress = _advance(phase)
         model = build_model(checkpoint, parts, compressed_ids=_compressed_ids(folder, config))
     caches = allocate_caches(
         config,
