@@ -112,3 +112,12 @@ def test_every_alias_leads_to_a_key_and_none_is_absent_too() -> None:
     assert all(alias.path in key_paths() for alias in ALIASES.values())
     assert not set(ALIASES) & set(ABSENT)
     assert len({dotted(alias.path) for alias in ALIASES.values()}) == len(ALIASES)
+
+
+def test_the_shared_prefix_makes_no_name_look_alike() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(environ={"DEEPINFER_FOO": "1"})
+    assert "did you mean" not in caught.value.hint
+    with pytest.raises(ConfigError) as caught:
+        load_settings(environ={"DEEPINFER_ACCELERATR": "cpu"})
+    assert caught.value.hint == "did you mean DEEPINFER_ACCELERATOR?"

@@ -36,6 +36,11 @@ def test_an_empty_file_changes_nothing(tmp_path: Path, name: str) -> None:
         ("a.yaml", "engine:\n  seed: 1\n  seed: 2\n", "key 'seed' stands twice"),
         ("a.yaml", "- engine", "holds a list"),
         ("a.yaml", "!!python/object/apply:os.abort []", "not valid YAML"),
+        ("a.toml", "a = " + "[" * 5000, "not valid TOML"),
+        ("a.toml", "threads = " + "9" * 5000, "not valid TOML"),
+        ("a.yaml", "[" * 5000, "not valid YAML"),
+        ("a.yaml", "threads: " + "9" * 5000, "not valid YAML"),
+        ("a.yaml", "model: &m {path: *m}", "alias *m: write the value out"),
         ("a.json", "{}", "'.json'"),
         ("settings", "", "of no kind"),
     ],
@@ -71,3 +76,10 @@ def test_a_message_names_the_file_and_the_key(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[engine]\nseed = -1\n")
     with pytest.raises(ConfigError, match=r"from .*a\.toml:engine\.seed"):
         load_settings(tmp_path / "a.toml", environ={})
+
+
+def test_a_bare_off_in_yaml_is_the_word_off(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("engine: {replay: off}\ntelemetry: {level: off}\n")
+    loaded = load_settings(tmp_path / "a.yaml", environ={})
+    assert loaded.settings.engine.replay == "off"
+    assert loaded.settings.telemetry.level == "off"

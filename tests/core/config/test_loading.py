@@ -135,3 +135,30 @@ def test_a_slot_that_is_mentioned_shows_its_keys() -> None:
 )
 def test_a_value_is_shown_as_an_override_would_spell_it(value: object, text: str) -> None:
     assert value_text(value) == text
+
+
+def test_keys_of_a_table_given_as_one_value_have_its_origin() -> None:
+    loaded = load("engine={ seed = 7 }")
+    assert str(loaded.origins["engine.seed"]) == "--set engine"
+    assert str(loaded.origins["engine.max_num_seqs"]) == "default"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "threads=true",
+        "engine.seed=false",
+        "engine.state_slots_ratio=true",
+        "engine.seed=" + "9" * 5000,
+        "engine.seed=" + "[" * 5000,
+        "threads=1000000",
+        "plugins.probe_timeout_s=1e300",
+        "plugins.load_timeout_s=inf",
+        "components.sampler.use=",
+    ],
+)
+def test_a_value_that_only_python_would_take_is_refused(override: str) -> None:
+    key = override.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"^{key} = .* \(from --set {key}\): ") as caught:
+        load(override)
+    assert len(caught.value.message) < 400

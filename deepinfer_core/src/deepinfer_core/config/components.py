@@ -6,9 +6,16 @@ Also the option schemas of the core's own components; a plugin keeps its schemas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 from deepinfer_core.interfaces.kinds import SLOTS
 
@@ -26,6 +33,19 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse ``true`` for 1; take the ``false`` that YAML makes of a bare ``off`` back."""
+        assert info.field_name is not None
+        annotation = cls.model_fields[info.field_name].annotation
+        allowed = (annotation, *get_args(annotation))
+        if value is False and "off" in allowed:
+            return "off"
+        if isinstance(value, bool) and bool not in allowed:
+            raise ValueError(f"{str(value).lower()} is neither a number nor a name")
+        return value
+
 
 class ReferenceGemmOptions(Section):
     """Options of gemm ``core.reference``.
@@ -40,6 +60,8 @@ class ReferenceGemmOptions(Section):
 
 def _order(value: object) -> object:
     """A list names the candidates in order; an empty or repeating one orders nothing."""
+    if value == "":
+        raise ValueError('expected "auto", a component or a list of components')
     if isinstance(value, list | tuple):
         if not value:
             raise ValueError("a list of components needs at least one name")

@@ -68,13 +68,13 @@ def _read(name: str, text: str) -> Assignment:
 
 
 def _nearest(name: str) -> str:
-    known = sorted(_known())
-    close = get_close_matches(name, known, n=3, cutoff=0.6)
+    # Without the prefix, which all names share and which would make strangers look alike.
+    close = get_close_matches(name.removeprefix(PREFIX), sorted(_known()), n=3, cutoff=0.6)
     if close:
-        return f"did you mean {', '.join(close)}?"
+        return f"did you mean {', '.join(PREFIX + short for short in close)}?"
     return "deepinfer config lists every key; engine.seed is DEEPINFER_ENGINE__SEED"
 
 
 def _known() -> Iterator[str]:
-    yield from (PREFIX + short for short in ALIASES)
-    yield from (variable_name(path) for path in key_paths())
+    yield from ALIASES
+    yield from (variable_name(path).removeprefix(PREFIX) for path in key_paths())

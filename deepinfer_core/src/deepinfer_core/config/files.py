@@ -52,7 +52,8 @@ def _parse(file: Path, text: str) -> Mapping[str, Any]:
     if suffix == ".toml":
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
+            # Beside syntax errors: a number with thousands of digits, brackets nested as deeply.
             raise ConfigError(f"configuration file {file} is not valid TOML: {error}") from error
     if suffix in (".yaml", ".yml"):
         return _parse_yaml(file, text)
@@ -77,9 +78,19 @@ def _parse_yaml(file: Path, text: str) -> Mapping[str, Any]:
                 )
             return super().construct_mapping(node, deep)
 
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            # A value that holds itself, or repeats itself a billion times, needs an alias.
+            parser: Any = self
+            if parser.check_event(yaml.events.AliasEvent):
+                alias = parser.peek_event()
+                raise yaml.composer.ComposerError(
+                    None, None, f"alias *{alias.anchor}: write the value out", alias.start_mark
+                )
+            return super().compose_node(parent, index)
+
     try:
         data = yaml.load(text, UniqueKeys)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = " ".join(str(error).split())
         raise ConfigError(f"configuration file {file} is not valid YAML: {line}") from error
     if data is None:

@@ -108,6 +108,10 @@ def _merge(assignments: Iterable[Assignment]) -> tuple[dict[str, Any], dict[Path
         for path in [p for p in sources if p[: len(item.path)] == item.path]:
             del sources[path]
         sources[item.path] = item.origin
+        if isinstance(item.value, Mapping):
+            sources |= dict.fromkeys(
+                (path for path, _ in flatten(item.value, item.path)), item.origin
+            )
     return tree, sources
 
 

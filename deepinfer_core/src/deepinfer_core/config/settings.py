@@ -30,6 +30,12 @@ _SPAN = re.compile(r"\s*(\d+)\s*(?:\.\.\s*(\d+)\s*)?")
 _MAX_BLACKLIST_TOKENS = 1 << 20
 """More ids than any vocabulary has; a longer range is a slip of the keyboard."""
 
+_LONGEST_WAIT_S = 86_400.0
+"""A day: whoever waits longer for a plugin has mistyped, and clocks overflow at large values."""
+
+_MOST_THREADS = 4096
+"""More than any host has; starting as many as a slip of the keyboard asks for would end it."""
+
 
 def _one_or_many(value: object) -> object:
     """A lone text stands for a list with commas, the form in which environments hold lists."""
@@ -171,8 +177,8 @@ class PluginsSettings(Section):
     require: Names = ()
     block: Names = ()
     autoload: bool = True
-    load_timeout_s: float = Field(default=20.0, gt=0, allow_inf_nan=False)
-    probe_timeout_s: float = Field(default=20.0, gt=0, allow_inf_nan=False)
+    load_timeout_s: float = Field(default=20.0, gt=0, le=_LONGEST_WAIT_S)
+    probe_timeout_s: float = Field(default=20.0, gt=0, le=_LONGEST_WAIT_S)
 
 
 class TelemetrySettings(Section):
@@ -215,7 +221,7 @@ class Settings(Section):
         BeforeValidator(_one_or_many),
     ] = ()
     telemetry: TelemetrySettings = TelemetrySettings()
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=_MOST_THREADS)
 
 
 assert set(PROPERTIES) == {"batch_invariant", "deterministic", "graph_safe"}

@@ -23,7 +23,8 @@ def parse_text(path: Path, text: str) -> Any:
         return None
     try:
         value = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
+        # No TOML, or more digits or brackets than Python reads: the key's own type decides.
         return text
     # A text with a line break could define further keys; a date is text here.
     if set(value) != {"value"} or not isinstance(value["value"], str | int | float | list | dict):
