@@ -66,7 +66,9 @@ def test_a_missing_file_is_named(tmp_path):
         ModelConfig.from_file(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content", [b"{", b"", b"\xff\xfe", b"[" * 100_000, b'{"dtype": 1, "dtype": 2}', b"9" * 5000]
+)
 def test_a_file_that_is_no_json_is_refused(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(ConfigError, match="no JSON"):

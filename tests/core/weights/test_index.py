@@ -46,7 +46,7 @@ def test_a_truncated_shard_is_named(damaged):
         open_shards(damaged)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xff", b'{"a": 1, "a": 2}'])
 def test_an_unreadable_index_is_refused(damaged, content):
     (damaged / INDEX_NAME).write_bytes(content)
     with pytest.raises(WeightsError, match="no readable JSON"):

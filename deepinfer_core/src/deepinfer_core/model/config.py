@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from deepinfer_core.errors import ConfigError
-from deepinfer_core.model.config_reading import read_record, write_record
+from deepinfer_core.model.config_reading import read_record, unique_keys, write_record
 from deepinfer_core.model.config_rules import check_model
 from deepinfer_core.model.layer_plan import LayerPlan, plan_layers
 
@@ -207,13 +207,13 @@ class ModelConfig:
         if file.is_dir():
             file = file / "config.json"
         try:
-            data = json.loads(file.read_bytes())
+            data = json.loads(file.read_bytes(), object_pairs_hook=unique_keys)
         except OSError as error:
             raise ConfigError(
                 f"asked for the model configuration {file}, found {error.strerror or error}",
                 hint="name a config.json or the folder of a checkpoint",
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(
                 f"asked for the model configuration {file}, found no JSON: {error}",
                 hint="copy the file again from its source",

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from deepinfer_core.errors import ConfigError
 
-__all__ = ["HARMLESS", "read_record", "require", "write_record"]
+__all__ = ["HARMLESS", "read_record", "require", "unique_keys", "write_record"]
 
 Record = TypeVar("Record")
 
@@ -46,6 +46,9 @@ HARMLESS = frozenset(
         "use_cache",
     }
 )
+
+_LARGEST_NUMBER = 2**31 - 1
+"""Beyond it sizes overflow 32-bit kernel arguments; no published value comes near."""
 
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 
@@ -105,6 +108,20 @@ def require(is_met: bool, key: str, found: object, allowed: str) -> None:
         )
 
 
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of a JSON parser's pairs; the plain parser lets the last of two keys win.
+
+    Raises:
+        ValueError: a key stands twice.
+    """
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key {name} stands twice")
+        found[name] = value
+    return found
+
+
 def write_record(record: Any) -> dict[str, Any]:
     """Turn a dataclass into what ``read_record`` reads; None values are left out."""
     result: dict[str, Any] = {}
@@ -144,9 +161,12 @@ def _convert(hint: Any, value: object, key: str) -> Any:
 
 
 def _matches(kind: type, value: object) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if kind in (int, float):
+        # Parsers take NaN, Infinity and any number of digits; none of these is a value here.
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return (kind is float or isinstance(value, int)) and abs(value) <= _LARGEST_NUMBER
+    return isinstance(value, kind)
 
 
 def _describe(hint: Any) -> str:

@@ -86,6 +86,10 @@ _POSITIVE_WITH_DRAFTER = (
     "dspark_num_experts_per_tok",
 )
 _T = "text_config."
+_MOST_EXPERTS = 2**20
+"""Routed experts of all layers; the published model has 15,000. Each is three tensors to list."""
+_MOST_REPEATS = 1024
+"""For counts of things that are written out one by one; the published ones are at most 20."""
 
 
 def check_model(config: ModelConfig) -> None:
@@ -100,12 +104,9 @@ def check_model(config: ModelConfig) -> None:
     if config.quantization_config is not None:
         _check_fixed(config.quantization_config, "quantization_config.", _QUANTIZATION)
     _check_positive(text, _POSITIVE)
-    require(
-        text.rope_scaling.rope_type == "yarn",
-        f"{_T}rope_scaling.rope_type",
-        text.rope_scaling.rope_type,
-        "yarn",
-    )
+    _check_counts(text)
+    _check_angles(text)
+    _check_token_ids(config)
     _check_widths(text)
     check_sharing(text)
     _check_engram(text)
@@ -122,6 +123,45 @@ def _check_fixed(record: Any, where: str, allowed: dict[str, tuple[Any, ...]]) -
 def _check_positive(text: TextConfig, keys: Sequence[str]) -> None:
     for key in keys:
         require(getattr(text, key) > 0, _T + key, getattr(text, key), "a positive number")
+
+
+def _check_counts(text: TextConfig) -> None:
+    """What would take all memory to list, before anything is listed."""
+    repeats = ("hc_mult", "hc_sinkhorn_iters", "engram_max_ngram_size", "engram_n_heads")
+    for key in (*repeats, "dspark_block_size", "num_nextn_predict_layers"):
+        found = getattr(text, key)
+        require(0 <= found <= _MOST_REPEATS, _T + key, found, f"at most {_MOST_REPEATS}")
+    for key, layers in (
+        ("n_routed_experts", text.num_hidden_layers),
+        ("dspark_n_routed_experts", text.num_nextn_predict_layers),
+    ):
+        found = getattr(text, key)
+        allowed = f"at most {_MOST_EXPERTS} in all layers"
+        require(found * layers <= _MOST_EXPERTS, _T + key, found, allowed)
+    for key in ("rms_norm_eps", "hc_eps"):
+        require(0 <= getattr(text, key) < 1, _T + key, getattr(text, key), "a number from 0 to 1")
+
+
+def _check_angles(text: TextConfig) -> None:
+    scaling, where = text.rope_scaling, f"{_T}rope_scaling."
+    require(scaling.rope_type == "yarn", f"{where}rope_type", scaling.rope_type, "yarn")
+    for key in ("rope_theta", "compress_rope_theta"):
+        require(getattr(text, key) > 1, _T + key, getattr(text, key), "a number above 1")
+    for key in ("factor", "beta_slow", "original_max_position_embeddings"):
+        require(getattr(scaling, key) > 0, where + key, getattr(scaling, key), "a positive number")
+    require(
+        scaling.beta_fast > scaling.beta_slow,
+        f"{where}beta_fast",
+        scaling.beta_fast,
+        f"more turns than beta_slow = {scaling.beta_slow}",
+    )
+
+
+def _check_token_ids(config: ModelConfig) -> None:
+    vocabulary = config.text_config.vocab_size
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "image_token_id"):
+        found = getattr(config, key)
+        require(found is None or 0 <= found < vocabulary, key, found, f"an id below {vocabulary}")
 
 
 def _check_widths(text: TextConfig) -> None:

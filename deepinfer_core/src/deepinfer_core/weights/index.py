@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from deepinfer_core.errors import WeightsError
+from deepinfer_core.model.config_reading import unique_keys
 from deepinfer_core.weights.shard import Shard, read_shard
 
 __all__ = ["INDEX_NAME", "SINGLE_NAME", "open_shards"]
@@ -44,7 +45,7 @@ def open_shards(folder: Path) -> tuple[Shard, ...]:
 
 def _weight_map(path: Path) -> dict[str, str]:
     try:
-        index = json.loads(path.read_bytes())
+        index = json.loads(path.read_bytes(), object_pairs_hook=unique_keys)
     except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(
             f"asked for the index {path}, found no readable JSON: {error}",

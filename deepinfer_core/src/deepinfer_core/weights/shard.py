@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from deepinfer_core.errors import WeightsError
+from deepinfer_core.model.config_reading import unique_keys
 from deepinfer_core.weights.manifest import DTYPE_BYTES, StoredTensor
 
 __all__ = ["Shard", "TensorPlace", "read_shard"]
@@ -83,22 +84,13 @@ def read_shard(path: Path) -> Shard:
 
 def _parse(path: Path, header: bytes) -> dict[str, Any]:
     try:
-        parsed = json.loads(header, object_pairs_hook=_unique)
+        parsed = json.loads(header, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"a header that is not JSON ({error})") from error
     if not isinstance(parsed, dict):
         raise _damaged(path, "a header that is not a JSON object")
     parsed.pop("__metadata__", None)
     return parsed
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice} stands twice")
-    return found
 
 
 def _places(
