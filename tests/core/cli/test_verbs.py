@@ -105,6 +105,31 @@ def test_a_verb_whose_module_breaks_is_one_line(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("raise KeyError('boom')", "broke: KeyError: 'boom'"),
+        ("raise SystemExit('bye')", "broke: SystemExit: bye"),
+        ("return 'done'", "gave str, expected an exit status"),
+    ],
+)
+@pytest.mark.parametrize("function", ["add_arguments", "run"])
+def test_a_verb_that_breaks_is_the_failure_of_its_plugin(
+    spawn: Run, site: Callable[..., Path], function: str, body: str, reason: str
+) -> None:
+    path = site(("greet", "acme_bad"))
+    (path / "acme_bad.py").write_text(f"{VERB}\ndef {function}(argument):\n    {body}\n")
+    done = spawn("greet", *(["x"] if function == "run" else []), path=path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: acme_bad of acme-verbs {reason}\n")
+
+
+def test_a_verb_without_a_status_is_done(spawn: Run, site: Callable[..., Path]) -> None:
+    path = site(("greet", "acme_verb"))
+    (path / "acme_verb.py").write_text(VERB.replace("return 7", "return None"))
+    assert spawn("greet", "x", path=path).returncode == 0
+
+
 def test_without_autoload_no_foreign_verb_exists(spawn: Run, site: Callable[..., Path]) -> None:
     path = site(("greet", "acme_verb"))
     done = spawn("greet", "x", path=path, PLUGINS_AUTOLOAD="0")

@@ -52,6 +52,7 @@ def test_a_good_plugin_is_loaded_and_its_components_are_offered(install: Install
         ("import acme_rt", "ModuleNotFoundError: No module named 'acme_rt'"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("syntax error", "SyntaxError"),
+        (good().replace('"sampler", name', '["sampler"], name'), "kind = ['sampler']"),
         ("import os\nos.abort()", "ended with -6"),
         ("import os\nos._exit(0)", "ended with 0"),
         (good().replace("deepinfer_components", "deepinfer_componets"), "deepinfer_componets"),
@@ -91,6 +92,29 @@ def test_a_native_abort_keeps_the_last_words_of_the_process(install: Install) ->
 def test_prints_of_a_plugin_do_not_disturb_its_answer(install: Install) -> None:
     install("acme", good() + "\n    print('{}')\n    print('not json')")
     assert status(load(), "acme").state == "loaded"
+
+
+def test_prints_of_a_plugin_never_reach_standard_output(
+    install: Install, capfd: pytest.CaptureFixture[str]
+) -> None:
+    install("acme", good() + "\n    print('not json')")
+    load()
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (('kind="sampler"', 'kind="sampeler"'), "a kind that this core does not know: sampeler"),
+        (('("sampler",)', '("sampling",)'), "acme.greedy fills unknown slots of sampler: sampling"),
+        (('("sampler",)', "()"), "acme.greedy fills no slot of sampler"),
+    ],
+)
+def test_a_component_that_fits_no_slot_is_reported_with_its_plugin(
+    install: Install, change: tuple[str, str], reason: str
+) -> None:
+    install("acme", good().replace(*change))
+    assert reason in status(load(), "acme").reason
 
 
 def test_a_hanging_import_times_out(install: Install) -> None:

@@ -20,6 +20,14 @@ COMPONENTS = """
     class Options(BaseModel):
         size: int = 3
 
+    class Broken:
+        @staticmethod
+        def model_validate(values): raise RuntimeError("schema")
+
+    class Leaving:
+        @staticmethod
+        def model_validate(values): raise SystemExit(3)
+
     class Thing:
         def __init__(self, options, context):
             self.options, self.context = options, context
@@ -120,6 +128,18 @@ def test_a_factory_that_breaks_is_a_plugin_failure_with_its_cause(
 ) -> None:
     with pytest.raises(PluginFailed, match=message):
         load(make(factory), "sampler")
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [("Broken", RuntimeError), ("Leaving", SystemExit), ("Thing", AttributeError)],
+)
+def test_a_schema_that_breaks_is_a_plugin_failure_with_its_cause(
+    make: Callable[..., Resolved], options: str, cause: type[BaseException]
+) -> None:
+    with pytest.raises(PluginFailed, match=f"options schema acme_module:{options}") as caught:
+        load(make(options=options), "sampler")
+    assert isinstance(caught.value.__cause__, cause)
 
 
 def test_a_factory_may_raise_the_projects_own_errors(make: Callable[..., Resolved]) -> None:

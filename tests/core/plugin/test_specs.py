@@ -24,12 +24,17 @@ Make = Callable[..., ComponentSpec]
         ("facts", "acme:facts"),
         ("contract", 0),
         ("contract", "1"),
+        ("contract", True),
+        ("kind", 3),
+        ("kind", ["sampler"]),
+        ("kind", "Sampler"),
         ("properties", {"deterministic": "sometimes"}),
+        ("properties", {"deterministc": "always"}),
         ("devices", "cpu"),
     ],
 )
 def test_a_malformed_field_is_refused_by_name(make_spec: Make, field: str, value: object) -> None:
-    with pytest.raises(ValueError, match=field if field != "properties" else "deterministic"):
+    with pytest.raises(ValueError, match=field if field != "properties" else "determinist"):
         make_spec(**{field: value})
 
 

@@ -88,10 +88,15 @@ def _complain(message: str, hint: str) -> None:
     if sys.stderr is None:
         return
     with contextlib.suppress(OSError):
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        print(f"error: {_one_line(message)}", file=sys.stderr)
         if hint:
-            print(f"hint: {' '.join(hint.split())}", file=sys.stderr)
+            print(f"hint: {_one_line(hint)}", file=sys.stderr)
         sys.stderr.flush()
+
+
+def _one_line(text: str) -> str:
+    """Without line breaks and terminal commands, which files and plugins may bring along."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def _silence_stdout() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from deepinfer_core import __version__
 from deepinfer_core.cli.parser import Parser, UsageError
-from deepinfer_core.errors import ConfigError, PluginFailed
+from deepinfer_core.errors import ConfigError, DeepInferError, PluginFailed
 
 __all__ = ["VERBS", "Verb", "parse"]
 
@@ -76,9 +76,36 @@ def parse(arguments: Sequence[str]) -> tuple[Run | None, argparse.Namespace]:
     verb = VERBS.get(word) or _foreign(word)
     module = _module(verb)
     parser = Parser(prog=f"deepinfer {word}", description=verb.summary)
+    if verb.distribution:
+        _guarded(module.add_arguments, verb)(parser)
+        return _guarded(module.run, verb), parser.parse_args(rest)
     module.add_arguments(parser)
     run: Run = module.run
     return run, parser.parse_args(rest)
+
+
+def _guarded(function: Callable[[Any], Any], verb: Verb) -> Callable[[Any], int]:
+    """A plugin's function, with whatever it raises or exits with as that plugin's failure."""
+
+    def call(argument: Any) -> int:
+        try:
+            status = function(argument)
+        except (DeepInferError, BrokenPipeError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise PluginFailed(
+                f"{verb.module} of {verb.distribution} broke: {type(error).__name__}: {error}",
+                hint="deepinfer --traceback before the verb shows where",
+            ) from error
+        if status is not None and type(status) is not int:
+            raise PluginFailed(
+                f"{verb.module} of {verb.distribution} gave {type(status).__name__}, expected an"
+                " exit status",
+                hint="report this to its authors",
+            )
+        return status or 0
+
+    return call
 
 
 def _module(verb: Verb) -> Any:

@@ -6,6 +6,7 @@ a plugin that got through, here.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import traceback
@@ -57,7 +58,9 @@ def describe_plugin(manager: pluggy.PluginManager, plugin: Installed) -> Describ
     components: tuple[ComponentSpec, ...] = ()
     verbs: tuple[VerbSpec, ...] = ()
     try:
-        components, verbs = _load(manager, plugin)
+        # Standard output belongs to the verb that runs, and may be read by a program.
+        with contextlib.redirect_stdout(sys.stderr):
+            components, verbs = _load(manager, plugin)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code, kept as a fact
         problem = describe(error) + _stale(plugin, error)
         details = "".join(traceback.format_exception(error))

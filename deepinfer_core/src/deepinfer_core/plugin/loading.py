@@ -9,6 +9,7 @@ from typing import Literal
 import pluggy
 
 from deepinfer_core.errors import NoUsableComponent
+from deepinfer_core.interfaces.kinds import SLOTS
 from deepinfer_core.plugin.children import Outcome, run_tasks
 from deepinfer_core.plugin.describing import Described, describe_plugin, task_of
 from deepinfer_core.plugin.discovery import (
@@ -167,6 +168,8 @@ def _status(plugin: Installed, described: Described) -> PluginStatus:
             f"warning: its descriptor module imports {', '.join(described.heavy)}; "
             "such imports belong behind a factory"
         )
+    if not reason:
+        reason = "; ".join(filter(None, map(misfit, described.components)))
     if not reason and not described.components and not described.verbs:
         reason = "offers no component and no verb"
     return PluginStatus(
@@ -176,6 +179,16 @@ def _status(plugin: Installed, described: Described) -> PluginStatus:
         details=described.details,
         load_s=described.load_s,
     )
+
+
+def misfit(spec: ComponentSpec) -> str:
+    """Why no slot of this core can ever take a component; empty if one can."""
+    if spec.kind not in SLOTS:
+        return f"{spec.name} fills a kind that this core does not know: {spec.kind}"
+    unknown = [slot for slot in spec.slots if slot not in SLOTS[spec.kind]]
+    if unknown:
+        return f"{spec.name} fills unknown slots of {spec.kind}: {', '.join(unknown)}"
+    return "" if spec.slots else f"{spec.name} fills no slot of {spec.kind}"
 
 
 def _with_clashes(

@@ -13,10 +13,10 @@ from itertools import groupby
 from pkgutil import resolve_name
 from typing import Any, Literal
 
-from deepinfer_core.interfaces.kinds import CONTRACTS, SLOTS, slot_title
+from deepinfer_core.interfaces.kinds import CONTRACTS
 from deepinfer_core.plugin.children import Outcome, run_tasks
 from deepinfer_core.plugin.context import ProbeContext, Verdict
-from deepinfer_core.plugin.loading import Offer, rivals
+from deepinfer_core.plugin.loading import Offer, misfit, rivals
 from deepinfer_core.plugin.resolved import describe
 from deepinfer_core.plugin.specs import ComponentSpec
 
@@ -134,18 +134,14 @@ def _refuse(
 
 
 def _contract_problem(spec: ComponentSpec) -> str:
-    if spec.kind not in SLOTS:
-        return f"fills a kind that this core does not know: {spec.kind}"
+    problem = misfit(spec)
+    if problem:
+        return problem
     current = CONTRACTS[spec.kind]
-    if spec.contract not in (current, current - 1):
-        accepted = f"{current - 1} and {current}" if current > 1 else f"{current}"
-        return f"speaks revision {spec.contract} of {spec.kind}, this core accepts {accepted}"
-    unknown = [slot for slot in spec.slots if slot not in SLOTS[spec.kind]]
-    if unknown:
-        return f"fills unknown slots of {spec.kind}: {', '.join(unknown)}"
-    if not spec.slots:
-        return f"fills no slot of {slot_title(spec.kind, spec.kind)}"
-    return ""
+    if spec.contract in (current, current - 1):
+        return ""
+    accepted = f"{current - 1} and {current}" if current > 1 else f"{current}"
+    return f"speaks revision {spec.contract} of {spec.kind}, this core accepts {accepted}"
 
 
 def _probe_here(offer: Offer, context: ProbeContext) -> Candidate:

@@ -146,7 +146,7 @@ def build_options(spec: ComponentSpec, settings: Mapping[str, Any]) -> Any:
     """Turn option values into the component's own schema; None where it has none.
 
     Raises:
-        PluginFailed: the schema cannot be imported.
+        PluginFailed: the schema cannot be imported, or raised something else.
         ValueError: a value does not fit; pydantic's error is one.
     """
     if not spec.options:
@@ -160,7 +160,15 @@ def build_options(spec: ComponentSpec, settings: Mapping[str, Any]) -> Any:
         raise PluginFailed(
             f"options schema {spec.options} of {spec.name} cannot be loaded: {describe(error)}"
         ) from error
-    return validate(dict(settings))
+    try:
+        return validate(dict(settings))
+    except ValueError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginFailed(
+            f"options schema {spec.options} of {spec.name} broke on {dict(settings)}:"
+            f" {describe(error)}"
+        ) from error
 
 
 def _build(pick: Pick, context: BuildContext) -> object:

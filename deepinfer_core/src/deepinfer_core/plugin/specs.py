@@ -14,6 +14,7 @@ from types import MappingProxyType
 import pluggy
 
 from deepinfer_core.interfaces.component import Promise
+from deepinfer_core.interfaces.kinds import PROPERTIES
 
 __all__ = ["PROJECT", "ComponentSpec", "VerbSpec", "hookimpl", "hookspec"]
 
@@ -26,6 +27,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 hookspec = pluggy.HookspecMarker(PROJECT)
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+_WORD = re.compile(r"[a-z][a-z0-9_]*")
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _VERB = re.compile(r"[a-z][a-z0-9-]*")
@@ -72,6 +74,7 @@ class ComponentSpec:
         object.__setattr__(self, "slots", _names("slots", self.slots))
         object.__setattr__(self, "devices", _names("devices", self.devices))
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
+        _match("kind", self.kind, _WORD, "a word in lower case")
         _match("name", self.name, _NAME, "vendor.what in lower case")
         _match("factory", self.factory, _REFERENCE, "module:name")
         for name, text in (("probe", self.probe), ("options", self.options)):
@@ -79,9 +82,11 @@ class ComponentSpec:
                 _match(name, text, _REFERENCE, "module:name, or empty")
         if self.facts:
             _match("facts", self.facts, _MODULE, "a module name, or empty")
-        if not isinstance(self.contract, int) or self.contract < 1:
+        if type(self.contract) is not int or self.contract < 1:
             raise ValueError(f"contract = {self.contract!r}: expected a whole number from 1")
         for name, promise in self.properties.items():
+            if name not in PROPERTIES:
+                raise ValueError(f"properties name {name!r}: expected {', '.join(PROPERTIES)}")
             if promise not in _PROMISES:
                 raise ValueError(f"property {name} = {promise!r}: expected {', '.join(_PROMISES)}")
 
