@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .distillation import soft_losses
 from .evaluate import token_losses
 from .network import Batch, Dropout, Network
 from .optimiser import Optimiser
@@ -36,6 +37,7 @@ class Settings:
     decay: float = 0.1
     muon_rate: float = 0.02
     adam_rate: float = 4e-3
+    soft_share: float = 0.7  # of the loss, when there are teachers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,21 @@ class Schedule:
 class BackboneTrainer:
     """Parameters, optimiser state and the captured steps."""
 
-    def __init__(self, network: Network, stacked: Tensors, settings: Settings) -> None:
-        """Move the weights to the device of the network's tables and set up the optimiser."""
+    def __init__(
+        self,
+        network: Network,
+        stacked: Tensors,
+        settings: Settings,
+        teachers: tuple[Tensors, ...] = (),
+    ) -> None:
+        """Move the weights to the device of the network's tables and set up the optimiser.
+
+        Args:
+            network: backbone with compiled or plain stages.
+            stacked: starting values.
+            settings: choices of the run.
+            teachers: stacked weights of networks to learn from.
+        """
         device = network.tables.key_V.device
         self.network, self.settings, self.device = network, settings, device
         self.params = {k: v.to(device) for k, v in stacked.items() if is_backbone(k)}
@@ -82,6 +97,18 @@ class BackboneTrainer:
         self.speed = torch.zeros((), device=device)
         # Sums over steps: cross entropy, index loss, steps, largest and smallest expert load.
         self.meter = torch.zeros(5, device=device)
+        # Teachers keep gradients switched on to share the compiled stages; none is ever used.
+        self.teachers = [
+            {
+                k: v.to(device).requires_grad_("gate_bias" not in k)
+                for k, v in t.items()
+                if is_backbone(k)
+            }
+            for t in teachers
+        ]
+        self.soft = soft_losses if device.type == "cpu" else torch.compile(
+            soft_losses, dynamic=False
+        )
         self.losses = token_losses if device.type == "cpu" else torch.compile(
             token_losses, dynamic=False
         )
@@ -96,12 +123,18 @@ class BackboneTrainer:
         config = self.network.config
         w = self.prepared()
         batch = Batch.packed(tokens_BT, config.bos_token_id)
+        taught = self._taught(batch)  # before the pass below keeps its activations
         out = self.network(w, batch, self.dropout, self.dense)
         loss, mask = self.losses(
             out.hidden_NC, w["head"], tokens_BT, config.bos_token_id, config.pad_token_id
         )
         ce = loss.sum() / mask.sum()
-        (ce + _INDEX_WEIGHT * out.index_loss).backward()
+        total = ce
+        if self.teachers:
+            share = self.settings.soft_share
+            soft = self.soft(out.hidden_NC, w["head"], *taught) * mask.flatten()
+            total = (1 - share) * ce + share * soft.sum() / mask.sum()
+        (total + _INDEX_WEIGHT * out.index_loss).backward()
         self.optimiser.step()
         with torch.no_grad():
             load = out.load_LE / out.load_LE.mean(1, keepdim=True)
@@ -110,6 +143,16 @@ class BackboneTrainer:
             bias.sub_(bias.mean(1, keepdim=True))
             values = (ce, out.index_loss, ce * 0 + 1, load.max(), load.min())
             self.meter.add_(torch.stack([v.detach() for v in values]))
+
+    def _taught(self, batch: Batch) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Final states and output matrices of the teachers."""
+        states, heads = [], []
+        sparse, none = torch.zeros_like(self.dense), Dropout.none(self.device)
+        for teacher in self.teachers:
+            weights = self.network.stages.prepare(teacher, self.network.precision)
+            states.append(self.network(weights, batch, none, sparse).hidden_NC.detach())
+            heads.append(weights["head"].detach())
+        return states, heads
 
     def step(self, tokens_BT: torch.Tensor) -> None:
         """Train on one batch; the first batches of a shape run uncaptured."""

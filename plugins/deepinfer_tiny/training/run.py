@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import draft_run, ngram, parameters
+from . import draft_run, ngram, parameters, reading
 from .backbone_training import BackboneTrainer, Schedule, Settings
 from .config import TINY
 from .evaluate import bits_per_byte
@@ -66,7 +66,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--long-every", type=int, default=12)
     parser.add_argument("--state", type=Path)
-    parser.add_argument("--start", type=Path, help="folder with weight halves to start from")
+    parser.add_argument("--start", type=Path, help="checkpoint folder to start from")
+    parser.add_argument("--teachers", type=Path, nargs="*", default=[], help="checkpoint folders")
+    parser.add_argument("--peak", type=float, default=1.0, help="multiplies all learning rates")
     parser.add_argument("--device", default="cuda")
     return parser.parse_args()
 
@@ -120,7 +122,9 @@ def train_backbone(
     if options.state and options.state.exists():
         progress = trainer.load(options.state)
     best = {k: v.detach().clone() for k, v in trainer.params.items()}
-    schedule, start, step = Schedule(), time.monotonic(), progress["step"]
+    # A run from trained weights keeps its trained selection from the first step on.
+    schedule = Schedule(dense_until=0.0, constant_until=0.2) if options.start else Schedule()
+    start, step = time.monotonic(), progress["step"]
     total = progress["total"] or 10**9
     marks = [0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0]
     marks = [m for m in marks if m * total > step]
@@ -177,13 +181,16 @@ def main() -> None:
     network = build_network(options.device, options.device != "cpu", options.data)
     stacked = parameters.initialise(TINY, options.seed)
     if options.start:
-        stacked = load_halves(options.start)
+        stacked = reading.read(TINY, options.start)
     settings = Settings(
         residual_dropout=options.residual_dropout,
         engram_dropout=options.engram_dropout,
         decay=options.decay,
+        muon_rate=0.02 * options.peak,
+        adam_rate=4e-3 * options.peak,
     )
-    trainer = BackboneTrainer(network, stacked, settings)
+    teachers = tuple(reading.read(TINY, folder) for folder in options.teachers)
+    trainer = BackboneTrainer(network, stacked, settings, teachers)
     if options.seconds > 0:
         best = train_backbone(trainer, options, log)
         with torch.no_grad():
