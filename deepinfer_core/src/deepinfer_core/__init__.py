@@ -1,4 +1,4 @@
-"""DeepInfer's hardware-neutral core: what is the version, and where are the names that users import?
+"""DeepInfer's hardware-neutral core: what is its version, and where are users' names?
 
 Only the version and lazy names live here, so that ``import deepinfer_core`` loads no torch.
 """

@@ -30,7 +30,7 @@ def test_nothing_given_gives_defaults_whose_origin_is_default() -> None:
 
 
 def test_each_source_wins_over_the_one_before(file: Path) -> None:
-    assert load().settings.engine.seed == 0
+    assert load().settings.engine.seed is None
     assert load(file=file).settings.engine.seed == 2
     assert load(file=file, ENGINE__SEED="3").settings.engine.seed == 3
     assert load("engine.seed=4", file=file, ENGINE__SEED="3").settings.engine.seed == 4

@@ -13,7 +13,8 @@ OPTION = ("components", "sampler", "options", "x")
     [
         (SEED, "7", 7),
         (SEED, "1_000", 1000),
-        (SEED, "none", "none"),
+        (SEED, "none", None),
+        (("threads",), "none", "none"),
         (PATH, "7", "7"),
         (PATH, "true", "true"),
         (PATH, "none", None),

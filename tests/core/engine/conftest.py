@@ -34,10 +34,11 @@ def make_engine(tokenizer: Tokenizer) -> MakeEngine:
         rows: int = 16, sequences: int = 4, blocks: int = 64, longest: int = 64, **options: Any
     ) -> Engine:
         runner = options.pop("runner", None) or FakeRunner(265, BLOCK)
+        seed = options.pop("seed", None)
         limits = Limits(
             max_rows=rows, max_sequences=sequences, block_tokens=BLOCK, usable_blocks=blocks
         )
         rules = Rules(vocabulary=265, max_model_tokens=longest, **options)
-        return Engine(runner, Batch(limits, sequences + 1), rules, tokenizer)
+        return Engine(runner, Batch(limits, sequences + 1), rules, tokenizer, seed=seed)
 
     return build

@@ -20,7 +20,7 @@ RULES = Rules(vocabulary=1000, max_model_tokens=32)
 
 
 def sequence(number: int, length: int) -> Sequence:
-    request = admit(RULES, 0, range(length), SamplingParams(), 0.0)
+    request = admit(RULES, 0, range(length), SamplingParams(), 0.0, int)
     return Sequence(
         sequence_id=number, request=request, tokens=list(range(length)), text=TextStream()
     )
@@ -61,7 +61,7 @@ def test_history_is_missing_before_the_first_token(start: int) -> None:
 
 
 def test_scores_are_wanted_once_and_for_prompt_tokens_only() -> None:
-    request = admit(RULES, 0, range(4), SamplingParams(prompt_logprobs=True), 0.0)
+    request = admit(RULES, 0, range(4), SamplingParams(prompt_logprobs=True), 0.0, int)
     one = Sequence(
         sequence_id=1, request=request, tokens=[0, 1, 2, 3, 9], text=TextStream(), state_slot=1
     )

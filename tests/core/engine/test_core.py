@@ -156,6 +156,15 @@ def test_requests_without_a_seed_get_different_ones(make_engine: MakeEngine) -> 
     assert len({done.token_ids for done in ended.values()}) == 3
 
 
+def test_an_engine_s_seed_repeats_the_seeds_of_its_requests(make_engine: MakeEngine) -> None:
+    def seeds(seed: int) -> list[int]:
+        engine = make_engine(seed=seed)
+        return [run(engine, [10], seed=None).seed for _ in range(2)]
+
+    assert seeds(3) == seeds(3) != seeds(4)
+    assert len(set(seeds(3))) == 2
+
+
 def test_the_reported_seed_gives_the_same_tokens_again(make_engine: MakeEngine) -> None:
     first = run(make_engine(), [10], seed=None)
     assert run(make_engine(), [10], seed=first.seed).token_ids == first.token_ids

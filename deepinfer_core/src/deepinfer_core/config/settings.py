@@ -134,7 +134,8 @@ class EngineSettings(Section):
         max_backtracking_tokens: how far a rejected draft may set a sequence back.
         drafts_per_step: drafts verified per step; this version decodes without drafts.
         replay: bounded replay after a prefix hit; this version has none.
-        seed: seed of the process; a request's own seed is independent of it.
+        seed: requests that bring no seed draw theirs from it, in the order of their arrival; None:
+            from the system.
         decode_token_blacklist: ids that are never sampled; a text such as ``0..3,7`` is accepted.
     """
 
@@ -147,7 +148,7 @@ class EngineSettings(Section):
     max_backtracking_tokens: int = Field(default=6, ge=1)
     drafts_per_step: Literal[0] = 0
     replay: Literal["off"] = "off"
-    seed: int = Field(default=0, ge=0, lt=1 << 64)
+    seed: int | None = Field(default=None, ge=0, lt=1 << 64)
     decode_token_blacklist: TokenIds = ()
 
 
@@ -207,7 +208,8 @@ class Settings(Section):
         components: choice of components.
         strict: properties that every component must have.
         telemetry: logs and progress.
-        threads: threads for CPU work; None leaves it to torch.
+        threads: threads of one operator on the CPU. The products of a small model are so short
+            that more threads mostly wait for each other.
     """
 
     device: str = Field(default="cpu", pattern=r"^[a-z][a-z0-9_]*$")
@@ -221,7 +223,7 @@ class Settings(Section):
         BeforeValidator(_one_or_many),
     ] = ()
     telemetry: TelemetrySettings = TelemetrySettings()
-    threads: int | None = Field(default=None, ge=1, le=_MOST_THREADS)
+    threads: int = Field(default=1, ge=1, le=_MOST_THREADS)
 
 
 assert set(PROPERTIES) == {"batch_invariant", "deterministic", "graph_safe"}

@@ -6,8 +6,7 @@ touches nothing.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -38,7 +37,12 @@ class Rules:
 
 
 def admit(
-    rules: Rules, index: int, prompt: Iterable[int], params: SamplingParams, arrival_s: float
+    rules: Rules,
+    index: int,
+    prompt: Iterable[int],
+    params: SamplingParams,
+    arrival_s: float,
+    draw_seed: Callable[[], int],
 ) -> Request:
     """Check a request.
 
@@ -48,6 +52,7 @@ def admit(
         prompt: token ids.
         params: how to draw.
         arrival_s: monotonic clock.
+        draw_seed: gives the 64-bit seed of a request that brings none.
 
     Raises:
         RequestError: the prompt is empty, too long or not made of token ids of this model, or the
@@ -66,7 +71,7 @@ def admit(
         index=index,
         prompt_ids=prompt_ids,
         params=params,
-        seed=secrets.randbits(64) if params.seed is None else int(params.seed),
+        seed=draw_seed() if params.seed is None else int(params.seed),
         max_tokens=min(params.max_tokens, room),
         arrival_s=arrival_s,
     )

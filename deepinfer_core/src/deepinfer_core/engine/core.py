@@ -6,6 +6,7 @@ The caller's thread runs the loop; there is no other.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ class Engine:
         rules: what holds for every request.
         tokenizer: gives text; None: all text is empty.
         load_s: seconds that loading took, for reports.
+        seed: of the generator that requests without a seed draw theirs from, in the order of
+            their arrival; None: the system's.
         clock_s: monotonic clock.
     """
 
@@ -55,6 +58,7 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         *,
         load_s: float = 0.0,
+        seed: int | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.runner = runner
@@ -63,6 +67,7 @@ class Engine:
         self.tokenizer = tokenizer
         self.load_s = load_s
         self.clock_s = clock_s
+        self._seeds = random.SystemRandom() if seed is None else random.Random(seed)
         self._numbers = count(1)
 
     def submit(self, index: int, prompt: Iterable[int], params: SamplingParams) -> int:
@@ -79,7 +84,8 @@ class Engine:
         Raises:
             RequestError: the request is invalid; nothing else is affected.
         """
-        request = admit(self.rules, index, prompt, params, self.clock_s())
+        arrival_s = self.clock_s()
+        request = admit(self.rules, index, prompt, params, arrival_s, self._draw_seed)
         sequence = Sequence(
             sequence_id=next(self._numbers),
             request=request,
@@ -116,6 +122,9 @@ class Engine:
     def reset(self) -> None:
         """Drop all sequences, after an interrupt that may have left a step half done."""
         self.batch.clear()
+
+    def _draw_seed(self) -> int:
+        return self._seeds.getrandbits(64)
 
     def _sequence(self, step: SequenceStep) -> Sequence:
         sequence = self.batch.get(step.sequence_id)

@@ -92,6 +92,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
         _rules(config, settings, memory, has_text=tokenizer is not None),
         tokenizer,
         load_s=time.monotonic() - began_s,
+        seed=settings.engine.seed,
     )
     info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
     tell_started(resolution, info)
@@ -130,8 +131,7 @@ def _build_runner(
     from deepinfer_core.model.caches import allocate_caches
     from deepinfer_core.weights.checkpoint import open_checkpoint
 
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+    torch.set_num_threads(settings.threads)
     parts = model_parts(resolved, settings)
     memory = plan_memory(config, settings, parts.device.memory().total_bytes)
     checkpoint = open_checkpoint(folder)

@@ -1,9 +1,9 @@
 """How does the model reach its caches and attend over them?
 
-Four slots of one kind. ``cache_codec`` writes and reads rows in the cache formats, ``indexer`` scores
-and selects compressed entries, ``prefill`` and ``decode`` attend. A row sees keys from several
-sources at once (its window, and the selected entries), each an index list into pages; one sink term
-closes the softmax. There is no k and no v: one vector a token is both.
+Four slots of one kind. ``cache_codec`` writes and reads rows in the cache formats, ``indexer``
+scores and selects compressed entries, ``prefill`` and ``decode`` attend. A row sees keys from
+several sources at once (its window, and the selected entries), each an index list into pages; one
+sink term closes the softmax. There is no k and no v: one vector a token is both.
 
 Shapes: T rows of a step, N query heads, D head width, L listed keys, P pages, B blocks of a
 sequence, Q sequences of the step, S entries of a sequence, H index heads, J index width.
@@ -135,7 +135,7 @@ class CacheCodec(Component):
     ) -> None:
         """Blend each row with its group's first token, and remember the raw inputs.
 
-        Rows at odd positions complete a group; for rows at even positions the result is unspecified.
+        Rows at odd positions complete a group; those of rows at even positions are unspecified.
 
         Args:
             value_TD: accumulation dtype, raw values.
@@ -153,7 +153,7 @@ class Indexer(Component):
 
     @abstractmethod
     def plan_index(self, spec: IndexerSpec, max_rows: int) -> Plan:
-        """Prepare for at most ``max_rows`` rows; its own name, so that one object may also attend."""
+        """Prepare for at most ``max_rows`` rows; its own name lets one object attend too."""
 
     @abstractmethod
     def scores(
@@ -186,7 +186,11 @@ class Indexer(Component):
 
     @abstractmethod
     def restrict(
-        self, plan: Plan, pool_score_TS: torch.Tensor, visible_T: torch.Tensor, score_TS: torch.Tensor
+        self,
+        plan: Plan,
+        pool_score_TS: torch.Tensor,
+        visible_T: torch.Tensor,
+        score_TS: torch.Tensor,
     ) -> None:
         """Set ``score_TS`` to -inf outside the candidate pool of ``pool_score_TS``.
 
@@ -222,6 +226,6 @@ class SparseAttention(Component):
             sink_N: fp32, one more logit a head, unscaled, with a zero value.
             scale: factor on ``q . k``.
             out_TND: out, compute dtype. A row without keys gives zeros.
-            lse_TN: accumulation dtype out, natural log of the sum over keys without the sink; +inf for a row
-                without keys.
+            lse_TN: accumulation dtype out, natural log of the sum over keys, without the sink;
+                +inf for a row without keys.
         """

@@ -20,7 +20,8 @@ class DeviceMemory:
     """Memory of one device.
 
     Attributes:
-        total_bytes: what the device has (for a CPU: what this process may use, cgroup limits counted).
+        total_bytes: what the device has; for a CPU: what this process may use, cgroup limits
+            counted.
         free_bytes: what can be taken now.
     """
 

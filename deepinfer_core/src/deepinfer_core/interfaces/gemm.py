@@ -1,10 +1,11 @@
 """How are matrix products with weights asked for?
 
 Slots: ``dense`` (every linear that all tokens share, and the grouped output projection) and
-``grouped`` (routed experts). Weights are handed over once, at load, in the form the checkpoint holds
-them; what a backend makes of them is its own affair.
+``grouped`` (routed experts). Weights are handed over once, at load, in the form the checkpoint
+holds them; what a backend makes of them is its own affair.
 
-Shapes: T rows of a step, R rows sorted by expert, K input width, N output width, G groups, E experts.
+Shapes: T rows of a step, R rows sorted by expert, K input width, N output width, G groups, E
+experts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """In which number formats does a forward pass compute, and what does it round?
 
-Production arithmetic keeps activations in bf16, quantises the inputs of FP8 products and the caches,
-and accumulates in fp32. Semantic arithmetic rounds nothing that can be left alone; it exists to
-compare implementations. Source: DeepSeek-V4.1-Flash checkpoint formats.
+Production arithmetic keeps activations in bf16, quantises the inputs of FP8 products and the
+caches, and accumulates in fp32. Semantic arithmetic rounds nothing that can be left alone;
+it exists to compare implementations. Source: DeepSeek-V4.1-Flash checkpoint formats.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ class Numerics:
 
     @property
     def activation_format(self) -> str:
-        """Format that inputs of quantised products are rounded to; ``compute`` means: not at all."""
+        """Format that inputs of quantised products are rounded to; ``compute``: not at all."""
         return "mxfp8" if self.activation_quantisation else self.compute

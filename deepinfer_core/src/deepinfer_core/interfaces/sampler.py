@@ -69,8 +69,8 @@ class SamplerOutputs:
         processed_logprob_R: the same under the distribution that was drawn from; -inf if dropped.
         top_token_RA: int64, raw distribution, best first, ties by lower id.
         top_logprob_RA: fp32.
-        invalid_R: bool, set where logits hold NaN or +inf, or nothing is allowed; the row's other outputs
-            are then unspecified. The other rows are unharmed.
+        invalid_R: bool, set where logits hold NaN or +inf, or nothing is allowed; the row's other
+            outputs are then unspecified. The other rows are unharmed.
     """
 
     token_R: torch.Tensor

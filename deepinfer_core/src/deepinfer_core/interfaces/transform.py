@@ -77,9 +77,14 @@ class Transform(Component):
 
     @abstractmethod
     def rms_norm(
-        self, plan: Plan, x_TD: torch.Tensor, weight_D: torch.Tensor, eps: float, out_TD: torch.Tensor
+        self,
+        plan: Plan,
+        x_TD: torch.Tensor,
+        weight_D: torch.Tensor,
+        eps: float,
+        out_TD: torch.Tensor,
     ) -> None:
-        """``x * rsqrt(mean(x^2) + eps) * weight`` over the last axis, rounded once to ``out_TD``."""
+        """``x * rsqrt(mean(x^2) + eps) * weight`` over the last axis, rounded once at the end."""
 
     @abstractmethod
     def rope(
@@ -190,7 +195,7 @@ class Transform(Component):
         limit: float,
         out_RI: torch.Tensor,
     ) -> None:
-        """``silu(min(gate, limit)) * clamp(up, +-limit) * route``, gate = first half of the columns."""
+        """``silu(min(gate, limit)) * clamp(up, +-limit) * route``; gate is the first half."""
 
     @abstractmethod
     def engram_rows(
@@ -218,4 +223,4 @@ class Transform(Component):
         norm_eps: float,
         out_TSD: torch.Tensor,
     ) -> None:
-        """Add the gated n-gram value to every stream; image rows pass unchanged; may be in place."""
+        """Add the gated n-gram value to every stream, but not to image rows; may be in place."""
