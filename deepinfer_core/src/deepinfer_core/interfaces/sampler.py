@@ -40,7 +40,8 @@ class SamplerRows:
 
     Attributes:
         temperature_R: fp32, >= 0; 0 is greedy.
-        top_p_R: fp32 in (0, 1]; 1 keeps all.
+        top_p_R: fp32 in (0, 1]; 1 keeps all. A token is dropped if the mass before it, in units of
+            2^-31, exceeds this share; mass equal to it keeps the token.
         top_k_R: int64; -1 keeps all.
         min_p_R: fp32 in [0, 1); keeps tokens with at least this share of the best probability.
         seed_R: int64, the bits of an unsigned 64-bit seed.

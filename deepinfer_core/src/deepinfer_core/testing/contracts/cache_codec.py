@@ -11,26 +11,22 @@ import pytest
 import torch
 
 from deepinfer_core.errors import NotSupported
-from deepinfer_core.interfaces.attention import CacheCodec, CachePages
+from deepinfer_core.interfaces.attention import CacheCodec
 from deepinfer_core.numeric import encode_parts, fake_quantise
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.contracts.pages import make_pages
+from deepinfer_core.testing.contracts.pair_compression import PairCompressionContract
 from deepinfer_core.testing.contracts.suite import (
     ContractSuite,
-    accumulation,
-    assert_rows_stand_alone,
     dtype_of,
 )
-from deepinfer_core.testing.oracles import attention as oracle
-from deepinfer_core.testing.tolerance import assert_within, roundoff
 
 __all__ = ["CacheCodecContract"]
 
 WIDTH = 64
-RING = 7
 
 
-class CacheCodecContract(ContractSuite):
+class CacheCodecContract(PairCompressionContract):
     """Tests of ``CacheCodec``.
 
     Attributes:
@@ -130,6 +126,43 @@ class CacheCodecContract(ContractSuite):
             " 54 73 7b f8 ea 6a 78 fb f3 d4 72 7a f8 ed 67 76 79"
         )
 
+    def test_zeros_and_values_of_any_size_come_back_as_their_format_rounds_them(
+        self, component: CacheCodec, cache_format: str
+    ) -> None:
+        """Groups of zeros and minus zeros, of one size and of many up to 1e30, and ties."""
+        decade_D = torch.tensor([10.0]).pow(torch.linspace(-30, 30, WIDTH))
+        x_TD = torch.stack(
+            [
+                torch.zeros(WIDTH),
+                -torch.zeros(WIDTH),
+                torch.arange(WIDTH) // 32 * torch.ones(WIDTH),
+                torch.full((WIDTH,), 1e30),
+                torch.full((WIDTH,), -1e-30),
+                decade_D,
+                -decade_D.flip(0),
+                torch.arange(WIDTH) * 0.25 - 8,
+                (torch.arange(WIDTH) * 8 + 4) - 256.0,
+            ]
+        )
+        pages = make_pages(self.device, cache_format, WIDTH)
+        slots = self.slots(*range(len(x_TD)))
+        component.store(x_TD.to(self.device), slots, pages)
+        out = self.buffer(*x_TD.shape, dtype=torch.float32)
+        component.load(pages, slots, out.tensor)
+        assert_same_bits(out.check().cpu(), fake_quantise(x_TD, cache_format))
+
+    def test_nan_stays_nan(self, component: CacheCodec, cache_format: str) -> None:
+        """A number in its place would hide a fault; groups beside it are unharmed."""
+        x_TD = torch.ones(1, WIDTH)
+        x_TD[0, 3] = torch.nan
+        pages = make_pages(self.device, cache_format, WIDTH)
+        component.store(x_TD.to(self.device), self.slots(2), pages)
+        out = self.buffer(1, WIDTH, dtype=torch.float32)
+        component.load(pages, self.slots(2), out.tensor)
+        got, want = out.check().cpu(), fake_quantise(x_TD, cache_format)
+        assert got.isnan().tolist() == want.isnan().tolist()
+        assert_same_bits(got.nan_to_num(), want.nan_to_num())
+
     def test_a_row_without_a_slot_is_not_written(
         self, component: CacheCodec, cache_format: str, generator: torch.Generator
     ) -> None:
@@ -163,113 +196,3 @@ class CacheCodecContract(ContractSuite):
         out = self.buffer(5, WIDTH, dtype=torch.bfloat16)
         component.load(pages, self.slots(1, 2, 3, 4, 0), out.tensor)
         assert_same_bits(out.check().cpu(), fake_quantise(x_TD[1:].cpu(), cache_format))
-
-    def compress(
-        self,
-        component: CacheCodec,
-        state: CachePages,
-        value_TD: torch.Tensor,
-        gate_TD: torch.Tensor,
-        start: int,
-        compute: str,
-    ) -> torch.Tensor:
-        """Feed a chunk of consecutive positions; the last ones that fit into the ring are kept."""
-        rows = len(value_TD)
-        position_T = torch.arange(start, start + rows)
-        slot_T = torch.where(position_T >= start + rows - RING, position_T % RING, -1)
-        latent = self.buffer(rows, value_TD.shape[1], dtype=dtype_of(compute))
-        component.compress_pairs(
-            value_TD,
-            gate_TD,
-            slot_T.to(self.device),
-            ((position_T - 1) % RING).to(self.device),
-            (torch.arange(rows) - 1).to(self.device),
-            state,
-            latent.tensor,
-        )
-        return latent.check()
-
-    def ring(self, dtype: torch.dtype) -> CachePages:
-        """State of one sequence."""
-        name = str(dtype).removeprefix("torch.")
-        return make_pages(self.device, name, 2 * WIDTH, pages=1, rows_per_page=RING)
-
-    def test_a_pair_is_blended_channel_by_channel(
-        self, component: CacheCodec, compute: str, generator: torch.Generator
-    ) -> None:
-        """Two exponentials, two products, a sum and a quotient: within 8 roundings."""
-        dtype = accumulation(dtype_of(compute))
-        value_TD = self.noise(generator, 12, WIDTH, dtype=dtype)
-        gate_TD = 20 * self.noise(generator, 12, WIDTH, dtype=dtype)
-        got = self.compress(component, self.ring(dtype), value_TD, gate_TD, 0, compute)
-        for odd in range(1, 12, 2):
-            pair = slice(odd - 1, odd + 1)
-            want = oracle.blend_pair(value_TD[pair].cpu(), gate_TD[pair].cpu())
-            size = value_TD[pair].cpu().double().abs().amax(0)
-            # The argument of the exponential is off by u times its size, which is at most 200.
-            error = (8 + 400) * roundoff(dtype) * size
-            assert_within(got[odd], want, error + roundoff(dtype_of(compute)) * want.abs())
-
-    @pytest.mark.parametrize("cut", [1, 2, 3, 6, 7, 8, 11])
-    def test_a_pair_does_not_depend_on_how_the_prompt_is_cut(
-        self, component: CacheCodec, compute: str, cut: int, generator: torch.Generator
-    ) -> None:
-        """Bit for bit, also where a chunk is longer than the ring that it reads and overwrites."""
-        dtype = accumulation(dtype_of(compute))
-        value_TD = self.noise(generator, 20, WIDTH, dtype=dtype)
-        gate_TD = self.noise(generator, 20, WIDTH, dtype=dtype)
-        whole, state = self.ring(dtype), self.ring(dtype)
-        together = self.compress(component, whole, value_TD, gate_TD, 0, compute)
-        parts = [
-            self.compress(component, state, value_TD[:cut], gate_TD[:cut], 0, compute),
-            self.compress(component, state, value_TD[cut:], gate_TD[cut:], cut, compute),
-        ]
-        assert_same_bits(torch.cat(parts)[1::2], together[1::2])
-        assert_same_bits(state.data_PB, whole.data_PB)
-
-    def test_the_state_keeps_gates_and_values_as_they_are(
-        self, component: CacheCodec, compute: str, generator: torch.Generator
-    ) -> None:
-        """Gate first, then value; a row without a slot is not kept."""
-        dtype = accumulation(dtype_of(compute))
-        value_TD = self.noise(generator, 3, WIDTH, dtype=dtype)
-        gate_TD = self.noise(generator, 3, WIDTH, dtype=dtype)
-        state = self.ring(dtype)
-        before = state.data_PB.clone()
-        self.compress(component, state, value_TD, gate_TD, 0, compute)
-        kept = self.buffer(3, 2 * WIDTH, dtype=dtype)
-        component.load(state, self.slots(0, 1, 2), kept.tensor)
-        assert_same_bits(kept.check(), torch.cat((gate_TD, value_TD), 1))
-        row_bytes = 2 * WIDTH * dtype.itemsize
-        assert_same_bits(state.data_PB[:, 3 * row_bytes :], before[:, 3 * row_bytes :])
-
-    def test_a_pair_does_not_depend_on_its_batch(
-        self, component: CacheCodec, compute: str, generator: torch.Generator
-    ) -> None:
-        """Forty sequences, each with its partner in its own ring, in every number and order."""
-        self.require(component.properties.batch_invariant, "batch invariance")
-        dtype = accumulation(dtype_of(compute))
-        state = make_pages(
-            self.device, str(dtype).removeprefix("torch."), 2 * WIDTH, pages=40, rows_per_page=RING
-        )
-        first_TX = self.noise(generator, 40, 2 * WIDTH, dtype=dtype)
-        component.store(first_TX, torch.arange(40, device=self.device) * RING, state)
-        value_TD = self.noise(generator, 40, WIDTH, dtype=dtype)
-        gate_TD = self.noise(generator, 40, WIDTH, dtype=dtype)
-
-        def run(rows: torch.Tensor) -> list[torch.Tensor]:
-            rows = rows.to(self.device)
-            latent = self.buffer(len(rows), WIDTH, dtype=dtype_of(compute))
-            alone = torch.full_like(rows, -1)
-            component.compress_pairs(
-                value_TD[rows],
-                gate_TD[rows],
-                rows * RING + 1,
-                rows * RING,
-                alone,
-                state,
-                latent.tensor,
-            )
-            return [latent.check()]
-
-        assert_rows_stand_alone(run, 40, generator)

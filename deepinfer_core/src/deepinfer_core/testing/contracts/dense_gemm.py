@@ -129,15 +129,17 @@ class DenseGemmContract(ContractSuite):
         error = 98 * roundoff(torch.float32) * (x.abs() @ w.abs().t())
         assert_within(got, x @ w.t(), error)
 
+    @pytest.mark.parametrize("rows", [1, 9])
     def test_the_input_is_rounded_to_the_activation_format(
         self,
         component: DenseGemm,
         activation_format: str,
         compute: str,
+        rows: int,
         generator: torch.Generator,
     ) -> None:
         """Rounding inside gives what rounding beforehand gives, bit for bit."""
-        x_TK = self.noise(generator, 9, 64, dtype=dtype_of(compute))
+        x_TK = self.noise(generator, rows, 64, dtype=dtype_of(compute))
         weight = self.weight(torch.randn(40, 64, generator=generator), "bfloat16")
         inside = self.multiply(component, x_TK, weight, activation_format=activation_format)
         rounded = fake_quantise(x_TK.cpu(), activation_format).to(self.device)

@@ -117,6 +117,14 @@ class SamplerContract(ContractSuite):
         """Logits 2, 1, 1, 0. In 400 draws each token of at least 7 % shows up: 0.93^400 = 2e-13."""
         assert set(self.draws(component, GOLDEN, settings, 400).tolist()) == kept
 
+    @pytest.mark.parametrize(("top_p", "kept"), [(0.25, 2), (0.5, 3), (0.74, 3), (0.75, 4)])
+    def test_mass_equal_to_top_p_keeps_one_more_token(
+        self, component: Sampler, top_p: float, kept: int
+    ) -> None:
+        """Four equal tokens: the mass before each is an exact quarter."""
+        drawn = self.draws(component, [0.0] * 4, Settings(top_p=top_p), 200)
+        assert set(drawn.tolist()) == set(range(kept))
+
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_log_probabilities_match_fp64(
         self, component: Sampler, dtype: torch.dtype, generator: torch.Generator
@@ -132,6 +140,7 @@ class SamplerContract(ContractSuite):
                     (1.0, 1.0, 5, 0.125),
                     (1.0, 0.03125, -1, 0.0),
                     (4.0, 0.9375, 40, 0.015625),
+                    (0.0625, 1.0, -1, 0.0),
                 ]
             )
         ]
@@ -244,16 +253,34 @@ class SamplerContract(ContractSuite):
             out = self.sample(component, logits_RV[order], rows, 3)
             return [getattr(out, field.name) for field in fields(out)]
 
-        assert_rows_stand_alone(run, count, generator)
+        many = (129,) if vocabulary < 1000 else ()
+        assert_rows_stand_alone(run, count, generator, many=many)
 
-    @pytest.mark.parametrize("name", ["seed", "position"])
-    def test_another_seed_or_position_draws_anew(self, component: Sampler, name: str) -> None:
-        """64 draws among 1000 equal tokens repeat each other hardly ever: expect 62 distinct."""
-        settings = [Settings(**{"seed": 5, "position": 9, name: value}) for value in range(64)]
+    @pytest.mark.parametrize(
+        ("seed_step", "position_step"),
+        [(1, 0), (1 << 32, 0), (0, 1), (0, 1024), (1, -1)],
+    )
+    def test_another_seed_or_position_draws_anew(
+        self, component: Sampler, seed_step: int, position_step: int
+    ) -> None:
+        """64 draws among 1000 equal tokens repeat each other hardly ever: expect 62 distinct.
+
+        All bits of a seed count, and a seed that grows while the position falls is another draw.
+        """
+        settings = [
+            Settings(seed=5 + step * seed_step, position=65536 + step * position_step)
+            for step in range(64)
+        ]
         out = self.sample(component, torch.zeros(64, 1000), self.rows(settings))
         assert len(set(out.token_R.tolist())) > 50
         again = self.sample(component, torch.zeros(64, 1000), self.rows(settings))
         assert_same_bits(again.token_R, out.token_R)
+
+    def test_draws_are_fine_enough_for_a_large_vocabulary(self, component: Sampler) -> None:
+        """400 draws among 8192 equal tokens: expect 390 distinct, and 202 from 256 levels."""
+        settings = [Settings(position=position) for position in range(400)]
+        out = self.sample(component, torch.zeros(400, 8192), self.rows(settings))
+        assert len(set(out.token_R.tolist())) > 370
 
     @pytest.mark.parametrize(
         "settings",

@@ -15,6 +15,9 @@ from deepinfer_core.testing.seeds import seed_of
 
 __all__ = ["ContractSuite", "GuardedBuffer", "accumulation", "assert_rows_stand_alone", "dtype_of"]
 
+MANY_ROWS = (127, 128, 129, 257)
+"""Around the row tiles of 128 that kernels for prompts use, and one beyond two of them."""
+
 _GUARD_ELEMENTS = 64
 _GUARD_BYTE = 0xA5
 
@@ -110,21 +113,28 @@ def accumulation(dtype: torch.dtype) -> torch.dtype:
 
 
 def assert_rows_stand_alone(
-    run: Callable[[torch.Tensor], Sequence[torch.Tensor]], rows: int, generator: torch.Generator
+    run: Callable[[torch.Tensor], Sequence[torch.Tensor]],
+    rows: int,
+    generator: torch.Generator,
+    *,
+    many: Sequence[int] = MANY_ROWS,
 ) -> None:
     """Check that a row's bits depend on no other row, on no row count and on no place.
 
-    Every count from 1 to ``rows``, at the start and at the end, and one random order.
+    Every count from 1 to ``rows``, at the start and at the end, one random order, and the rows over
+    and over up to the counts where kernels for long prompts take over.
 
     Args:
         run: gives the outputs, rows first, for the rows with these indices.
         rows: how many rows there are.
         generator: for the order.
+        many: larger counts; the same row may then stand in several places.
     """
     together = [output.clone() for output in run(torch.arange(rows))]
     orders = [torch.randperm(rows, generator=generator)]
     for count in range(1, rows + 1):
         orders += [torch.arange(count), torch.arange(rows - count, rows)]
+    orders += [torch.arange(count) % rows for count in many]
     for order in orders:
         for got, want in zip(run(order), together, strict=True):
             assert_same_bits(got, want[order.to(want.device)])

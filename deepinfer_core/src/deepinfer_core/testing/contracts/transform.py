@@ -40,25 +40,30 @@ class RowContract(TransformSuite):
     }
 
     def norm(
-        self, component: Transform, x_TD: torch.Tensor, weight_D: torch.Tensor
+        self,
+        component: Transform,
+        x_TD: torch.Tensor,
+        weight_D: torch.Tensor,
+        eps: float = 1e-20,
     ) -> torch.Tensor:
-        """The model's eps."""
+        """Unless said otherwise with the model's eps."""
         compute = str(x_TD.dtype).removeprefix("torch.")
         out = self.buffer(*x_TD.shape, dtype=x_TD.dtype)
-        component.rms_norm(self.plan(component, compute), x_TD, weight_D, 1e-20, out.tensor)
+        component.rms_norm(self.plan(component, compute), x_TD, weight_D, eps, out.tensor)
         return out.check()
 
     @pytest.mark.parametrize("rows", ROWS)
+    @pytest.mark.parametrize("eps", [1e-20, 0.5])
     def test_a_norm_matches_fp64(
-        self, component: Transform, compute: str, rows: int, generator: torch.Generator
+        self, component: Transform, compute: str, rows: int, eps: float, generator: torch.Generator
     ) -> None:
-        """A mean of D squares under a root, two products: D / 2 + 8 roundings."""
+        """A mean of D squares and eps under a root, two products: D / 2 + 8 roundings."""
         dtype = dtype_of(compute)
         x_TD = 5 * self.noise(generator, rows, self.width, dtype=dtype)
         weight_D = self.noise(generator, self.width, dtype=torch.bfloat16)
-        got = self.norm(component, x_TD, weight_D)
+        got = self.norm(component, x_TD, weight_D, eps)
         for row in range(rows):
-            want = oracle.rms_norm(x_TD[row].cpu(), weight_D.cpu(), 1e-20)
+            want = oracle.rms_norm(x_TD[row].cpu(), weight_D.cpu(), eps)
             assert_within(got[row], want, rounding_bound(want, dtype, self.width / 2 + 8))
 
     def test_the_norm_of_zeros_is_zeros(self, component: Transform, compute: str) -> None:

@@ -5,6 +5,8 @@ Shapes: T rows, N n-gram size, C hash columns, S streams, D width.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -178,6 +180,30 @@ class EngramContract(TransformSuite):
         got = self.gated(component, arguments, torch.zeros(2, dtype=torch.bool))
         want = (arguments[2] / 2)[:, None].expand_as(got).contiguous()
         assert_same_bits(got, want)
+
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_a_dot_product_near_zero_counts_as_a_millionth(
+        self, component: Transform, sign: int
+    ) -> None:
+        """One channel and tiny norm weights: 1e-9 times sqrt(D). Its root is a thousandth."""
+        unit_D = torch.zeros(self.width)
+        unit_D[0] = 1
+        ones_SD = torch.ones(self.streams, self.width)
+        trunk_TSD = unit_D.expand(1, self.streams, -1).contiguous()
+        value_TD = torch.full((1, self.width), 1000.0)
+        arguments = (
+            trunk_TSD.to(self.device),
+            (sign * trunk_TSD).to(self.device),
+            value_TD.to(self.device),
+            (1e-4 * ones_SD).to(self.device),
+            (1e-5 * ones_SD).to(self.device),
+        )
+        got = self.gated(component, arguments, torch.zeros(1, dtype=torch.bool))
+        gate = 1 / (1 + math.exp(-sign * 1e-3))
+        want = trunk_TSD[0].double() + gate * value_TD.double()
+        # A sigmoid, a product and a sum of numbers up to 1000.
+        size = torch.full_like(want, 1000.0)
+        assert_within(got[0], want, rounding_bound(want, torch.float32, 8, size))
 
     def test_values_may_be_added_in_place(
         self, component: Transform, compute: str, generator: torch.Generator
