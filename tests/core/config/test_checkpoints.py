@@ -35,6 +35,11 @@ def test_a_path_is_taken_as_it_is(ship: Ship) -> None:
     assert checkpoint_folder("/a/b") == Path("/a/b")
 
 
+def test_a_home_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no such user or home"):
+        checkpoint_folder("~no_such_user_of_ours/v41")
+
+
 def test_the_home_folder_may_be_abbreviated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert checkpoint_folder("~/v41") == Path("/home/me/v41")

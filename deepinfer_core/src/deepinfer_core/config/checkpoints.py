@@ -31,11 +31,17 @@ def checkpoint_folder(path: str | None) -> Path:
         path: ``model.path`` of the settings.
 
     Raises:
-        ConfigError: no path, and not exactly one shipped checkpoint.
+        ConfigError: a path below an unknown home, or no path and not exactly one shipped checkpoint.
         PluginFailed: the shipped checkpoint's function failed.
     """
     if path is not None:
-        return Path(path).expanduser()
+        try:
+            return Path(path).expanduser()
+        except RuntimeError as error:
+            raise ConfigError(
+                f"model.path is {path}, found no such user or home",
+                hint="write the folder out",
+            ) from error
     shipped = shipped_checkpoints()
     if not shipped:
         raise ConfigError(
