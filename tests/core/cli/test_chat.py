@@ -18,12 +18,21 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 GREEDY = ("--temperature", "0", "--max-tokens", "3")
 
 
+class Lines(StringIO):
+    """What is typed."""
+
+    is_terminal = False
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
 @pytest.fixture
 def chat(deepinfer: Run, byte_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the verb with lines on standard input."""
 
     def run(text: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "stdin", StringIO(text))
+        monkeypatch.setattr(sys, "stdin", Lines(text))
         small = ("--set", "engine.max_model_len=256", "--model", str(byte_checkpoint))
         return deepinfer("chat", *GREEDY, *arguments, *small, **environ)
 
@@ -75,6 +84,33 @@ def test_instructions_come_first_and_survive_a_reset(
 def test_exit_ends_the_conversation(chat: Run, asked: list[list[dict[str, str]]]) -> None:
     assert chat("/exit\nnot asked\n").stdout == ""
     assert len(asked) == 1
+
+
+def test_an_unknown_command_is_refused_and_not_asked(
+    chat: Run, asked: list[list[dict[str, str]]]
+) -> None:
+    done = chat("/hepl\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "error: unknown command /hepl",
+        "hint: there are /reset, /exit and /quit",
+    ]
+    assert len(asked) == 1
+
+
+def test_a_sentence_or_a_path_that_begins_with_a_slash_is_asked(
+    chat: Run, asked: list[list[dict[str, str]]]
+) -> None:
+    assert chat("/etc/hosts\n/reset is what?\n").returncode == 0
+    questions = [messages[-1]["content"] for messages in asked[1:]]
+    assert questions == ["/etc/hosts", "/reset is what?"]
+
+
+def test_the_end_of_input_on_a_terminal_ends_the_line_of_the_prompt(
+    chat: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lines, "is_terminal", True)
+    assert chat("").stderr.endswith("\n> \n")
 
 
 def test_a_turn_that_does_not_fit_is_taken_back(

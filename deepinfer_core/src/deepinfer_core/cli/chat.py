@@ -2,12 +2,14 @@
 
 Each line of input is a turn. Answers are streamed to standard output; prompts and notes go to
 standard error, so that the answers of a script can be piped on. Ctrl-C ends the answer, not the
-program; ``/exit`` or the end of input ends the program.
+program; ``/exit`` or the end of input ends the program. A line of one word behind a slash that is
+no command is refused: it is a slip, not a question.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ __all__ = ["add_arguments", "run"]
 _MAX_TOKENS = 512
 _EXIT_WORDS = ("/exit", "/quit")
 _RESET_WORD = "/reset"
+_COMMAND = re.compile(r"/\w+")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Converse until the input ends; 1 if an answer failed."""
+    """Converse until the input ends; 1 if an answer failed or a command was refused."""
     params = sampling_params(args)
     loaded = model_settings(args)
     with open_llm(loaded, progress_of(loaded)) as llm:
@@ -59,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
                 break
             if line.strip() == _RESET_WORD:
                 session.forget()
+            elif _COMMAND.fullmatch(line.strip()):
+                session.refuse(line.strip())
             elif line.strip():
                 session.turn(line)
     return 1 if session.failures else 0
@@ -79,6 +84,12 @@ class _Session:
     def forget(self) -> None:
         """Start over."""
         self.messages = list(self._opening)
+
+    def refuse(self, command: str) -> None:
+        """Say which commands there are; nothing is asked."""
+        self.failures += 1
+        _note(f"error: unknown command {command}")
+        _note(f"hint: there are {_RESET_WORD}, {' and '.join(_EXIT_WORDS)}")
 
     def turn(self, text: str) -> None:
         """Answer one line. A turn that fails is taken back, so that the next one can succeed."""
@@ -125,12 +136,17 @@ def _read_line() -> str | None:
     """The next line; None at the end of input. Ctrl-C at the prompt ends the program."""
     if sys.stdin is None:
         return None
-    if sys.stdin.isatty():
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
         print("> ", end="", file=sys.stderr, flush=True)
+    line = ""
     try:
         line = sys.stdin.readline()
     except UnicodeDecodeError as error:
         raise RequestError(f"standard input is not text: {error}", hint="send UTF-8") from error
+    finally:
+        if is_terminal and not line:
+            _note("")  # what comes next does not stand behind the prompt
     return line.rstrip("\r\n") if line else None
 
 
