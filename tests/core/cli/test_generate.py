@@ -171,7 +171,9 @@ def test_wrong_usage_is_one_line_with_status_2(
         (b"[1]", ":1 is not a prompt"),
         (b'{"prompt": 1}', ":1: prompt is no text"),
         (b'{"token_ids": [true]}', ":1 is no list of token ids"),
-        (b'{"prompt": "a", "max_tokens": 1}', ":1 is not a prompt"),
+        (b'{"prompt": "a", "max_tokens": 1}', ":1 has the unknown key 'max_tokens'"),
+        (b'{"prompt": "a", "token_ids": [1]}', ":1 is not a prompt"),
+        (b"{}", ":1 is not a prompt"),
     ],
 )
 def test_a_prompt_file_that_cannot_be_used_is_named_with_its_line(

@@ -26,10 +26,13 @@ def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompt-file",
         type=Path,
         metavar="FILE",
-        help='one prompt; of a .jsonl file one a line: {"prompt": "..."} or {"token_ids": [...]}',
+        help="a text file is one prompt, a .jsonl file has one a line: "
+        '{"prompt": "..."} or {"token_ids": [...]}',
     )
     parser.add_argument(
-        "--token-ids", metavar="IDS", help="the prompt as token ids, e.g. 0,17,4; nothing is added"
+        "--token-ids",
+        metavar="IDS",
+        help="the prompt as token ids, e.g. 0,17,4; nothing is added, no beginning either",
     )
 
 
@@ -120,8 +123,12 @@ def _line(line: str, source: str) -> Prompt:
         found = json.loads(line)
     except ValueError as error:
         raise UsageError(f"{source} is not JSON: {error}", hint=_LINE_HINT) from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{source} is not a prompt", hint=_LINE_HINT)
     known = {"prompt", "token_ids"}
-    if not isinstance(found, dict) or len(known & found.keys()) != 1 or found.keys() - known:
+    if unknown := sorted(found.keys() - known):
+        raise UsageError(f"{source} has the unknown key {unknown[0]!r}", hint=_LINE_HINT)
+    if len(found) != 1:
         raise UsageError(f"{source} is not a prompt", hint=_LINE_HINT)
     if "token_ids" in found:
         return _ids(found["token_ids"], source)
