@@ -63,6 +63,14 @@ def test_malformed_messages_are_refused(encoder: ConversationEncoder, messages: 
         encoder.encode(messages)
 
 
+@pytest.mark.parametrize("messages", ["hi", {"role": "user", "content": "hi"}])
+def test_one_message_in_place_of_a_list_is_named(
+    encoder: ConversationEncoder, messages: Any
+) -> None:
+    with pytest.raises(RequestError, match="the messages are not a list"):
+        encoder.encode(messages)
+
+
 def test_the_answer_begins_behind_the_control_token_not_behind_its_spelling(
     tokenizer: Tokenizer,
 ) -> None:

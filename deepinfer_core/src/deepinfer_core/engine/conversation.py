@@ -65,6 +65,8 @@ class ConversationEncoder:
             RequestError: the messages are malformed.
             WeightsError: the tokenizer lacks a control token.
         """
+        if isinstance(messages, str | Mapping):
+            raise RequestError("the messages are not a list", hint=_HINT)
         try:
             body = {"model": _MODEL, "messages": [dict(m) for m in messages], **_switch(thinking)}
             request = self._recipe.ChatCompletionRequest(body).convert(self._options)
