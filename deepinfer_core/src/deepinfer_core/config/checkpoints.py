@@ -31,7 +31,7 @@ def checkpoint_folder(path: str | None) -> Path:
         path: ``model.path`` of the settings.
 
     Raises:
-        ConfigError: a path below an unknown home, or no path and not exactly one shipped checkpoint.
+        ConfigError: an unknown home, or no path and not exactly one shipped checkpoint.
         PluginFailed: the shipped checkpoint's function failed.
     """
     if path is not None:
