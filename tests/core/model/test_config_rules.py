@@ -44,6 +44,8 @@ def changed(key: str, value: object) -> dict[str, Any]:
         ("text_config.hc_sinkhorn_iters", 1025),
         ("text_config.engram_n_heads", 1025),
         ("text_config.engram_max_ngram_size", 1025),
+        *(("text_config.hidden_size", value) for value in (127, 129)),
+        *(("text_config.moe_intermediate_size", value) for value in (1, 63)),
         ("text_config.num_nextn_predict_layers", -1),
         ("text_config.vocab_size", 2**31),
         *(("eos_token_id", value) for value in (-1, 4096)),
@@ -64,9 +66,16 @@ def test_a_value_that_could_only_fail_later_is_refused_by_its_key(key: str, valu
         ("text_config.n_routed_experts", 2**20 // 12),
         ("text_config.dspark_n_routed_experts", 2**20 // 3),
         ("text_config.dspark_block_size", 1024),
+        ("text_config.moe_intermediate_size", 2),
         ("eos_token_id", 4095),
     ],
 )
 def test_the_last_allowed_value_is_taken(key: str, value: object) -> None:
     data = changed(key, value)
     assert ModelConfig.from_dict(data).to_dict() == data
+
+
+def test_a_model_without_packed_codes_may_have_an_odd_width() -> None:
+    data = changed("text_config.moe_intermediate_size", 7)
+    del data["quantization_config"]
+    assert ModelConfig.from_dict(data).text_config.moe_intermediate_size == 7

@@ -104,6 +104,7 @@ def check_model(config: ModelConfig) -> None:
     if config.quantization_config is not None:
         _check_fixed(config.quantization_config, "quantization_config.", _QUANTIZATION)
     _check_positive(text, _POSITIVE)
+    _check_packing(config)
     _check_counts(text)
     _check_angles(text)
     _check_token_ids(config)
@@ -123,6 +124,15 @@ def _check_fixed(record: Any, where: str, allowed: dict[str, tuple[Any, ...]]) -
 def _check_positive(text: TextConfig, keys: Sequence[str]) -> None:
     for key in keys:
         require(getattr(text, key) > 0, _T + key, getattr(text, key), "a positive number")
+
+
+def _check_packing(config: ModelConfig) -> None:
+    """Two FP4 codes share a byte, along the inputs of an expert's products."""
+    if config.quantization_config is None or config.quantization_config.expert_dtype != "fp4":
+        return
+    for key in ("hidden_size", "moe_intermediate_size"):
+        found = getattr(config.text_config, key)
+        require(found % 2 == 0, _T + key, found, "an even number, as experts are FP4")
 
 
 def _check_counts(text: TextConfig) -> None:
