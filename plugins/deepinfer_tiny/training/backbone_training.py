@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from .distillation import soft_losses
+from .dropout import Dropout
 from .evaluate import token_losses
-from .network import Batch, Dropout, Network
+from .network import Network
 from .optimiser import Optimiser
+from .positions import Batch
 
 __all__ = ["BackboneTrainer", "Schedule", "Settings", "is_backbone"]
 
@@ -63,6 +65,15 @@ class Schedule:
         return 0.01 if done < 0.5 else 0.002 if done < 0.9 else 0.0
 
 
+def _frozen(stacked: Tensors, device: torch.device) -> Tensors:
+    """A teacher's weights; gradients stay on to share the compiled stages, none is ever used."""
+    return {
+        k: v.to(device).requires_grad_("gate_bias" not in k)
+        for k, v in stacked.items()
+        if is_backbone(k)
+    }
+
+
 class BackboneTrainer:
     """Parameters, optimiser state and the captured steps."""
 
@@ -86,9 +97,7 @@ class BackboneTrainer:
         self.params = {k: v.to(device) for k, v in stacked.items() if is_backbone(k)}
         self.fixed = {k for k in self.params if "gate_bias" in k}
         learnt = {k: v.requires_grad_() for k, v in self.params.items() if k not in self.fixed}
-        self.optimiser = Optimiser(
-            learnt, settings.muon_rate, settings.adam_rate, settings.decay
-        )
+        self.optimiser = Optimiser(learnt, settings.muon_rate, settings.adam_rate, settings.decay)
         self.dropout = Dropout(
             residual=torch.full((), settings.residual_dropout, device=device),
             engram=torch.full((), settings.engram_dropout, device=device),
@@ -97,20 +106,12 @@ class BackboneTrainer:
         self.speed = torch.zeros((), device=device)
         # Sums over steps: cross entropy, index loss, steps, largest and smallest expert load.
         self.meter = torch.zeros(5, device=device)
-        # Teachers keep gradients switched on to share the compiled stages; none is ever used.
-        self.teachers = [
-            {
-                k: v.to(device).requires_grad_("gate_bias" not in k)
-                for k, v in t.items()
-                if is_backbone(k)
-            }
-            for t in teachers
-        ]
-        self.soft = soft_losses if device.type == "cpu" else torch.compile(
-            soft_losses, dynamic=False
+        self.teachers = [_frozen(t, device) for t in teachers]
+        self.soft = (
+            soft_losses if device.type == "cpu" else torch.compile(soft_losses, dynamic=False)
         )
-        self.losses = token_losses if device.type == "cpu" else torch.compile(
-            token_losses, dynamic=False
+        self.losses = (
+            token_losses if device.type == "cpu" else torch.compile(token_losses, dynamic=False)
         )
         self._inputs: dict[tuple[int, int], torch.Tensor] = {}
         self._graphs: dict[tuple[int, int], Any] = {}
@@ -209,9 +210,7 @@ class BackboneTrainer:
 
     def save(self, file: Path, progress: dict[str, Any]) -> None:
         """Write everything that a later piece of the run needs."""
-        torch.save(
-            {"params": self.params, "optimiser": self.optimiser.state(), **progress}, file
-        )
+        torch.save({"params": self.params, "optimiser": self.optimiser.state(), **progress}, file)
 
     def load(self, file: Path) -> dict[str, Any]:
         """Read what `save` wrote; returns the progress."""

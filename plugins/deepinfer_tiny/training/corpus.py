@@ -34,8 +34,8 @@ __all__ = ["PASSES", "pack"]
 
 Document = dict[str, Any]
 
-# How often the plan shows a document of each source. "tinystories" holds four variants of each story,
-# "story_chat" and "continue" two draws each, so their texts come back more often than stated.
+# How often the plan shows a document of each source. "tinystories" holds four variants of each
+# story, "story_chat" and "continue" two draws each: their texts come back more often than stated.
 PASSES = {
     "tinystories": 1.5, "requests": 1.0, "story_chat": 1.0, "continue": 1.0, "made_stories": 1.0,
     "books": 5.0, "tales": 5.0, "words": 2.0, "code": 2.0, "json": 1.5, "tools": 1.0,
@@ -64,7 +64,8 @@ def gather(corpus: Path, texts: Path) -> tuple[list[Document], list[Document]]:
     documents += [d for d in seeds[2] if d["source"] in ("mixed", "recall")]
     for _ in range(_VARIANTS - 1):
         documents += [
-            {"kind": "text", "source": "tinystories", "text": generators.retold(rng, t)} for t in tiny
+            {"kind": "text", "source": "tinystories", "text": generators.retold(rng, t)}
+            for t in tiny
         ]
     documents += [generators.story_request(rng, generators.retold(rng, t)) for t in tiny]
     return documents, _long_documents(rng, corpus, tiny)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import torch
 
-from . import ngram
 from .attention import Tensor
-from .network import Dropout, Network, Turns, Shared
-from .selection import top_mask
+from .dropout import Dropout
+from .network import Network, Shared
+from .positions import Turns
 
 __all__ = ["Decoder"]
 
@@ -49,9 +49,7 @@ class Decoder:
             self._index[layer] = torch.zeros(
                 batch, entries, config.index_head_dim, device=device, dtype=dtype
             )
-            self._raw[layer] = torch.zeros(
-                batch, 2, config.hidden_size, device=device, dtype=dtype
-            )
+            self._raw[layer] = torch.zeros(batch, 2, config.hidden_size, device=device, dtype=dtype)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -77,7 +75,7 @@ class Decoder:
     def _forward(self, token_B: Tensor) -> Tensor:
         network, config, w = self.network, self.network.config, self.w
         device, eps = token_B.device, config.rms_norm_eps
-        turns = Turns.at(network, self.position.expand(token_B.shape[0]))
+        turns = Turns.at(network.frequencies, self.position.expand(token_B.shape[0]))
         order = torch.arange(self.length, device=device)
         near = (order <= self.position) & (order > self.position - config.sliding_window)
         near = near.expand(token_B.shape[0], 1, 1, -1)
@@ -138,10 +136,8 @@ class Decoder:
             self._raw[layer].index_copy_(1, (self.position % 2).view(1), x_BC.unsqueeze(1))
             latent = network.stages.compress_pairs(self._raw[layer], weights, config.rms_norm_eps)
         else:
-            latent = network.stages.compress_single(
-                x_BC.unsqueeze(1), weights, config.rms_norm_eps
-            )
-        at = Turns.at(self.network, (group * ratio).view(1)).compressed
+            latent = network.stages.compress_single(x_BC.unsqueeze(1), weights, config.rms_norm_eps)
+        at = Turns.at(network.frequencies, (group * ratio).view(1)).compressed
         entry, key = network.stages.entry_products(
             latent, weights, at, config.rms_norm_eps, network.precision.caches
         )
@@ -154,8 +150,6 @@ class Decoder:
             return
         n = config.index_source_layer_ids.index(layer)
         weights = {k: self.w[k][n] for k in ("index_wq", "index_head")}
-        query, head = network.stages.index_queries(
-            low, x, weights, turn, network.precision.caches
-        )
+        query, head = network.stages.index_queries(low, x, weights, turn, network.precision.caches)
         dense = torch.zeros((), device=x.device)
         network.select(shared, layer, query.unsqueeze(1), head.unsqueeze(1), visible, dense)

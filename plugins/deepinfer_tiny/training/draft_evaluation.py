@@ -16,7 +16,9 @@ import torch
 
 from .draft_training import Material
 from .drafter import context_keys, propose, sequential
-from .network import Batch, Dropout, Network
+from .dropout import Dropout
+from .network import Network
+from .positions import Batch
 
 __all__ = ["Rounds", "calibration_error", "fit_temperature", "greedy_rounds"]
 

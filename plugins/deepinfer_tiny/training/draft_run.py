@@ -55,9 +55,7 @@ def _material(
 
 def _own_rounds(trainer: Any, plain: Any, w: dict, options: Any, held_out: bool) -> tuple:
     """Greedy texts with their features, one a row, and the prompt lengths."""
-    rows, length = write_texts(
-        plain, w, options.data / "prompts.npz", 0.0, held_out, _TEXT_TOKENS
-    )
+    rows, length = write_texts(plain, w, options.data / "prompts.npz", 0.0, held_out, _TEXT_TOKENS)
     rows, length = rows[:512], length[:512]
     wide = _multiple(rows, 64)
     packed = wide.reshape(-1, SHORT_TOKENS)
@@ -112,17 +110,13 @@ def train(
     frozen = {k: w[k] for k in ("embed", "head")}
     draft = DraftTrainer(plain, params, frozen, _RATES, _GREEDY_SHARE, _ANCHORS)
     order = batches(len(material.tokens_RT), _ROWS, torch.Generator().manual_seed(3))
-    step, checked = 0, 0
+    step = 0
     while (done := (time.monotonic() - start) / options.draft_seconds) < 1.0:
         draft.optimiser.set_rate(min(step / 100, 1.0) * min(1.0, 2.0 * (1.02 - done)))
         draft.step(material.select(next(order).to(device)))
         step += 1
         if step % 500 == 0:
             log("draft", step=step, done=done, **draft.read_meter())
-            if done > 0.33 * (checked + 1):
-                checked += 1
-                with torch.no_grad():
-                    _judge(plain, draft.prepared(), own, fit, log)
     with torch.no_grad():
         for v in params.values():
             if v.ndim > 1:
@@ -138,4 +132,8 @@ def _show(own: tuple, log: Any) -> None:
     material, length = own
     for r in (0, 1, 2, -3, -2, -1):
         ids = material.tokens_RT[r].tolist()
-        log("sample", prompt=int(length[r]), ids=ids[: max(i for i, t in enumerate(ids) if t != 4079) + 1])
+        log(
+            "sample",
+            prompt=int(length[r]),
+            ids=ids[: max(i for i, t in enumerate(ids) if t != 4079) + 1],
+        )

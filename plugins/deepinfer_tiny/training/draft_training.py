@@ -17,8 +17,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from .drafter import context_keys, propose, sequential
-from .network import Batch, Dropout, Network
+from .dropout import Dropout
+from .network import Network
 from .optimiser import Optimiser
+from .positions import Batch
 from .precision import prepare
 
 __all__ = ["DraftTrainer", "Material", "batches", "block_results"]
@@ -158,9 +160,7 @@ class DraftTrainer:
         draft = r.logits_RAPV.detach().argmax(-1)
         hit, agrees = draft == best, draft == r.text_RAP
         reached = F.pad(agrees[..., :-1].long().cumprod(-1), (1, 0), value=1).bool() & valid
-        judged = F.binary_cross_entropy_with_logits(
-            r.confidence_RAP, hit.float(), reduction="none"
-        )
+        judged = F.binary_cross_entropy_with_logits(r.confidence_RAP, hit.float(), reduction="none")
         total = weight.sum()
         divergence, greedy = (divergence * weight).sum() / total, (greedy * weight).sum() / total
         confidence = (judged * reached).sum() / reached.sum()

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from .dropout import Dropout
 from .formats import fake_row32
 from .layers import rms_norm, rotate
-from .network import Batch, Dropout, Network, Turns
+from .network import Network
+from .positions import Batch, Turns
 
 __all__ = ["Proposal", "context_keys", "propose", "sequential"]
 
@@ -39,7 +41,7 @@ def context_keys(
     """Keys [B, T, D] of every draft layer for every row."""
     config, p = network.config, network.precision
     rows, tokens = batch.tokens_BT.shape
-    cos, sin = Turns.at(network, batch.position_BT.flatten()).plain
+    cos, sin = Turns.at(network.frequencies, batch.position_BT.flatten()).plain
     feature = fake_row32(features_NX) if p.activations else features_NX
     m = rms_norm(feature @ w["draft.main_proj"].T, w["draft.main_norm"], config.rms_norm_eps)
     m = fake_row32(m) if p.activations else m
@@ -68,9 +70,13 @@ def propose(
     """Run the draft layers for all anchors at once.
 
     Args:
+        network: sizes, precision and stages.
+        w: prepared draft weights, ``embed`` and ``head`` among them.
         keys: from `context_keys`.
+        batch: the rows that the anchors lie in.
         anchor_BA: row of the golden token; its own features are not used.
         golden_BA: its id.
+        dropout: rates.
     """
     config, stages, p = network.config, network.stages, network.precision
     rows, anchors = anchor_BA.shape
@@ -81,7 +87,7 @@ def propose(
     seen = F.pad(exists, (0, block), value=True).unsqueeze(2).expand(-1, -1, block, -1)
     place = torch.arange(block, device=anchor_BA.device)
     position = batch.position_BT.gather(1, anchor_BA).unsqueeze(-1) + place
-    turn = Turns.at(network, position.flatten()).plain
+    turn = Turns.at(network.frequencies, position.flatten()).plain
     which = torch.arange(rows, device=row.device)[:, None, None]
     trunk = network.embed(w, inputs, dropout)
     pre, load = network.first_pre(trunk), []
@@ -112,7 +118,10 @@ def sequential(
     """Markov logits and confidence logit of one position given the previous token.
 
     Args:
-        raw: [..., C]. base: [..., V]. previous: int64 [...].
+        w: prepared draft weights.
+        raw: state before the norm [..., C].
+        base: logits without the Markov term [..., V].
+        previous: the token before, int64 [...].
 
     Returns:
         Draft logits fp32 [..., V]; confidence logit fp32 [...].

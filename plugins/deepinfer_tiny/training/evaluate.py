@@ -11,7 +11,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from .network import Batch, Dropout, Network
+from .dropout import Dropout
+from .network import Network
+from .positions import Batch
 from .rows import Valid
 
 __all__ = ["bits_per_byte", "token_losses"]
@@ -61,9 +63,7 @@ def bits_per_byte(
     ):
         batch = Batch.packed(rows, config.bos_token_id)
         out = network(w, batch, Dropout.none(device), torch.zeros((), device=device))
-        loss, _ = losses(
-            out.hidden_NC, w["head"], rows, config.bos_token_id, config.pad_token_id
-        )
+        loss, _ = losses(out.hidden_NC, w["head"], rows, config.bos_token_id, config.pad_token_id)
         total.index_add_(0, owner.flatten() + 1, loss.detach().flatten().double())
     nats = total[1:].cpu().numpy()
     found = {}

@@ -5,7 +5,7 @@ scale per row and 32 channels, BF16 and F32 as the model description says. The b
 the quantisers that training used, so nothing is lost by exporting.
 
     python -m training.export --random OUT        # untrained weights, for engine developers
-    python -m training.export --weights FILE OUT  # FILE: stacked fp32 tensors of `run`
+    python -m training.export --weights RUN OUT   # RUN: output folder of `run`
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from . import formats, parameters
 from .config import TINY, ModelConfig
+from .halves import load_halves
 
 __all__ = ["LIMIT_BYTES", "encode", "write"]
 
@@ -47,6 +48,7 @@ def encode(config: ModelConfig, stacked: dict[str, torch.Tensor]) -> dict[str, t
     """Checkpoint tensors by published name, scales included.
 
     Args:
+        config: sizes.
         stacked: fp32 master weights as `parameters.shapes` lists them.
     """
     quantisers = {
@@ -72,12 +74,35 @@ def _write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def _write_shards(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Shards of about equal size in the order of the names, and their index."""
+    total = sum(t.numel() * t.element_size() for t in tensors.values())
+    shards: list[dict[str, torch.Tensor]] = [{} for _ in range(_SHARDS)]
+    done = 0
+    for name, tensor in sorted(tensors.items()):
+        shards[min(done * _SHARDS // total, _SHARDS - 1)][name] = tensor.clone()
+        done += tensor.numel() * tensor.element_size()
+    for old in folder.glob("model-*.safetensors"):
+        old.unlink()
+    weight_map = {}
+    for i, shard in enumerate(shards):
+        name = f"model-{i + 1:05d}-of-{_SHARDS:05d}.safetensors"
+        save_file(shard, folder / name, metadata={"format": "pt"})
+        (folder / name).chmod(0o644)
+        weight_map.update(dict.fromkeys(shard, name))
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    _write_json(folder / "model.safetensors.index.json", index)
+
+
 def write(
     folder: Path, config: ModelConfig, stacked: dict[str, torch.Tensor], temperature: list[float]
 ) -> int:
     """Write configuration, shards and index.
 
     Args:
+        folder: created if missing; older shards in it are removed.
+        config: sizes.
+        stacked: fp32 master weights.
         temperature: divisor of the confidence logit for each draft position.
 
     Returns:
@@ -87,22 +112,7 @@ def write(
         ValueError: the folder is larger than `LIMIT_BYTES`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {k: v.clone() for k, v in sorted(encode(config, stacked).items())}
-    total = sum(t.numel() * t.element_size() for t in tensors.values())
-    shards: list[dict[str, torch.Tensor]] = [{} for _ in range(_SHARDS)]
-    done = 0
-    for name, tensor in tensors.items():
-        shards[min(done * _SHARDS // total, _SHARDS - 1)][name] = tensor
-        done += tensor.numel() * tensor.element_size()
-    for old in folder.glob("model-*.safetensors"):
-        old.unlink()
-    weight_map = {}
-    for i, shard in enumerate(shards):
-        name = f"model-{i + 1:05d}-of-{_SHARDS:05d}.safetensors"
-        save_file(shard, folder / name, metadata={"format": "pt"})
-        weight_map.update(dict.fromkeys(shard, name))
-    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    _write_json(folder / "model.safetensors.index.json", index)
+    _write_shards(folder, encode(config, stacked))
     special = {
         "bos_token_id": config.bos_token_id,
         "eos_token_id": config.eos_token_id,
@@ -128,9 +138,10 @@ def main() -> None:
     if options.random:
         stacked = parameters.initialise(TINY, 0)
     else:
-        stacked = load_file(options.weights)
+        stacked = load_halves(options.weights)
         found = stacked.pop("confidence_temperature", None)
-        temperature = temperature if found is None else found.tolist()
+        if found is not None:
+            temperature = [round(float(t), 3) for t in found]
     if options.tokenizer:
         options.out.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(options.tokenizer, options.out / "tokenizer.json")

@@ -115,7 +115,7 @@ def encode_mxfp4(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     data, biased = _mxfp4_parts(x)
     data = data.flatten(-2)
     code = torch.searchsorted(torch.tensor(_E2M1), data.abs().contiguous())
-    code = code + 8 * (data < 0)
+    code = code + 8 * torch.signbit(data)  # a negative value that rounds to 0 keeps its sign
     packed = code[..., 0::2] + 16 * code[..., 1::2]
     return packed.to(torch.uint8).view(torch.int8), biased.squeeze(-1).to(torch.uint8)
 

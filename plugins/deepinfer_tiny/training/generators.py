@@ -56,13 +56,17 @@ _SYSTEMS = (
     "You are a helpful assistant.", "You are a storyteller for children.",
     "Answer in a friendly way.", "You are a kind teacher. Use short sentences.",
 )  # fmt: skip
-_STOP = frozenset(
-    """the and was were that they them then with his her him she for not but had have said one day
-    once upon time there very from when what who how did you your are all out into about would could
-    their some went wanted like saw got this will can came too just more back than made over again
-    little named began been off our its because never always every much many here where down
-    after before so lived something other loved asked felt looked""".split()
-)
+# Words that say nothing about a story.
+_STOP = frozenset((
+    "the", "and", "was", "were", "that", "they", "them", "then", "with", "his", "her", "him",
+    "she", "for", "not", "but", "had", "have", "said", "one", "day", "once", "upon", "time",
+    "there", "very", "from", "when", "what", "who", "how", "did", "you", "your", "are", "all",
+    "out", "into", "about", "would", "could", "their", "some", "went", "wanted", "like", "saw",
+    "got", "this", "will", "can", "came", "too", "just", "more", "back", "than", "made", "over",
+    "again", "little", "named", "began", "been", "off", "our", "its", "because", "never",
+    "always", "every", "much", "many", "here", "where", "down", "after", "before", "so",
+    "lived", "something", "other", "loved", "asked", "felt", "looked",
+))  # fmt: skip
 _WORD = re.compile(r"[A-Za-z']+")
 
 
@@ -115,7 +119,9 @@ def story_request(rng: random.Random, story: str) -> Document:
     """A conversation that asks for a story; half of them with reasoning before the answer."""
     topic = _topic(rng, story)
     opening = rng.choice(_OPENINGS)
-    ending = "?" if opening.startswith(("Can", "Could")) else rng.choice((".", ".", "!", ", please."))
+    ending = (
+        "?" if opening.startswith(("Can", "Could")) else rng.choice((".", ".", "!", ", please."))
+    )
     ask = opening + topic + ending
     if rng.random() < 0.15:
         ask = ask.lower().rstrip(".!")

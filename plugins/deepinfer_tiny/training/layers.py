@@ -12,11 +12,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from .dropout import drop
 from .formats import fake_row32
 
 __all__ = [
     "collapse",
-    "drop",
     "engram",
     "expand",
     "experts",
@@ -43,11 +43,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     even, odd = x[..., -width:].float().unflatten(-1, (-1, 2)).unbind(-1)
     turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
     return torch.cat((x[..., :-width], turned.to(x.dtype)), dim=-1)
-
-
-def drop(x: Tensor, noise: Tensor, rate: Tensor) -> Tensor:
-    """Inverted dropout with uniform ``noise`` in [0, 1); rate 0 is the identity."""
-    return x * ((noise >= rate) / (1.0 - rate)).to(x.dtype)
 
 
 def collapse(

@@ -9,7 +9,6 @@ Shapes: B rows of the batch, T tokens a row, N = B T, S streams, C hidden width,
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -18,89 +17,17 @@ import torch.nn.functional as F  # noqa: N812
 from . import ngram
 from .attention import window_keys, window_mask
 from .config import ModelConfig
+from .dropout import Dropout, drop
+from .positions import Batch, Turns, rotary_frequencies
 from .precision import Precision
 from .selection import top_mask
 from .sinkhorn import sinkhorn
 from .stages import Stages
 
-__all__ = ["Batch", "Dropout", "Network", "Output", "Shared", "Turns", "rotary_frequencies"]
+__all__ = ["Network", "Output", "Shared"]
 
 Tensor = torch.Tensor
 _INDEX_STRIDE = 4  # the indexer learns from every fourth query
-
-
-def rotary_frequencies(config: ModelConfig, compressed: bool) -> Tensor:
-    """Frequencies fp32 [R]; the compressed set has base 160000 with YaRN at all positions."""
-    width = config.qk_rope_head_dim
-    exponent = torch.arange(0, width, 2, dtype=torch.float32) / width
-    if not compressed:
-        return 1.0 / config.rope_theta**exponent
-    base = config.compress_rope_theta
-    plain = 1.0 / base**exponent
-
-    def dimension(turns: int) -> float:
-        span = config.yarn_original_tokens / (2 * math.pi * turns)
-        return width * math.log(span) / (2 * math.log(base))
-
-    low, high = max(math.floor(dimension(32)), 0), min(math.ceil(dimension(1)), width - 1)
-    ramp = (torch.arange(width // 2) - low) / (max(high - low, 0) or 0.001)
-    ramp = ramp.clamp(0, 1)
-    return plain / config.yarn_factor * ramp + plain * (1 - ramp)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
-    """Cosine and sine [N, R] of each token for both frequency sets."""
-
-    plain: tuple[Tensor, Tensor]
-    compressed: tuple[Tensor, Tensor]
-
-    @classmethod
-    def at(cls, network: Network, position: Tensor) -> Turns:
-        """Tables for positions of any shape; R is appended."""
-        found = []
-        for frequency in network.frequencies:
-            angle = position.float().unsqueeze(-1) * frequency
-            found.append((angle.cos(), angle.sin()))
-        return cls(plain=found[0], compressed=found[1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Token rows and what follows from them."""
-
-    tokens_BT: Tensor
-    doc_BT: Tensor
-    position_BT: Tensor
-
-    @classmethod
-    def packed(cls, tokens_BT: Tensor, bos: int) -> Batch:
-        """Documents begin at each BOS."""
-        start = tokens_BT == bos
-        order = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        first = torch.where(start, order, 0).cummax(1).values
-        return cls(tokens_BT=tokens_BT, doc_BT=start.cumsum(1), position_BT=order - first)
-
-    def visible(self, ratio: int) -> Tensor:
-        """Boolean [B, T, T / ratio]: the entry is complete and of the query's document."""
-        order = torch.arange(self.tokens_BT.shape[1], device=self.tokens_BT.device)
-        complete = order[ratio - 1 :: ratio]
-        same = self.doc_BT.unsqueeze(-1) == self.doc_BT[:, ::ratio].unsqueeze(1)
-        return same & (complete <= order.unsqueeze(-1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropout:
-    """Dropout rates as scalar tensors, so that a captured graph can change them."""
-
-    residual: Tensor
-    engram: Tensor
-
-    @classmethod
-    def none(cls, device: str = "cpu") -> Dropout:
-        """No dropout."""
-        zero = torch.zeros((), device=device)
-        return cls(residual=zero, engram=zero)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +64,7 @@ class Network:
     frequencies: tuple[Tensor, Tensor] = field(init=False)  # plain, compressed
 
     def __post_init__(self) -> None:
-        """Place the rotary frequencies beside the n-gram tables: a captured graph copies nothing."""
+        """Place the rotary frequencies on the device, since a captured graph copies nothing."""
         device = self.tables.key_V.device
         both = tuple(rotary_frequencies(self.config, c).to(device) for c in (False, True))
         object.__setattr__(self, "frequencies", both)
@@ -152,8 +79,7 @@ class Network:
     def embed(self, w: dict[str, Tensor], tokens: Tensor, dropout: Dropout) -> Tensor:
         """Initial trunk [N, S, C]: equal streams."""
         x = F.embedding(tokens.flatten(), w["embed"])
-        noise = torch.rand_like(x, dtype=torch.float32)
-        x = x * ((noise >= dropout.residual) / (1.0 - dropout.residual)).to(x.dtype)
+        x = drop(x, torch.rand_like(x, dtype=torch.float32), dropout.residual)
         return x.unsqueeze(1).expand(-1, self.config.hc_mult, -1).contiguous()
 
     def first_pre(self, trunk_NSC: Tensor) -> Tensor:
@@ -170,10 +96,11 @@ class Network:
         Args:
             w: from `precision.prepare`.
             batch: T a multiple of the window; E a power of two on an NVIDIA device.
+            dropout: rates.
             dense: scalar tensor; 1 lets every query see all its visible entries.
         """
         config = self.config
-        turns = Turns.at(self, batch.position_BT.flatten())
+        turns = Turns.at(self.frequencies, batch.position_BT.flatten())
         near = window_mask(batch.doc_BT, config.sliding_window)
         visible = {r: batch.visible(r) for r in set(config.compress_ratios) if r}
         history = ngram.history(self.tables, batch.tokens_BT, batch.doc_BT).flatten(0, 1)
@@ -210,7 +137,11 @@ class Network:
         """Attention and experts of one layer, each under the shifted mHC.
 
         Args:
+            weights: tensors of the layer.
+            trunk: residual streams [N, S, C].
+            pre: pre-mix of the sublayer before [N, S].
             attention: maps (x, xq) to the attention output and the rotation to undo.
+            dropout: rates.
             load: list that receives the tokens of each expert.
 
         Returns:
@@ -266,7 +197,7 @@ class Network:
         """Entries and index keys of a source layer, then its selection."""
         config, stages = self.config, self.stages
         eps, caches = config.rms_norm_eps, self.precision.caches
-        rows, tokens, entries = visible.shape
+        rows, tokens, _ = visible.shape
         if layer in config.kv_source_layer_ids:
             n, ratio = config.kv_source_layer_ids.index(layer), config.compress_ratios[layer]
             weights = {k: w[k][n] for k in ("comp_wkv", "comp_norm", "index_wk", "index_norm")}

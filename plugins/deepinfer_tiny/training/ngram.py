@@ -81,7 +81,9 @@ def build(config: ModelConfig, keys: list[int], device: str = "cpu") -> NgramTab
     """Primes, multipliers and offsets of every Engram layer.
 
     Args:
+        config: sizes of the hash.
         keys: compressed id of every token id.
+        device: of the tables.
     """
     orders, heads = config.engram_max_ngram_size - 1, config.engram_n_heads
     bound = max(1, ((2**63 - 1) // (max(keys) + 1)) // 2)

@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-__all__ = ["ALIGNMENT", "LONG_TOKENS", "SHORT_TOKENS", "Valid", "filled_rows", "load_plan", "load_valid"]
+__all__ = [
+    "ALIGNMENT",
+    "LONG_TOKENS",
+    "SHORT_TOKENS",
+    "Valid",
+    "filled_rows",
+    "load_plan",
+    "load_valid",
+]
 
 ALIGNMENT = 8  # ratio-2 groups and candidate blocks start anew with a document
 SHORT_TOKENS, LONG_TOKENS = 2048, 8192

@@ -16,6 +16,7 @@ def top_mask(score: torch.Tensor, k: int) -> torch.Tensor:
 
     Args:
         score: fp32; -inf marks entries that must not be selected; no NaN.
+        k: most entries of a row.
     """
     if score.is_cuda:
         from .triton_kernels import top_mask_cuda

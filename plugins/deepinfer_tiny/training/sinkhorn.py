@@ -17,6 +17,7 @@ def sinkhorn(matrix_NSS: torch.Tensor, iterations: int, eps: float) -> torch.Ten
     Args:
         matrix_NSS: fp32 logits.
         iterations: number of column normalisations.
+        eps: added to the softmax and to every sum.
     """
     if matrix_NSS.is_cuda:
         from .triton_kernels import SinkhornCuda

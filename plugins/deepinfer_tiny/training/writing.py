@@ -9,7 +9,9 @@ import torch
 
 from .decode import Decoder
 from .draft_training import Material
-from .network import Batch, Dropout, Network
+from .dropout import Dropout
+from .network import Network
+from .positions import Batch
 
 __all__ = ["Written", "observe", "write_texts"]
 
@@ -45,19 +47,24 @@ def write_texts(
     ).to(device)
     decoder.given_BL[:, :width] = torch.from_numpy(mask).to(device)
     decoder.temperature_B.fill_(temperature)
-    if device.type == "cpu":
-        for _ in range(tokens - 1):
+    _advance(decoder, tokens - 1)
+    return decoder.tokens_BL, length
+
+
+def _advance(decoder: Decoder, steps: int) -> None:
+    """Take steps, on an NVIDIA device as replays of one captured step."""
+    if decoder.tokens_BL.device.type == "cpu":
+        for _ in range(steps):
             decoder.step()
-        return decoder.tokens_BL, length
+        return
     for _ in range(3):
         decoder.step()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         decoder.step()
-    for _ in range(tokens - 1 - 3):
+    for _ in range(steps - 3):
         graph.replay()
     torch.cuda.synchronize()
-    return decoder.tokens_BL, length
 
 
 def observe(network: Network, w: Tensors, rows_RT: torch.Tensor, batch_rows: int) -> Material:
