@@ -6,8 +6,8 @@
         [done] = llm.generate("Once upon a time", SamplingParams(temperature=0, max_tokens=50))
         print(done.text)
 
-One thread at a time; the caller's thread does the work. Several ``LLM`` in one process share
-nothing.
+The caller's thread does the work. Several threads may call one ``LLM``: their requests share its
+steps. Several ``LLM`` in one process share nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How do several calls share one engine, and how does each get its own tokens?
 
 The router knows which open stream every running sequence belongs to. Whoever asks for the next
-delta drives the engine, for all streams.
+delta drives the engine, for all streams. Streams may belong to different threads: a lock lets one
+of them at a time change anything, and whoever waited takes what came in the meantime.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Self
 
 from deepinfer_core.engine.core import Engine, Update
@@ -57,38 +59,45 @@ class Router:
         self.encode = encode
         self._finished = finished
         self._calls: dict[int, Call] = {}
+        # Reentrant: a stream that is let go of while a step runs ends its requests from within.
+        self._lock = RLock()
 
     def submit(self, call: Call, index: int, prompt: Prompt, params: SamplingParams) -> None:
         """Queue one request of a stream; one that is refused ends at once."""
         ids: Sequence[int] = ()
         try:
             ids = self.encode(prompt) if isinstance(prompt, str) else prompt
-            number = self.engine.submit(index, ids, params)
+            with self._lock:
+                number = self.engine.submit(index, ids, params)
+                self._calls[number] = call
+                call.numbers[index] = number
         except DeepInferError as error:
             completion = refusal(index, len(ids), error, load_s=self.engine.load_s)
             call.inbox.append(Delta(index=index, completion=completion))
-            return
-        self._calls[number] = call
-        call.numbers[index] = number
 
-    def step(self) -> None:
-        """Run one step and hand out what it gave."""
-        for update in self.engine.step():
-            self._hand_out(update)
+    def step(self, call: Call) -> None:
+        """Run one step and hand out what it gave, unless another thread's step gave enough."""
+        with self._lock:
+            if call.inbox or not call.numbers:
+                return
+            for update in self.engine.step():
+                self._hand_out(update)
 
     def abort(self, number: int) -> None:
         """End one sequence; its stream gets a last delta."""
-        update = self.engine.abort(number)
-        if update is not None:
-            self._hand_out(update)
+        with self._lock:
+            update = self.engine.abort(number)
+            if update is not None:
+                self._hand_out(update)
 
     def drop_all(self, reason: str) -> None:
         """Forget everything that runs; each open stream raises why."""
-        for call in self._calls.values():
-            call.dropped = EngineError(f"{reason} while this request ran", hint="ask again")
-            call.numbers = {}
-        self._calls = {}
-        self.engine.reset()
+        with self._lock:
+            for call in self._calls.values():
+                call.dropped = EngineError(f"{reason} while this request ran", hint="ask again")
+                call.numbers = {}
+            self._calls = {}
+            self.engine.reset()
 
     def _hand_out(self, update: Update) -> None:
         call = self._calls[update.sequence_id]
@@ -155,7 +164,7 @@ def _deltas(
             if call.dropped is not None:
                 raise call.dropped
             if call.numbers:
-                router.step()
+                router.step(call)
     except KeyboardInterrupt:
         # The interrupt may have come anywhere: start from a clean state.
         router.drop_all("another call was interrupted")
