@@ -134,7 +134,7 @@ def e2e(session: nox.Session) -> None:
 def oracle(session: nox.Session) -> None:
     """Parity with independent public implementations, in an environment of their own.
 
-    Their pins stand in ``requirements/oracle.txt`` without dependencies, because theirs would pull a
+    Their pins stand in ``requirements/oracle.txt``, without dependencies, which would pull a
     CUDA build of torch; tile_kernels declares Python 3.12, its torch references run on 3.11.
     """
     group(session, "test")

@@ -2,8 +2,10 @@
 
 Bits per byte by source of ``tests/data/heldout.jsonl``, as its README defines them: every token
 behind the beginning-of-sequence token counts, the final end-of-sequence token included; the bytes
-are those of the contents. Also: drafts accepted greedily per round of five, behind the openings of
-the stories.
+are those of the contents. Behind the openings of the stories, along the model's own greedy text:
+drafts accepted per round of five, and the expected calibration error of their confidences (ten
+equal bins of the confidence; drafts behind a rejected one do not count, since a confidence speaks
+of the case that all before it are accepted).
 """
 
 import argparse
@@ -12,7 +14,7 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-from deepinfer_core.engine.draft_rounds import draft_rounds
+from deepinfer_core.engine.draft_rounds import DraftRound, draft_rounds
 from deepinfer_core.engine.scoring import token_nats
 from record import figure, write
 
@@ -23,7 +25,9 @@ BOUNDS = {"tinystories": 0.82, "story_chat": 0.42, "books+tales": 1.45}
 """Largest bits per byte that each source may have."""
 ACCEPTED_BOUND = 1.6
 """Smallest mean number of accepted drafts per round on the model's own stories."""
-STORIES = 12
+CALIBRATION_BOUND = 0.03
+"""Largest calibration error."""
+BINS = 10
 ROUNDS = 8
 OPENING_WORDS = 8
 
@@ -45,7 +49,20 @@ def openings() -> list[str]:
     """The first words of some stories."""
     lines = map(json.loads, HELDOUT.read_text(encoding="utf-8").splitlines())
     stories = [line["text"] for line in lines if line["source"] == "tinystories"]
-    return [" ".join(story.split()[:OPENING_WORDS]) for story in stories[:STORIES]]
+    return [" ".join(story.split()[:OPENING_WORDS]) for story in stories]
+
+
+def calibration_error(rounds: list[DraftRound]) -> float:
+    """Mean distance between confidence and hit rate, over bins of the confidence."""
+    judged = [
+        (one.confidences[place], one.drafts[place] == one.wanted[place])
+        for one in rounds
+        for place in range(min(one.accepted + 1, len(one.drafts)))
+    ]
+    bins = defaultdict(list)
+    for confidence, is_hit in judged:
+        bins[min(int(confidence * BINS), BINS - 1)].append(confidence - is_hit)
+    return sum(abs(sum(gaps)) for gaps in bins.values()) / len(judged)
 
 
 def main() -> None:
@@ -75,6 +92,13 @@ def main() -> None:
         figure(
             "drafts.accepted_per_round", round(accepted, 3), "tokens", bound=ACCEPTED_BOUND,
             ratio=round(accepted / ACCEPTED_BOUND, 3), rounds=len(rounds),
+        )
+    )  # fmt: skip
+    error = calibration_error(rounds)
+    figures.append(
+        figure(
+            "drafts.calibration_error", round(error, 4), "", bound=CALIBRATION_BOUND,
+            ratio=round(error / CALIBRATION_BOUND, 3), rounds=len(rounds),
         )
     )  # fmt: skip
     write("heldout.json", figures)
