@@ -5,12 +5,12 @@ Runs the checkpoint that is installed (deepinfer-tiny), or the folder given as t
     python examples/offline_inference.py [CHECKPOINT]
 
 Shows a batch with different settings, a stream, log-probabilities, and a conversation if the chat
-extra is installed.
+extra is installed and the checkpoint was made for it.
 """
 
 import sys
 
-from deepinfer_core.errors import ConfigError
+from deepinfer_core.errors import DeepInferError
 
 from deepinfer_core import LLM, SamplingParams
 
@@ -52,7 +52,7 @@ def conversation(llm: LLM) -> None:
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     try:
         done = llm.chat(messages, SamplingParams(temperature=0, max_tokens=60))
-    except ConfigError as error:
+    except DeepInferError as error:  # no chat library, or a checkpoint without chat tokens
         print(error)
         return
     print(f"{messages[0]['content']} {done.text}")

@@ -6,20 +6,33 @@ import sys
 from pathlib import Path
 
 import deepinfer_core
+from deepinfer_core import cli
 
 EXAMPLES = Path(deepinfer_core.__file__).parents[3] / "examples"
 
 
-def test_the_offline_example_runs_to_its_end(byte_checkpoint: Path, tmp_path: Path) -> None:
+def run_offline(checkpoint: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     environ = {name: text for name, text in os.environ.items() if "DEEPINFER_" not in name}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "offline_inference.py"), str(byte_checkpoint)],
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / "offline_inference.py"), str(checkpoint)],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
+        cwd=folder,
         env=environ,
         timeout=120,
     )
+
+
+def test_the_offline_example_runs_to_its_end(byte_checkpoint: Path, tmp_path: Path) -> None:
+    done = run_offline(byte_checkpoint, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n== ") == 4
     assert "tokens]" in done.stdout
+
+
+def test_the_offline_example_says_that_a_random_checkpoint_cannot_chat(tmp_path: Path) -> None:
+    folder = tmp_path / "random"
+    assert cli.main(["checkpoint", "make-random", str(folder), "--size-bytes", "3000000"]) == 0
+    done = run_offline(folder, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "use generate" in done.stdout

@@ -82,6 +82,12 @@ def test_one_request_of_the_longest_length_must_fit() -> None:
     assert "lower engine.max_model_len to 384" in caught.value.hint
 
 
+def test_a_cache_without_a_block_is_not_helped_by_a_shorter_length() -> None:
+    with pytest.raises(ConfigError, match="0 fit beside the dummy") as caught:
+        blocks(num_blocks=1)
+    assert caught.value.hint == "give more with engine.num_blocks or engine.kv_cache_bytes"
+
+
 def test_weights_that_exceed_the_device_are_named_first() -> None:
     with pytest.raises(ConfigError, match=r"weights and state slots need 1050 bytes, .* 1049"):
         blocks(memory_bytes=1049)

@@ -174,11 +174,12 @@ def _check_fit(plan: MemoryPlan, memory_bytes: int) -> None:
     usable = max(0, plan.num_blocks - 1)
     needed = _blocks_for(plan.max_model_tokens)
     if usable < needed:
+        # Without a block there is no shorter length that helps.
+        lower = f"lower engine.max_model_len to {usable * BLOCK_TOKENS}, or " if usable else ""
         raise ConfigError(
             f"one request of {plan.max_model_tokens} tokens needs {needed} blocks of "
             f"{plan.sizes.block_bytes} bytes, {usable} fit beside the dummy block",
-            hint=f"lower engine.max_model_len to {max(1, usable) * BLOCK_TOKENS}, or give more "
-            "with engine.num_blocks or engine.kv_cache_bytes",
+            hint=f"{lower}give more with engine.num_blocks or engine.kv_cache_bytes",
         )
     if memory_bytes and plan.total_bytes > memory_bytes:
         raise ConfigError(
