@@ -7,7 +7,6 @@ CORPUS: folder of the corpus scripts' data; TEXTS: folder with ``seed1`` .. ``se
 (offset, length and source of each), ``short.npy``/``long.npy`` (document ids of every row, -1
 filled), ``prompts.npz``, ``keys.json`` and ``valid.npz``.
 
-Rows are packed so that a document starts at a multiple of 8 and never continues in another row.
 Repeats of a document are spread evenly over the plan.
 """
 
@@ -28,9 +27,9 @@ from . import generators
 from .chat_encoding import DocumentEncoder, content_bytes, read_documents
 from .ngram import compressed_vocabulary
 from .prompts import write_prompts
-from .rows import ALIGNMENT, LONG_TOKENS, SHORT_TOKENS
+from .rows import ALIGNMENT, LONG_TOKENS, SHORT_TOKENS, pack
 
-__all__ = ["PASSES", "pack"]
+__all__ = ["PASSES"]
 
 Document = dict[str, Any]
 
@@ -83,46 +82,6 @@ def _long_documents(rng: random.Random, corpus: Path, tiny: list[str]) -> list[D
         for _ in range(120)
     ]
     return found
-
-
-def pack(lengths: list[int], order: list[int], row_tokens: int) -> np.ndarray:
-    """Fill rows from ``order``, the largest fitting of the next 64 documents first.
-
-    Args:
-        lengths: aligned length of each document.
-        order: document ids, with repeats.
-        row_tokens: tokens of a row.
-
-    Returns:
-        Document ids int32 [rows, most documents], filled with -1.
-    """
-    rows: list[list[int]] = []
-    waiting: list[int] = []
-    current: list[int] = []
-    used, following = 0, iter(order)
-    while True:
-        while len(waiting) < 64 and (item := next(following, None)) is not None:
-            waiting.append(item)
-        fitting = [i for i in waiting if lengths[i] <= row_tokens - used]
-        if waiting and fitting:
-            # The oldest first while there is room; the best fit for the rest of the row.
-            room = row_tokens - used
-            pick = fitting[0] if room > 512 else max(fitting, key=lambda i: lengths[i])
-            waiting.remove(pick)
-            current.append(pick)
-            used += lengths[pick]
-            continue
-        if current:
-            rows.append(current)
-        if not waiting:
-            break
-        if not current:
-            raise ValueError(f"document {waiting[0]} is longer than a row of {row_tokens} tokens")
-        current, used = [], 0
-    wide = np.full((len(rows), max(map(len, rows))), -1, dtype=np.int32)
-    for i, row in enumerate(rows):
-        wide[i, : len(row)] = row
-    return wide
 
 
 def _spread(rng: random.Random, ids: list[int], passes: dict[int, float]) -> list[int]:

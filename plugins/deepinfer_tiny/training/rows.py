@@ -1,4 +1,7 @@
-"""How do documents on disk become token rows on the device?"""
+"""How do documents become token rows on the device?
+
+A document starts at a multiple of 8 and never continues in another row.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ __all__ = [
     "filled_rows",
     "load_plan",
     "load_valid",
+    "pack",
 ]
 
 ALIGNMENT = 8  # ratio-2 groups and candidate blocks start anew with a document
@@ -31,6 +35,46 @@ class Valid:
     source_D: np.ndarray  # source number of each document
     bytes_D: np.ndarray
     names: list[str]
+
+
+def pack(lengths: list[int], order: list[int], row_tokens: int) -> np.ndarray:
+    """Fill rows from ``order``, the largest fitting of the next 64 documents first.
+
+    Args:
+        lengths: aligned length of each document.
+        order: document ids, with repeats.
+        row_tokens: tokens of a row.
+
+    Returns:
+        Document ids int32 [rows, most documents], filled with -1.
+    """
+    rows: list[list[int]] = []
+    waiting: list[int] = []
+    current: list[int] = []
+    used, following = 0, iter(order)
+    while True:
+        while len(waiting) < 64 and (item := next(following, None)) is not None:
+            waiting.append(item)
+        fitting = [i for i in waiting if lengths[i] <= row_tokens - used]
+        if waiting and fitting:
+            # The oldest first while there is room; the best fit for the rest of the row.
+            room = row_tokens - used
+            pick = fitting[0] if room > 512 else max(fitting, key=lambda i: lengths[i])
+            waiting.remove(pick)
+            current.append(pick)
+            used += lengths[pick]
+            continue
+        if current:
+            rows.append(current)
+        if not waiting:
+            break
+        if not current:
+            raise ValueError(f"document {waiting[0]} is longer than a row of {row_tokens} tokens")
+        current, used = [], 0
+    wide = np.full((len(rows), max(map(len, rows))), -1, dtype=np.int32)
+    for i, row in enumerate(rows):
+        wide[i, : len(row)] = row
+    return wide
 
 
 def filled_rows(

@@ -110,3 +110,32 @@ def test_drafts_and_confidences_equal_the_published_ones(network, weights, batch
     assert drafts == [183, 2844, 2844, 2844, 2844]
     expected = [0.063527, 0.963342, 0.958861, 0.981751, 0.977626]
     assert confidences == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_a_document_is_computed_alike_alone_and_behind_another(network, weights) -> None:
+    generator = torch.Generator().manual_seed(11)
+    texts = torch.randint(3, 4000, (2, 48), generator=generator)
+    texts[:, 0] = UNIT.bos_token_id
+    with torch.no_grad():
+        together = network(
+            weights,
+            Batch.packed(texts.reshape(1, 96), UNIT.bos_token_id),
+            Dropout.none(),
+            torch.zeros(()),
+        )
+        alone = network(
+            weights, Batch.packed(texts[1:], UNIT.bos_token_id), Dropout.none(), torch.zeros(())
+        )
+    # The same sums over differently padded rows: fp32 rounding of values of size 1 to 4.
+    assert (together.hidden_NC[48:] - alone.hidden_NC).abs().max() < TOLERANCE
+
+
+def test_a_later_token_changes_nothing_before_it(network, weights, batch, output) -> None:
+    changed = batch.tokens_BT.clone()
+    changed[0, 50] = 7
+    with torch.no_grad():
+        other = network(
+            weights, Batch.packed(changed, UNIT.bos_token_id), Dropout.none(), torch.zeros(())
+        )
+    assert torch.equal(other.hidden_NC[:50], output.hidden_NC[:50])
+    assert not torch.equal(other.hidden_NC[50:], output.hidden_NC[50:])
