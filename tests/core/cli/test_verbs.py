@@ -124,6 +124,16 @@ def test_a_verb_that_breaks_is_the_failure_of_its_plugin(
     assert done.stderr.startswith(f"error: acme_bad of acme-verbs {reason}\n")
 
 
+def test_an_unknown_verb_may_belong_to_a_plugin_that_cannot_be_loaded(
+    spawn: Run, site: Callable[..., Path]
+) -> None:
+    path = site(("greet", 7))
+    done = spawn("greet", path=path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "error: unknown verb 'greet'"
+    assert "1 installed plugin(s) cannot be loaded: deepinfer plugins says why" in done.stderr
+
+
 def test_a_verb_without_a_status_is_done(spawn: Run, site: Callable[..., Path]) -> None:
     path = site(("greet", "acme_verb"))
     (path / "acme_verb.py").write_text(VERB.replace("return 7", "return None"))

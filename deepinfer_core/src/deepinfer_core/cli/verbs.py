@@ -125,7 +125,7 @@ def _module(verb: Verb) -> Any:
 def _foreign(word: str) -> Verb:
     if word.startswith("-"):
         raise UsageError(f"{word} before the verb", hint="deepinfer VERB [options]")
-    verbs, _ = _offered()
+    verbs, broken = _offered()
     named = [verb for name, verb in verbs if name == word]
     if len(named) > 1:
         owners = " and ".join(verb.distribution for verb in named)
@@ -134,6 +134,8 @@ def _foreign(word: str) -> Verb:
         return named[0]
     close = get_close_matches(word, [*VERBS, *(name for name, _ in verbs)], n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(close)}?" if close else "deepinfer --help lists them"
+    if broken:
+        hint += f"; {_broken(broken)}"
     raise UsageError(f"unknown verb {word!r}", hint=hint)
 
 
@@ -175,5 +177,9 @@ def _help() -> str:
         "  --traceback    before a verb: show where an error was raised",
     ]
     if broken:
-        lines += ["", f"{broken} installed plugin(s) cannot be loaded: deepinfer plugins says why"]
+        lines += ["", _broken(broken)]
     return "\n".join(lines)
+
+
+def _broken(count: int) -> str:
+    return f"{count} installed plugin(s) cannot be loaded: deepinfer plugins says why"
