@@ -123,8 +123,26 @@ def test_nan_in_an_expert_is_refused_when_the_stack_is_read(damaged):
         open_checkpoint(damaged).experts("layers.3.ffn.experts")
 
 
-def test_infinities_and_every_four_bit_code_are_accepted(damaged):
-    set_bytes(damaged, F32, 0, struct.pack("<f", -math.inf))
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (F32, struct.pack("<f", math.inf)),
+        (F32, struct.pack("<f", -math.inf)),
+        (BF16, struct.pack("<H", 0x7F80)),
+        (BF16, struct.pack("<H", 0xFF80)),
+    ],
+)
+def test_infinite_values_are_refused_with_the_name_of_the_tensor(damaged, name, value):
+    set_bytes(damaged, name, 40, value)
+    checkpoint = open_checkpoint(damaged)
+    for read in (lambda: checkpoint.tensor(name), checkpoint.scan):
+        with pytest.raises(WeightsError, match=f"{name}, found an infinite value in model-"):
+            read()
+
+
+def test_the_largest_numbers_and_every_four_bit_code_are_accepted(damaged):
+    set_bytes(damaged, F32, 0, struct.pack("<I", 0x7F7FFFFF))
+    set_bytes(damaged, BF16, 0, struct.pack("<H", 0xFF7F))
     set_bytes(damaged, FP4, 0, bytes(range(256)))
     open_checkpoint(damaged).scan()
 

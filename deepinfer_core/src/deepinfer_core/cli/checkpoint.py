@@ -96,7 +96,7 @@ def _verify(args: argparse.Namespace) -> int:
         print_json(data)
         return 0
     _print_summary(data)
-    print("\nverified: names, shapes, formats, file sizes; all data readable and free of NaN")
+    print("\nverified: names, shapes, formats, file sizes; all data readable and finite")
     return 0
 
 

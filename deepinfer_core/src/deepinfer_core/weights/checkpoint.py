@@ -64,7 +64,7 @@ class Checkpoint:
         """Read one stored tensor as it is; scales and packed codes as uint8.
 
         Raises:
-            WeightsError: no such tensor, unreadable data, or NaN.
+            WeightsError: no such tensor, unreadable data, NaN or infinite values.
         """
         if name in self.found:
             return self._read(self.found[name].data)
@@ -82,7 +82,7 @@ class Checkpoint:
                 for dense FP8 weights, whose scales belong to 32 rows.
 
         Raises:
-            WeightsError: no such weight, no such rows, unreadable data, or NaN.
+            WeightsError: no such weight, no such rows, unreadable data, NaN or infinite values.
         """
         weight = self._weight(name)
         if rows is not None:
@@ -103,7 +103,7 @@ class Checkpoint:
             Gate over up projections [E, 2 * I, D], and down projections [E, D, I], in values.
 
         Raises:
-            WeightsError: no such experts, mixed formats, unreadable data, or NaN.
+            WeightsError: no such experts, mixed formats, unreadable data, NaN or infinite values.
         """
         base = prefix.removesuffix(".")
         count = 0
@@ -130,7 +130,7 @@ class Checkpoint:
         """Read every byte of every weight once, in the order of the files, and keep nothing.
 
         Raises:
-            WeightsError: unreadable data, or NaN.
+            WeightsError: unreadable data, NaN or infinite values.
         """
         places = [place for item in self.found.values() for place in (item.data, item.scale)]
         for place in sorted(filter(None, places), key=lambda item: (item.path, item.offset_bytes)):

@@ -7,6 +7,7 @@ the price of all three. Every value is looked at once, while it is still in the 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,7 +61,7 @@ def read_into(
     first_row: int = 0,
     advanced: Advanced | None = None,
 ) -> None:
-    """Read into memory that the caller owns, and refuse NaN.
+    """Read into memory that the caller owns, and refuse NaN and infinite values.
 
     Args:
         place: where the tensor lies.
@@ -70,7 +71,7 @@ def read_into(
 
     Raises:
         WeightsError: the file ends early or cannot be read, or a value is NaN (in scales: byte
-        255).
+            255) or infinite.
     """
     flat = out.view(-1).view(torch.uint8) if out.numel() else out.new_empty(0, dtype=torch.uint8)
     row_bytes = place.tensor.nbytes // max(1, place.tensor.shape[0]) if first_row else 0
@@ -81,7 +82,7 @@ def read_into(
 
 
 def scan(place: TensorPlace, *, advanced: Advanced | None = None) -> None:
-    """Read a tensor of any size through a small buffer, keep nothing, and refuse NaN.
+    """Read a tensor of any size through a small buffer, refuse NaN and infinite values.
 
     Raises:
         WeightsError: as in ``read_into``.
@@ -110,7 +111,7 @@ def _read_piece(
 ) -> None:
     """Read and check the bytes of a tensor from ``start`` on."""
     _fill(descriptor, piece.numpy().data, place.offset_bytes + start, place)
-    _refuse_nan(piece, place, start)
+    _refuse_damage(piece, place, start)
     if advanced is not None:
         advanced(piece.numel())
 
@@ -127,30 +128,33 @@ def _fill(descriptor: int, piece: memoryview, offset: int, place: TensorPlace) -
         done += count
 
 
-def _refuse_nan(piece: torch.Tensor, place: TensorPlace, offset_bytes: int) -> None:
-    """Check one piece of raw bytes for the NaN of its dtype.
+def _refuse_damage(piece: torch.Tensor, place: TensorPlace, offset_bytes: int) -> None:
+    """Check one piece of raw bytes for what no weight can be.
 
-    The largest value decides without any temporary tensor: a float maximum is NaN if one element
-    is; as bytes, 255 is the NaN of ue8m0 and the negative one of e4m3, whose positive one is 127 as
-    a signed byte. Packed four-bit codes have no NaN.
+    The extremes decide in one pass and without any temporary tensor: the largest and the smallest
+    float are NaN if one element is, and infinite ones are extremes themselves; as bytes, 255 is the
+    NaN of ue8m0 and the negative one of e4m3, whose positive one is 127 as a signed byte. Packed
+    four-bit codes have no NaN, and e4m3 has no infinity.
     """
     dtype = place.tensor.dtype
     label = place.tensor.name.endswith(".scale")
+    found, step = "", 1
     if dtype in {"F32", "BF16"}:
         values = piece.view(STORAGE[dtype])
-        is_nan = bool(values.amax().isnan())
+        lowest, highest = map(float, values.aminmax())
         step = values.itemsize
+        if math.isnan(highest):
+            found = "NaN"
+        elif math.isinf(lowest) or math.isinf(highest):
+            found = "an infinite value"
     elif dtype == "F8_E4M3":
         is_nan = int(piece.amax()) == 255 or int(piece.view(torch.int8).amax()) == 127
-        step = 1
+        found = "NaN" if is_nan else ""
     elif dtype == "F8_E8M0" or label:
-        is_nan = int(piece.amax()) == 255
-        step = 1
-    else:
-        return
-    if is_nan:
+        found = "NaN" if int(piece.amax()) == 255 else ""
+    if found:
         raise WeightsError(
-            f"asked for numbers in {place.tensor.name}, found NaN in {place.path.name}"
+            f"asked for numbers in {place.tensor.name}, found {found} in {place.path.name}"
             f" among the elements from {offset_bytes // step} on",
             hint="the checkpoint is damaged; copy it again or export it anew",
         )
