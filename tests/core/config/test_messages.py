@@ -18,6 +18,7 @@ def refusal(*overrides: str) -> ConfigError:
         ("engine.max_num_seqs=many", ("engine.max_num_seqs = 'many'", "valid integer")),
         ("engine.max_num_seqs=1.5", ("engine.max_num_seqs = 1.5", "fractional part")),
         ("engine.state_slots_ratio=0.9", ("engine.state_slots_ratio = 0.9",)),
+        ("engine.state_slots_ratio=16.1", ("engine.state_slots_ratio = 16.1", "equal to 16")),
         ("engine.state_slots_ratio=inf", ("engine.state_slots_ratio = inf", "finite")),
         ("engine.seed=-1", ("engine.seed = -1",)),
         (f"engine.seed={1 << 64}", ("engine.seed", "less than")),

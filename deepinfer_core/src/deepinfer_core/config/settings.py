@@ -130,7 +130,7 @@ class EngineSettings(Section):
         max_num_batched_tokens: tokens of one step, prompts and decodes together.
         num_blocks: blocks of the cache; None derives it from ``kv_cache_bytes`` or from the limits.
         kv_cache_bytes: memory for blocks; None derives it.
-        state_slots_ratio: state slots per running sequence.
+        state_slots_ratio: state slots per running sequence, 1 to 16.
         max_backtracking_tokens: how far a rejected draft may set a sequence back.
         drafts_per_step: drafts verified per step; this version decodes without drafts.
         replay: bounded replay after a prefix hit; this version has none.
@@ -144,7 +144,7 @@ class EngineSettings(Section):
     max_num_batched_tokens: int = Field(default=512, ge=1)
     num_blocks: int | None = Field(default=None, ge=1)
     kv_cache_bytes: int | None = Field(default=None, ge=1)
-    state_slots_ratio: float = Field(default=1.2, ge=1, allow_inf_nan=False)
+    state_slots_ratio: float = Field(default=1.2, ge=1, le=16, allow_inf_nan=False)
     max_backtracking_tokens: int = Field(default=6, ge=1)
     drafts_per_step: Literal[0] = 0
     replay: Literal["off"] = "off"
