@@ -40,6 +40,13 @@ def test_a_missing_checkpoint_is_a_problem(deepinfer: Run, tmp_path: Path) -> No
     assert "no does not exist" in done.stderr
 
 
+def test_check_refuses_what_loading_would_refuse(deepinfer: Run, byte_checkpoint: Path) -> None:
+    chosen = ("--set", f"model.path={byte_checkpoint}")
+    done = deepinfer("check", *chosen, "--set", "engine.decode_token_blacklist=288")
+    assert done.returncode == 2
+    assert "engine.decode_token_blacklist names token 288" in done.stderr
+
+
 def test_no_weight_is_read(deepinfer: Run, byte_checkpoint: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()

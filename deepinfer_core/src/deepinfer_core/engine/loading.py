@@ -21,7 +21,7 @@ from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_mem
 from deepinfer_core.engine.model_folder import model_needs, read_config
 from deepinfer_core.engine.observers import tell_resolved, tell_started
 from deepinfer_core.engine.tokenizer import TOKENIZER_FILE, open_tokenizer
-from deepinfer_core.errors import ConfigError, WeightsError
+from deepinfer_core.errors import WeightsError
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved, load
 from deepinfer_core.plugin.resolution import Resolution
@@ -100,18 +100,11 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
 
 
 def _rules(config: ModelConfig, settings: Settings, memory: MemoryPlan, *, has_text: bool) -> Rules:
-    vocabulary = config.text_config.vocab_size
-    banned = settings.engine.decode_token_blacklist
-    if banned and banned[-1] >= vocabulary:
-        raise ConfigError(
-            f"engine.decode_token_blacklist names token {banned[-1]}",
-            hint=f"token ids of this model are 0 to {vocabulary - 1}",
-        )
     return Rules(
-        vocabulary=vocabulary,
+        vocabulary=config.text_config.vocab_size,
         max_model_tokens=memory.max_model_tokens,
         eos_ids=frozenset({config.eos_token_id}),
-        banned_ids=banned,
+        banned_ids=settings.engine.decode_token_blacklist,
         has_text=has_text,
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
 from deepinfer_core.errors import ConfigError, WeightsError
+from deepinfer_core.model.activation_widths import check_activation_widths
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import ModelNeeds
 
@@ -22,7 +23,8 @@ def read_config(folder: Path, settings: Settings) -> ModelConfig:
 
     Raises:
         WeightsError: there is no such folder, or it holds no checkpoint.
-        ConfigError: the config cannot be used.
+        ConfigError: the config cannot be used, or a setting does not fit it.
+        NotSupported: activations cannot be rounded at one of its widths.
     """
     if not folder.is_dir():
         raise WeightsError(
@@ -37,6 +39,8 @@ def read_config(folder: Path, settings: Settings) -> ModelConfig:
             hint="set model.path, or --model, to the folder of a checkpoint",
         )
     config = ModelConfig.from_file(folder / "config.json")
+    check_activation_widths(config, settings.model.numerics.numerics())
+    _check_banned(config, settings.engine.decode_token_blacklist)
     temperatures = settings.drafter.confidence_temperatures
     return config if temperatures is None else _with_temperatures(config, temperatures)
 
@@ -52,6 +56,16 @@ def _with_temperatures(config: ModelConfig, temperatures: tuple[float, ...]) -> 
     value = temperatures if len(temperatures) > 1 else temperatures[0]
     text = replace(config.text_config, dspark_confidence_temperature=value)
     return replace(config, text_config=text)
+
+
+def _check_banned(config: ModelConfig, banned: tuple[int, ...]) -> None:
+    """Refuse to ban tokens that the model does not have; ``banned`` is sorted."""
+    vocabulary = config.text_config.vocab_size
+    if banned and banned[-1] >= vocabulary:
+        raise ConfigError(
+            f"engine.decode_token_blacklist names token {banned[-1]}",
+            hint=f"token ids of this model are 0 to {vocabulary - 1}",
+        )
 
 
 def model_needs(config: ModelConfig, settings: Settings) -> ModelNeeds:

@@ -7,6 +7,7 @@ import torch
 
 from deepinfer_core.errors import WeightsError
 from deepinfer_core.interfaces.transform import EngramHash, MixSpec, TransformSpec
+from deepinfer_core.model.activation_widths import check_activation_widths
 from deepinfer_core.model.backbone import EngramIds, TextModel
 from deepinfer_core.model.backbone_layer import BackboneLayer
 from deepinfer_core.model.config import ModelConfig, TextConfig
@@ -43,9 +44,11 @@ def build_model(
 
     Raises:
         WeightsError: there are Engram layers and no compressed ids, or a weight is missing.
-        NotSupported: a component cannot run a width or format.
+        NotSupported: activations cannot be rounded at a width, or a component cannot run a width
+            or format.
     """
     config = source.config
+    check_activation_widths(config, parts.numerics)
     tell = progress or (lambda name: None)
     engram_ids = _engram_ids(config.text_config, compressed_ids, parts)
     weights = WeightReader(source, parts)
