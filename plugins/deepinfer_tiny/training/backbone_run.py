@@ -45,11 +45,12 @@ class BackboneRun:
         # A run from trained weights keeps its trained selection from the first step on.
         started = options.start is not None
         self.schedule = Schedule(dense_until=0.0, constant_until=0.2) if started else Schedule()
-        progress = {"step": 0, "total": options.steps, "best": float("inf")}
+        progress: dict[str, Any] = {"step": 0, "total": options.steps, "best": float("inf")}
         if options.state and options.state.exists():
             progress = trainer.load(options.state)
         self.step, self.total, self.best = progress["step"], progress["total"], progress["best"]
-        self.kept = {k: v.detach().clone() for k, v in trainer.params.items()}
+        present = {k: v.detach().clone() for k, v in trainer.params.items()}
+        self.kept: dict[str, torch.Tensor] = progress.get("kept", present)
         self._start = self._measured_from = time.monotonic()
 
     def train(self) -> dict[str, torch.Tensor]:
@@ -69,7 +70,7 @@ class BackboneRun:
                 self._judge()
         if self.options.state:
             progress = {"step": self.step, "total": self.total, "best": self.best}
-            self.trainer.save(self.options.state, progress)
+            self.trainer.save(self.options.state, {**progress, "kept": self.kept})
         seconds = time.monotonic() - self._start
         self.log("backbone", steps=self.step, seconds=seconds, best=self.best)
         return self.kept
