@@ -59,17 +59,3 @@ def test_what_one_region_stores_changes_no_other_region(caches: Caches) -> None:
         slot_T = torch.arange(pages.rows_per_page) + pages.rows_per_page
         CODEC.load(pages, slot_T, read_TD)
         assert torch.equal(read_TD, torch.full_like(read_TD, exact))
-
-
-def test_the_stored_state_is_what_encoder_layers_wrote(caches: Caches) -> None:
-    for layer, pages in enumerate(map(caches.window, range(12))):
-        pages.data_PB[1].fill_(layer + 1)
-    pieces = caches.stored_state(1).view(6, -1)
-    assert [int(piece.unique()) for piece in pieces] == [1, 2, 3, 4, 5, 6]
-
-
-def test_clearing_a_state_slot_leaves_the_others(caches: Caches) -> None:
-    caches.states_PB.fill_(7)
-    caches.clear_state(1)
-    assert not caches.states_PB[1].any()
-    assert bool((caches.states_PB[0] == 7).all())

@@ -89,7 +89,7 @@ def test_the_boundary_is_the_first_layer_of_ratio_one():
 
 def test_rings_hold_the_window_and_a_step_of_verified_rows():
     config = ModelConfig.from_dict(released())
-    assert (config.verified_rows, config.ring_tokens, config.compressor_ring_tokens) == (6, 134, 7)
+    assert (config.verified_rows, config.ring_tokens) == (6, 134)
     assert tiny_test_config().ring_tokens == 22
 
 
@@ -102,15 +102,10 @@ def test_rings_of_a_model_without_drafter_are_one_longer_than_the_window():
 
 def test_every_layer_borrows_from_the_nearest_earlier_source():
     layers = ModelConfig.from_dict(released()).layers
-    sources = {layer.index: (layer.kv_source, layer.index_source) for layer in layers}
-    expected = {0: (None, None), 1: (None, None), 40: (None, None), 41: (None, None)}
-    expected |= {42: (None, None)}
-    for first, last, keys, indices in [
-        *((2, 7, 2, 2), (8, 13, 8, 8), (14, 19, 14, 14), (20, 23, 20, 20)),
-        *((24, 27, 20, 24), (28, 31, 20, 28), (32, 35, 20, 32), (36, 39, 20, 36)),
-    ]:
-        expected |= dict.fromkeys(range(first, last + 1), (keys, indices))
-    assert sources == expected
+    expected = dict.fromkeys((0, 1, 40, 41, 42))
+    for first, last, source in [(2, 7, 2), (8, 13, 8), (14, 19, 14), (20, 39, 20)]:
+        expected |= dict.fromkeys(range(first, last + 1), source)
+    assert {layer.index: layer.kv_source for layer in layers} == expected
 
 
 @pytest.mark.parametrize(
@@ -124,7 +119,6 @@ def test_every_layer_borrows_from_the_nearest_earlier_source():
         ("builds_pool", [20]),
         ("uses_pool", [24, 28, 32, 36]),
         ("is_drafter", [40, 41, 42]),
-        ("is_decoder", list(range(20, 40))),
     ],
 )
 def test_parts_belong_to_the_published_layers(part, owners):
@@ -359,5 +353,5 @@ def test_more_index_sources_than_key_sources_are_allowed_where_keys_do_not_chang
     config = ModelConfig.from_dict(
         with_text(index_source_layer_ids=[2, 5, 8, 14, 20, 21, 24, 28, 32, 36])
     )
-    assert config.layers[6].index_source == 5
+    assert [layer.index for layer in config.layers if layer.has_indexer][:3] == [2, 5, 8]
     assert config.layers[6].kv_source == 2

@@ -35,11 +35,6 @@ class PagePool:
         self._users = [0] * count
 
     @property
-    def usable_count(self) -> int:
-        """Pages that can be held, free or not."""
-        return self._count - 1
-
-    @property
     def free_count(self) -> int:
         """Pages that nobody holds."""
         return len(self._free)

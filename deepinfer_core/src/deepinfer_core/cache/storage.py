@@ -63,14 +63,6 @@ class Caches:
         """Index keys of a layer that owns some, one page a block."""
         return self._index_keys[layer]
 
-    def stored_state(self, slot: int) -> torch.Tensor:
-        """The bytes of a state slot that are stored with a prefix: uint8 view [stored bytes]."""
-        return self.states_PB[slot, : self.layout.state.stored_bytes]
-
-    def clear_state(self, slot: int) -> None:
-        """Zero a state slot."""
-        self.states_PB[slot].zero_()
-
 
 def _all_pages(memory_PB: torch.Tensor, regions: Mapping[int, Region]) -> dict[int, CachePages]:
     return {layer: _pages(memory_PB, region) for layer, region in regions.items()}

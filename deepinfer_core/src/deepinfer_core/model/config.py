@@ -256,11 +256,3 @@ class ModelConfig:
         A step writes up to ``verified_rows`` positions while its first row sees a full window.
         """
         return self.text_config.sliding_window + self.verified_rows
-
-    @property
-    def compressor_ring_tokens(self) -> int:
-        """Length of the ring of raw compressor inputs of ratio-2 layers.
-
-        A group may start one token before the rows of a step, all of which can be rejected.
-        """
-        return 2 + self.verified_rows - 1

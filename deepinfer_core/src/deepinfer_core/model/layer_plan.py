@@ -25,10 +25,8 @@ class LayerPlan:
         prefix: start of its tensor names, ``layers.3.`` or ``mtp.0.``.
         ratio: tokens in one compressed entry; 0: only the window is seen.
         is_drafter: belongs to the drafter.
-        is_decoder: belongs to the decoder half of the backbone.
         kv_source: layer whose compressed entries it attends to; its own index if it has a
             compressor; None at ratio 0.
-        index_source: layer whose selected entries it uses; None at ratio 0.
         has_compressor: makes compressed entries.
         has_compressor_gate: blends the tokens of a group by a learned gate (ratio 2).
         has_indexer: scores and selects entries.
@@ -44,9 +42,7 @@ class LayerPlan:
     prefix: str
     ratio: int
     is_drafter: bool
-    is_decoder: bool
     kv_source: int | None
-    index_source: int | None
     has_compressor: bool
     has_compressor_gate: bool
     has_indexer: bool
@@ -79,9 +75,7 @@ def _plan(text: TextConfig, index: int) -> LayerPlan:
         prefix=f"mtp.{mtp}." if is_drafter else f"layers.{index}.",
         ratio=ratio,
         is_drafter=is_drafter,
-        is_decoder=not is_drafter and index >= text.compress_ratios.index(1),
         kv_source=source_of(index, text.kv_source_layer_ids) if ratio else None,
-        index_source=source_of(index, text.index_source_layer_ids) if ratio else None,
         has_compressor=index in text.kv_source_layer_ids,
         has_compressor_gate=index in text.kv_source_layer_ids and ratio > 1,
         has_indexer=has_indexer,

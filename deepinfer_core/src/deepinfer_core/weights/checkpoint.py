@@ -7,7 +7,6 @@ holds plus the tensor being read. Ask for each tensor once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -117,14 +116,6 @@ class Checkpoint:
             pairs.append((gate, up))
             downs.append((down,))
         return read_stack(pairs, self._advance(base)), read_stack(downs, self._advance(base))
-
-    def iterate(self) -> Iterator[tuple[str, QuantTensor]]:
-        """Read every weight once, in the order of the files; keep none."""
-        order = sorted(
-            self.found.values(), key=lambda item: (item.data.path.name, item.data.offset_bytes)
-        )
-        for weight in order:
-            yield weight.spec.name, self.quant(weight.spec.name)
 
     def scan(self) -> None:
         """Read every byte of every weight once, in the order of the files, and keep nothing.
