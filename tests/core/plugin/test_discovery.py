@@ -61,20 +61,42 @@ def test_of_two_copies_the_first_on_the_path_counts(
     assert installed_versions()["acme-dist"] == "2.0"
 
 
-def test_a_distribution_without_a_metadata_file_is_still_seen(install: Install) -> None:
+def test_a_distribution_without_a_metadata_file_is_seen_with_the_reason(install: Install) -> None:
     folder = install("acme", None)
     [info] = folder.glob("*.dist-info")
     (info / "METADATA").unlink()
-    assert any(item.value == "acme_module" for item in installed_plugins())
+    [plugin] = [item for item in installed_plugins() if item.value == "acme_module"]
+    assert plugin.problem.startswith("its metadata cannot be read: ")
+    assert plugin.details.startswith("Traceback")
 
 
-def test_damaged_entry_points_hide_nobody_else(install: Install) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xff\xfe[deepinfer.plugins.v1]\nacme = acme_module\n",
+        "[deepinfer.plugins.v1]\nacme = acme_module\n".encode("utf-16"),
+        b"[deepinfer.plugins.v1]\nacme acme_module\n",
+    ],
+)
+def test_damaged_entry_points_are_seen_with_the_reason_and_hide_nobody_else(
+    install: Install, text: bytes
+) -> None:
     folder = install("acme", None)
     [info] = folder.glob("*.dist-info")
-    (info / "entry_points.txt").write_bytes(b"\xff\xfe[deepinfer.plugins.v1\n")
+    (info / "entry_points.txt").write_bytes(text)
     install("other", None)
-    assert found("other-dist")
-    assert found("deepinfer-core")
+    [plugin] = found("acme-dist")
+    assert (plugin.name, plugin.version) == ("acme-dist", "1.0")
+    assert plugin.problem.startswith("its entry points cannot be read: ")
+    assert plugin.details.startswith("Traceback")
+    assert [item.problem for item in (*found("other-dist"), *found("deepinfer-core"))] == ["", ""]
+
+
+def test_damaged_entry_points_of_a_bystander_are_none_of_our_business(install: Install) -> None:
+    folder = install("acme", None, group="console_scripts")
+    [info] = folder.glob("*.dist-info")
+    (info / "entry_points.txt").write_bytes(b"\xff[console_scripts]\nacme = acme_module\n")
+    assert not found("acme-dist")
 
 
 def test_a_folder_of_that_name_in_the_working_directory_is_no_plugin(

@@ -211,3 +211,16 @@ def test_a_met_requirement_is_no_error(install: Install) -> None:
     install("acme", good())
     policy = LoadPolicy(require=(parse_requirement("acme-dist>=1,<2"), parse_requirement("acme")))
     assert load_plugins(policy).missing(policy) == []
+
+
+def test_a_plugin_with_damaged_metadata_failed_for_that_reason(install: Install) -> None:
+    folder = install("acme", good())
+    [info] = folder.glob("*.dist-info")
+    (info / "entry_points.txt").write_bytes(b"\xff[deepinfer.plugins.v1]\nacme = acme_module\n")
+    plugins = load()
+    broken = status(plugins, "acme-dist")
+    assert (broken.state, broken in plugins.failed) == ("failed", True)
+    assert "its entry points cannot be read: UnicodeDecodeError" in broken.reason
+    assert "UnicodeDecodeError" in broken.details
+    assert "acme.greedy" not in offered(plugins)
+    assert status(load(block=("acme-dist",)), "acme-dist").state == "blocked"

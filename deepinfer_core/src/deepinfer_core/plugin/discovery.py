@@ -8,6 +8,7 @@ of the import system: a folder of that name in the working directory would say y
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -35,6 +36,7 @@ API_MAJOR = 1
 GROUP = f"deepinfer.plugins.v{API_MAJOR}"
 CORE = "deepinfer-core"
 _ANY_GROUP = re.compile(r"deepinfer\.plugins\.v(\d+)")
+_NAMELESS = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Installed:
         version: version of the distribution.
         value: ``module`` or ``module:attribute``.
         api: major number in the group name.
+        problem: what of its metadata cannot be read, in one line; empty if all can.
+        details: traceback of the problem.
     """
 
     name: str
@@ -54,6 +58,8 @@ class Installed:
     version: str
     value: str
     api: int = API_MAJOR
+    problem: str = ""
+    details: str = ""
 
     @property
     def key(self) -> str:
@@ -91,7 +97,8 @@ def installed_plugins() -> tuple[Installed, ...]:
     """All plugins of any API major, sorted by distribution and name, each once.
 
     Of two copies of a distribution on the path the first counts, as for imports. A distribution
-    that speaks our major is not listed for others that it speaks as well.
+    that speaks our major is not listed for others that it speaks as well. A plugin whose metadata
+    cannot be read is listed with its ``problem``.
     """
     copies: dict[str, list[Installed]] = {}
     for distribution in distributions():
@@ -142,34 +149,75 @@ def check_names(plugins: Sequence[Installed], policy: LoadPolicy) -> None:
 
 
 def installed_versions() -> dict[str, str]:
-    """Version of each installed distribution by normalised name; the first copy counts."""
+    """Version of each installed distribution by normalised name; the first copy counts.
+
+    One whose metadata cannot be read has no name to stand under; a plugin among them is listed by
+    ``installed_plugins`` with the reason.
+    """
     found: dict[str, str] = {}
     for distribution in distributions():
-        name, version = _identity(distribution, "")
+        name, version, _ = _identity(distribution)
         found.setdefault(normalised(name), version)
     found.pop("", None)
     return found
 
 
 def _entries(distribution: Any) -> Iterator[Installed]:
+    """Our entry points of one distribution, or one stand-in for those that cannot be read."""
+    name, version, damage = _identity(distribution)
     try:
         ours = [item for item in distribution.entry_points if _ANY_GROUP.fullmatch(item.group)]
-    except Exception:  # noqa: BLE001 - foreign metadata may be damaged in any way
+    except Exception as error:  # noqa: BLE001 - foreign metadata may be damaged in any way
+        if _names_our_group(distribution, error):
+            title = name or _NAMELESS
+            damage = _Damage.of("its entry points", error)
+            yield _installed(title, title, version, "-", API_MAJOR, damage)
         return
     for entry in ours:
-        name, version = _identity(distribution, entry.name)
-        yield Installed(
-            name=entry.name,
-            distribution=normalised(name),
-            version=version,
-            value=entry.value,
-            api=int(entry.group.rpartition("v")[2]),
-        )
+        api = int(entry.group.rpartition("v")[2])
+        yield _installed(entry.name, name or entry.name, version, entry.value, api, damage)
 
 
-def _identity(distribution: Any, fallback: str) -> tuple[str, str]:
-    """Name and version, also of a distribution whose metadata file is missing or damaged."""
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """What of a distribution's metadata cannot be read, and why; empty if all can."""
+
+    problem: str = ""
+    details: str = ""
+
+    @classmethod
+    def of(cls, part: str, error: Exception) -> _Damage:
+        text = " ".join(str(error).split())
+        problem = f"{part} cannot be read: {type(error).__name__}: {text}"
+        return cls(problem, "".join(traceback.format_exception(error)))
+
+
+def _installed(
+    name: str, distribution: str, version: str, value: str, api: int, damage: _Damage
+) -> Installed:
+    return Installed(
+        name=name,
+        distribution=normalised(distribution),
+        version=version,
+        value=value,
+        api=api,
+        problem=damage.problem,
+        details=damage.details,
+    )
+
+
+def _names_our_group(distribution: Any, error: Exception) -> bool:
+    """Whether unreadable entry points are likely a plugin's, and not those of a bystander."""
+    if isinstance(error, UnicodeDecodeError):
+        text = error.object.replace(b"\0", b"").decode(errors="replace")
+    else:
+        text = distribution.read_text("entry_points.txt") or ""
+    return _ANY_GROUP.search(text) is not None
+
+
+def _identity(distribution: Any) -> tuple[str, str, _Damage]:
+    """Name, empty if unknown, and version, also where the metadata file is missing or damaged."""
     try:
-        return distribution.name or fallback, distribution.version or "unknown"
-    except Exception:  # noqa: BLE001 - foreign metadata may be damaged in any way
-        return fallback, "unknown"
+        return distribution.name or "", distribution.version or "unknown", _Damage()
+    except Exception as error:  # noqa: BLE001 - foreign metadata may be damaged in any way
+        return "", "unknown", _Damage.of("its metadata", error)

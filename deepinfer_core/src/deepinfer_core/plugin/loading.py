@@ -99,7 +99,7 @@ def load_plugins(policy: LoadPolicy) -> Plugins:
     installed = installed_plugins()
     check_names(installed, policy)
     manager = new_manager()
-    wanted = [item for item in installed if refusal(item, policy) is None]
+    wanted = [item for item in installed if refusal(item, policy) is None and not item.problem]
     checked = _check_apart([item for item in wanted if not item.is_core], policy.load_timeout_s)
     statuses: list[PluginStatus] = []
     offers: list[Offer] = []
@@ -108,6 +108,9 @@ def load_plugins(policy: LoadPolicy) -> Plugins:
         refused = refusal(plugin, policy)
         if refused is not None:
             statuses.append(PluginStatus(plugin=plugin, state=refused[0], reason=refused[1]))
+            continue
+        if plugin.problem:
+            statuses.append(_unreadable(plugin))
             continue
         status, described = _load(manager, plugin, checked.get(plugin))
         statuses.append(status)
@@ -119,6 +122,12 @@ def load_plugins(policy: LoadPolicy) -> Plugins:
         offers=tuple(offers),
         verbs=tuple(verbs),
         manager=manager,
+    )
+
+
+def _unreadable(plugin: Installed) -> PluginStatus:
+    return PluginStatus(
+        plugin=plugin, state="failed", reason=plugin.problem, details=plugin.details
     )
 
 
