@@ -29,6 +29,14 @@ def test_plugins_shows_a_problem_and_is_no_error(deepinfer: Run) -> None:
     assert '"auto" takes it only with device = "cpu"' in done.stdout
 
 
+def test_check_says_once_why_several_slots_are_empty(deepinfer: Run) -> None:
+    done = deepinfer("check", "--set", "device=cuda", **ALONE)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: nothing")]
+    assert len(errors) == 1
+    assert "attention.prefill, attention.decode, attention.indexer" in errors[0]
+    assert "transform, sampler on device 'cuda': core.reference" in errors[0]
+
+
 def test_plugins_gives_the_same_as_data(deepinfer: Run) -> None:
     data = json.loads(deepinfer("plugins", "--json", **ALONE).stdout)
     assert set(data) == {"device", "plugins", "slots", "problems", "warnings"}

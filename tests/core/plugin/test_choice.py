@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import permutations
 
 import pytest
-from deepinfer_core.plugin.choice import SlotChoice, Wish, choose
+from deepinfer_core.plugin.choice import SlotChoice, Wish, choose, slot_problems
 from deepinfer_core.plugin.probing import Candidate
 
 Make = Callable[..., Candidate]
@@ -148,6 +148,29 @@ def test_a_list_for_a_kind_keeps_for_each_slot_what_fills_it(make_candidate: Mak
     choice = choose(wish(("a.pre", "b.both"), "decode"), candidates, "nvidia")
     assert picked(choice) == "b.both"
     assert choice.warning == ""
+
+
+def test_slots_that_are_empty_for_one_reason_share_one_error(make_candidate: Make) -> None:
+    bad = [make_candidate("a.x", judgement="unusable", reason="too old {slots}", fix="update")]
+    other = [make_candidate("b.y", judgement="unusable", reason="too new")]
+    choices = [
+        choose(Wish(kind="attention", slot="prefill"), bad, "nvidia"),
+        choose(Wish(kind="attention", slot="decode"), bad, "nvidia"),
+        choose(Wish(kind="attention", slot="prefill"), other, "nvidia"),
+    ]
+    first, second = slot_problems(choices)
+    assert first.message == (
+        "nothing can fill attention.prefill, attention.decode on device 'nvidia': "
+        "a.x: too old {slots}"
+    )
+    assert first.hint == "update"
+    assert "attention.prefill on device 'nvidia': b.y: too new" in second.message
+
+
+def test_an_unknown_name_for_a_kind_is_one_error(three: list[Candidate]) -> None:
+    choices = [choose(wish("acme.typo", slot), three, "nvidia") for slot in ("prefill", "decode")]
+    [problem] = slot_problems(choices)
+    assert problem.message == "attention names acme.typo, which no loaded plugin offers"
 
 
 def test_a_slot_without_any_candidate_is_a_problem() -> None:

@@ -15,7 +15,16 @@ from deepinfer_core.errors import NoUsableComponent
 from deepinfer_core.interfaces.kinds import slot_title
 from deepinfer_core.plugin.probing import Candidate
 
-__all__ = ["REFERENCE", "CandidateState", "Row", "SlotChoice", "Wish", "choose"]
+__all__ = [
+    "REFERENCE",
+    "CandidateState",
+    "Row",
+    "SlotChoice",
+    "Unfilled",
+    "Wish",
+    "choose",
+    "slot_problems",
+]
 
 CandidateState = Literal[
     "picked", "outranked", "not asked for", "unusable", "contract-mismatch", "probe-failed"
@@ -57,6 +66,25 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unfilled:
+    """Why a slot has no winner, in words that leave out which slot it is.
+
+    Attributes:
+        message: with ``{slots}`` where the names of the slots go, if they are named at all.
+        hint: what to do.
+    """
+
+    message: str
+    hint: str
+
+    def error(self, slots: Sequence[str]) -> NoUsableComponent:
+        """One error for all slots that this keeps empty."""
+        # Only the first place is ours: reasons further on are foreign text.
+        text = self.message.replace("{slots}", ", ".join(slots), 1)
+        return NoUsableComponent(text, hint=self.hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotChoice:
     """The outcome for one slot.
 
@@ -64,15 +92,29 @@ class SlotChoice:
         wish: what was wanted.
         rows: every candidate; the picked one first.
         picked: the winner, or None.
-        problem: why there is no winner.
+        unfilled: why there is no winner.
         warning: set if a list fell back to a later name.
     """
 
     wish: Wish
     rows: tuple[Row, ...]
     picked: Candidate | None = None
-    problem: NoUsableComponent | None = None
+    unfilled: Unfilled | None = None
     warning: str = ""
+
+    @property
+    def problem(self) -> NoUsableComponent | None:
+        """The error of this slot alone."""
+        return self.unfilled.error([self.wish.title]) if self.unfilled else None
+
+
+def slot_problems(choices: Sequence[SlotChoice]) -> list[NoUsableComponent]:
+    """The errors of all slots; those that are empty for one reason share one."""
+    slots: dict[Unfilled, list[str]] = {}
+    for choice in choices:
+        if choice.unfilled is not None:
+            slots.setdefault(choice.unfilled, []).append(choice.wish.title)
+    return [unfilled.error(titles) for unfilled, titles in slots.items()]
 
 
 def choose(wish: Wish, candidates: Sequence[Candidate], device: str) -> SlotChoice:
@@ -89,9 +131,9 @@ def choose(wish: Wish, candidates: Sequence[Candidate], device: str) -> SlotChoi
         return _automatic(wish, fitting, device)
     names = (wish.use,) if isinstance(wish.use, str) else wish.use
     for name in names:
-        problem = _unknown(wish, name, candidates, fitting)
-        if problem is not None:
-            return SlotChoice(wish=wish, rows=_rows(wish, fitting, None, names), problem=problem)
+        unfilled = _unknown(wish, name, candidates, fitting)
+        if unfilled is not None:
+            return SlotChoice(wish=wish, rows=_rows(wish, fitting, None, names), unfilled=unfilled)
     names = tuple(name for name in names if any(item.spec.name == name for item in fitting))
     return _ordered(wish, fitting, names) if names else _automatic(wish, fitting, device)
 
@@ -112,8 +154,8 @@ def _automatic(wish: Wish, fitting: Sequence[Candidate], device: str) -> SlotCho
         elif item.usable and item.offer.key in skipped:
             state, reason = "not asked for", skipped[item.offer.key]
         rows.append(Row(item, state, reason))
-    problem = None if picked else _nothing(wish, fitting, skipped, device)
-    return SlotChoice(wish=wish, rows=_sorted(rows), picked=picked, problem=problem)
+    unfilled = None if picked else _nothing(wish, fitting, skipped, device)
+    return SlotChoice(wish=wish, rows=_sorted(rows), picked=picked, unfilled=unfilled)
 
 
 def _not_for_auto(item: Candidate, device: str) -> str | None:
@@ -134,11 +176,11 @@ def _ordered(wish: Wish, fitting: Sequence[Candidate], names: tuple[str, ...]) -
     if picked is None:
         reasons = "; ".join(f"{item.spec.name}: {item.reason}" for item in by_order)
         fix = next((item.fix for item in by_order if item.fix), "")
-        problem = NoUsableComponent(
-            f"{wish.title} cannot be filled as ordered: {reasons}",
+        unfilled = Unfilled(
+            message=f"{{slots}} cannot be filled as ordered: {reasons}",
             hint=fix or f"deepinfer plugins --why {by_order[0].spec.name}",
         )
-        return SlotChoice(wish=wish, rows=rows, problem=problem)
+        return SlotChoice(wish=wish, rows=rows, unfilled=unfilled)
     warning = ""
     if picked.spec.name != names[0]:
         first = by_order[0]
@@ -181,8 +223,8 @@ def _sorted(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 def _unknown(
     wish: Wish, name: str, candidates: Sequence[Candidate], fitting: Sequence[Candidate]
-) -> NoUsableComponent | None:
-    """The error for a name that nobody offers, or that does not fill this slot."""
+) -> Unfilled | None:
+    """What to say about a name that nobody offers, or that does not fill this slot."""
     if name in (item.spec.name for item in fitting):
         return None
     known = sorted({item.spec.name for item in candidates})
@@ -190,25 +232,26 @@ def _unknown(
         if not wish.exact:
             return None
         slots = next(item.spec.slots for item in candidates if item.spec.name == name)
-        return NoUsableComponent(
-            f"{wish.title} names {name}, which fills {', '.join(slots)} only",
+        return Unfilled(
+            message=f"{{slots}} names {name}, which fills {', '.join(slots)} only",
             hint=f"for {wish.title}: {', '.join(sorted({i.spec.name for i in fitting}))}",
         )
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     suggestion = f"did you mean {close[0]}? " if close else ""
-    return NoUsableComponent(
-        f"{wish.title} names {name}, which no loaded plugin offers",
+    place = wish.title if wish.exact else wish.kind
+    return Unfilled(
+        message=f"{place} names {name}, which no loaded plugin offers",
         hint=f"{suggestion}{wish.kind} components here: {', '.join(known) or 'none'}",
     )
 
 
 def _nothing(
     wish: Wish, fitting: Sequence[Candidate], skipped: dict[str, str], device: str
-) -> NoUsableComponent:
+) -> Unfilled:
     if wish.kind == "device" and not any(device in item.spec.devices for item in fitting):
         known = sorted({name for item in fitting for name in item.spec.devices})
-        return NoUsableComponent(
-            f"no loaded plugin offers device {device!r}",
+        return Unfilled(
+            message=f"no loaded plugin offers device {device!r}",
             hint=f"devices here: {', '.join(known) or 'none'}",
         )
     reasons = "; ".join(
@@ -216,7 +259,8 @@ def _nothing(
         for item in fitting
     )
     fix = next((item.fix for item in fitting if item.fix), "")
-    return NoUsableComponent(
-        f"nothing can fill {wish.title} on device {device!r}: {reasons or 'nobody offers one'}",
+    found = reasons or "nobody offers one"
+    return Unfilled(
+        message=f"nothing can fill {{slots}} on device {device!r}: {found}",
         hint=fix or "install a plugin for this device, or choose another device",
     )

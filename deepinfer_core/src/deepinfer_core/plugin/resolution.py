@@ -14,7 +14,7 @@ import importlib_metadata
 
 from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.kinds import SLOTS
-from deepinfer_core.plugin.choice import SlotChoice, Wish, choose
+from deepinfer_core.plugin.choice import SlotChoice, Wish, choose, slot_problems
 from deepinfer_core.plugin.context import BuildContext, DeviceFacts, ModelNeeds, ProbeContext
 from deepinfer_core.plugin.discovery import CORE, LoadPolicy, installed_versions
 from deepinfer_core.plugin.facts import read_facts
@@ -97,7 +97,7 @@ def resolve(request: Request) -> Resolution:
         for wish in _every_slot(request.wishes)
     )
     problems: list[DeepInferError] = [*plugins.missing(request.policy)]
-    problems += [choice.problem for choice in choices if choice.problem is not None]
+    problems += slot_problems(choices)
     report = Report(device=facts, plugins=plugins.statuses, slots=choices, problems=tuple(problems))
     resolved = None if problems else _resolved(request, needs, choices)
     return Resolution(report=report, plugins=plugins, resolved=resolved)
