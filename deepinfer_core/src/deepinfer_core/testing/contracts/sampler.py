@@ -1,4 +1,4 @@
-"""Does a sampler draw from the law it should, and from nothing else?
+"""Does a sampler keep the tokens it should, and report them as it should?
 
 How a generator turns a seed into a number is a backend's own affair; that a token depends on its
 own row only, and that many draws follow the law, is not.
@@ -14,14 +14,11 @@ from dataclasses import fields
 import pytest
 import torch
 
-from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
+from deepinfer_core.interfaces.sampler import Sampler
 from deepinfer_core.testing.bits import assert_same_bits
-from deepinfer_core.testing.contracts.sampler_settings import Settings, sampler_rows
-from deepinfer_core.testing.contracts.suite import (
-    ContractSuite,
-    GuardedBuffer,
-    assert_rows_stand_alone,
-)
+from deepinfer_core.testing.contracts.sampler_draws import SamplerDrawsContract
+from deepinfer_core.testing.contracts.sampler_settings import Settings
+from deepinfer_core.testing.contracts.sampler_suite import SamplerSuite
 from deepinfer_core.testing.oracles import sampling as oracle
 from deepinfer_core.testing.tolerance import assert_within
 
@@ -32,58 +29,8 @@ TOLERANCE = 2e-6
 """fp32 log-probabilities of at most 30: rounding the result costs 30 * 2^-24 = 1.8e-6."""
 
 
-class SamplerContract(ContractSuite):
-    """Tests of ``Sampler``."""
-
-    def rows(self, settings: list[Settings], allowed: list[list[int]] | None = None) -> SamplerRows:
-        """Settings as tensors; ``allowed`` lists the tokens of each row."""
-        return sampler_rows(settings, allowed, self.device)
-
-    def sample(
-        self,
-        component: Sampler,
-        logits_RV: torch.Tensor,
-        rows: SamplerRows,
-        alternatives: int = 0,
-    ) -> SamplerOutputs:
-        """Run into guarded buffers; logits are read only."""
-        count, vocabulary = logits_RV.shape
-        logits_RV = logits_RV.to(self.device)
-        shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-            "token_R": ((count,), torch.int64),
-            "logprob_R": ((count,), torch.float32),
-            "processed_logprob_R": ((count,), torch.float32),
-            "top_token_RA": ((count, alternatives), torch.int64),
-            "top_logprob_RA": ((count, alternatives), torch.float32),
-            "invalid_R": ((count,), torch.bool),
-        }
-        buffers = {
-            name: GuardedBuffer(shape, dtype, self.device)
-            for name, (shape, dtype) in shapes.items()
-        }
-        plan = component.plan(
-            SamplerSpec(vocabulary=vocabulary, alternatives=alternatives), max(count, 1)
-        )
-        before = logits_RV.clone()
-        out = SamplerOutputs(**{name: buffer.tensor for name, buffer in buffers.items()})
-        component.run(plan, logits_RV, rows, out)
-        assert_same_bits(logits_RV, before)
-        return SamplerOutputs(**{name: buffer.check().cpu() for name, buffer in buffers.items()})
-
-    def draws(
-        self,
-        component: Sampler,
-        logits: list[float],
-        settings: Settings,
-        count: int,
-        allowed: list[int] | None = None,
-    ) -> torch.Tensor:
-        """Tokens at positions 0 to ``count`` - 1."""
-        values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-        rows = [Settings(**{**values, "position": position}) for position in range(count)]
-        logits_RV = torch.tensor(logits).expand(count, -1).contiguous()
-        mask = None if allowed is None else [allowed] * count
-        return self.sample(component, logits_RV, self.rows(rows, mask)).token_R
+class SamplerTokensContract(SamplerSuite):
+    """Tests of truncation, masks and log-probabilities."""
 
     def test_temperature_zero_takes_the_largest_logit_and_the_lowest_of_equals(
         self, component: Sampler
@@ -235,73 +182,6 @@ class SamplerContract(ContractSuite):
             got_R, want_R = getattr(out, field.name), getattr(want, field.name)
             assert_same_bits(got_R[[0, 3]], want_R[[0, 3]])
 
-    @pytest.mark.parametrize("vocabulary", [50, 33000])
-    def test_a_token_depends_on_its_own_row_only(
-        self, component: Sampler, vocabulary: int, generator: torch.Generator
-    ) -> None:
-        """Every row count, in every place, greedy and drawn rows mixed."""
-        self.require(component.properties.batch_invariant, "batch invariance")
-        count = 20 if vocabulary < 1000 else 3
-        logits_RV = 2 * torch.randn(count, vocabulary, generator=generator)
-        settings = [
-            Settings(seed=row, position=row % 5, temperature=row % 3, top_p=0.9 if row % 2 else 1)
-            for row in range(count)
-        ]
 
-        def run(order: torch.Tensor) -> list[torch.Tensor]:
-            rows = self.rows([settings[row] for row in order.tolist()])
-            out = self.sample(component, logits_RV[order], rows, 3)
-            return [getattr(out, field.name) for field in fields(out)]
-
-        many = (129,) if vocabulary < 1000 else ()
-        assert_rows_stand_alone(run, count, generator, many=many)
-
-    @pytest.mark.parametrize(
-        ("seed_step", "position_step"),
-        [(1, 0), (1 << 32, 0), (0, 1), (0, 1024), (1, -1)],
-    )
-    def test_another_seed_or_position_draws_anew(
-        self, component: Sampler, seed_step: int, position_step: int
-    ) -> None:
-        """64 draws among 1000 equal tokens repeat each other hardly ever: expect 62 distinct.
-
-        All bits of a seed count, and a seed that grows while the position falls is another draw.
-        """
-        settings = [
-            Settings(seed=5 + step * seed_step, position=65536 + step * position_step)
-            for step in range(64)
-        ]
-        out = self.sample(component, torch.zeros(64, 1000), self.rows(settings))
-        assert len(set(out.token_R.tolist())) > 50
-        again = self.sample(component, torch.zeros(64, 1000), self.rows(settings))
-        assert_same_bits(again.token_R, out.token_R)
-
-    def test_draws_are_fine_enough_for_a_large_vocabulary(self, component: Sampler) -> None:
-        """400 draws among 8192 equal tokens: expect 390 distinct, and 202 from 256 levels."""
-        settings = [Settings(position=position) for position in range(400)]
-        out = self.sample(component, torch.zeros(400, 8192), self.rows(settings))
-        assert len(set(out.token_R.tolist())) > 370
-
-    @pytest.mark.parametrize(
-        "settings",
-        [
-            Settings(seed=11),
-            Settings(seed=12, temperature=2.0),
-            Settings(seed=13, top_p=0.9),
-            Settings(seed=-1, top_k=5, min_p=0.05),
-        ],
-    )
-    def test_many_draws_follow_the_law(self, component: Sampler, settings: Settings) -> None:
-        """Chi-square of 20 000 draws, refused at 1e-3; fixed seeds make the result fixed."""
-        logits = [0.0, 1.5, -1.0, 0.5, 1.5, -2.0, 1.0, 0.25]
-        drawn = self.draws(component, logits, settings, 20_000)
-        law = oracle.processed(
-            logits, settings.temperature, settings.top_p, settings.top_k, settings.min_p
-        )
-        count_V = torch.bincount(drawn, minlength=len(logits)).double()
-        want_V = 20_000 * torch.tensor(law, dtype=torch.float64).exp()
-        kept_V = want_V > 0
-        assert not bool(count_V[~kept_V].any())
-        chi_square = ((count_V - want_V)[kept_V] ** 2 / want_V[kept_V]).sum()
-        freedom = kept_V.sum().double() - 1
-        assert float(torch.special.gammaincc(freedom / 2, chi_square / 2)) > 1e-3
+class SamplerContract(SamplerTokensContract, SamplerDrawsContract):
+    """All tests of ``Sampler``."""
