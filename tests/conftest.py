@@ -1,8 +1,16 @@
-"""What all rooms' tests share: one small checkpoint."""
+"""What all rooms' tests share: one thread, and one small checkpoint."""
 
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """The products here are so small that threads only wait for each other."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

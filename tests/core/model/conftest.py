@@ -1,6 +1,6 @@
 """Small models with golden weights, built once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,15 +11,6 @@ from deepinfer_core.testing.tiny import golden_weights, tiny_test_config
 from deepinfer_core.testing.tiny_model import tiny_model
 
 MakeModel = Callable[..., TextModel]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The products here are so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
