@@ -29,6 +29,22 @@ def test_plugins_shows_a_problem_and_is_no_error(deepinfer: Run) -> None:
     assert '"auto" takes it only with device = "cpu"' in done.stdout
 
 
+def test_a_plugin_with_damaged_entry_points_is_shown_with_the_reason_and_the_traceback(
+    spawn: Run, tmp_path: Path
+) -> None:
+    info = tmp_path / "acme_dist-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-dist\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_bytes(b"\xff[deepinfer.plugins.v1]\nacme = acme\n")
+    shown = spawn("plugins", path=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    [row] = [row for row in rows(shown.stdout) if row[:1] == ["acme-dist"]]
+    assert row[:4] == ["acme-dist", "acme-dist", "1.0", "failed"]
+    assert "its entry points cannot be read: UnicodeDecodeError" in shown.stdout
+    why = spawn("plugins", "--why", "acme-dist", path=tmp_path)
+    assert "Traceback (most recent call last)" in why.stdout
+
+
 def test_check_says_once_why_several_slots_are_empty(deepinfer: Run) -> None:
     done = deepinfer("check", "--set", "device=cuda", **ALONE)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: nothing")]

@@ -30,6 +30,23 @@ def ship(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ship:
     return put
 
 
+def test_damaged_entry_points_of_others_hide_no_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, text in (
+        ("broken", b"\xff[deepinfer.checkpoints.v1]\nbroken = broken:folder\n"),
+        ("whole", b"[deepinfer.checkpoints.v1]\nwhole = whole:folder\n"),
+    ):
+        info = tmp_path / f"{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_bytes(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = {item.name for item in checkpoints.shipped_checkpoints()}
+    assert "whole" in names
+    assert "broken" not in names
+
+
 def test_a_path_is_taken_as_it_is(ship: Ship) -> None:
     ship(tiny="broken")
     assert checkpoint_folder("/a/b") == Path("/a/b")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from importlib_metadata import EntryPoint, entry_points
+from importlib_metadata import EntryPoint
 
 from deepinfer_core.errors import ConfigError, PluginFailed
+from deepinfer_core.plugin.discovery import entry_points
 
 __all__ = ["CHECKPOINT_GROUP", "checkpoint_folder", "shipped_checkpoints"]
 
@@ -20,7 +21,7 @@ CHECKPOINT_GROUP = "deepinfer.checkpoints.v1"
 
 def shipped_checkpoints() -> tuple[EntryPoint, ...]:
     """Installed checkpoints, sorted by name; each stands once."""
-    found = {(item.name, item.value): item for item in entry_points(group=CHECKPOINT_GROUP)}
+    found = {(item.name, item.value): item for item in entry_points(CHECKPOINT_GROUP)}
     return tuple(found[key] for key in sorted(found))
 
 

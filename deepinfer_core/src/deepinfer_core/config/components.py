@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
 )
 
+from deepinfer_core.config.pydantic_start import start_pydantic
 from deepinfer_core.interfaces.kinds import SLOTS
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "ReferenceGemmOptions",
     "SlotSettings",
 ]
+
+start_pydantic()
 
 
 class Section(BaseModel):

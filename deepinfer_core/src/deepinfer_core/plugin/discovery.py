@@ -7,13 +7,14 @@ of the import system: a folder of that name in the working directory would say y
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from importlib_metadata import distributions
+from importlib_metadata import EntryPoint, distributions
 
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.plugin.requirements import Requirement, normalised
@@ -25,6 +26,7 @@ __all__ = [
     "Installed",
     "LoadPolicy",
     "check_names",
+    "entry_points",
     "installed_plugins",
     "installed_versions",
     "refusal",
@@ -36,6 +38,7 @@ API_MAJOR = 1
 GROUP = f"deepinfer.plugins.v{API_MAJOR}"
 CORE = "deepinfer-core"
 _ANY_GROUP = re.compile(r"deepinfer\.plugins\.v(\d+)")
+_OURS = re.compile(r"deepinfer\.(plugins|checkpoints)\.v\d")
 _NAMELESS = "unknown"
 
 
@@ -162,6 +165,21 @@ def installed_versions() -> dict[str, str]:
     return found
 
 
+def entry_points(group: str) -> list[EntryPoint]:
+    """Everybody's entry points of a group; of two copies of a distribution the first counts.
+
+    A distribution whose entry points cannot be read is left out here, and hides nobody else;
+    ``installed_plugins`` names it if it belongs to this project.
+    """
+    copies: dict[str, list[EntryPoint]] = {}
+    for distribution in distributions():
+        name, _, _ = _identity(distribution)
+        with contextlib.suppress(Exception):  # foreign metadata may be damaged in any way
+            found = list(distribution.entry_points.select(group=group))
+            copies.setdefault(normalised(name) or f"nameless {len(copies)}", found)
+    return [item for found in copies.values() for item in found]
+
+
 def _entries(distribution: Any) -> Iterator[Installed]:
     """Our entry points of one distribution, or one stand-in for those that cannot be read."""
     name, version, damage = _identity(distribution)
@@ -207,12 +225,12 @@ def _installed(
 
 
 def _names_our_group(distribution: Any, error: Exception) -> bool:
-    """Whether unreadable entry points are likely a plugin's, and not those of a bystander."""
+    """Whether entry points that cannot be read are likely to concern this project."""
     if isinstance(error, UnicodeDecodeError):
         text = error.object.replace(b"\0", b"").decode(errors="replace")
     else:
         text = distribution.read_text("entry_points.txt") or ""
-    return _ANY_GROUP.search(text) is not None
+    return _OURS.search(text) is not None
 
 
 def _identity(distribution: Any) -> tuple[str, str, _Damage]:
