@@ -168,6 +168,7 @@ def test_why_shows_the_cause(run: Run, name: str, output: str) -> None:
         ("components.sampler.use=abort.probe", "abort.probe: acme_abort:probe ended with -6"),
         ("components.sampler.use=twin.greedy", "both offer sampler twin.greedy"),
         ("components.sampler.use=future.greedy", "future.greedy, which no loaded plugin offers"),
+        ("components.sampler.use=future.greedy", "future (api-mismatch)"),
         ('plugins.require=["acme-stale"]', "acme-stale, which is failed: ModuleNotFoundError"),
         ('plugins.require=["acme-future"]', "acme-future, which is api-mismatch: speaks v2"),
     ],

@@ -12,13 +12,13 @@ from typing import Any
 
 import importlib_metadata
 
-from deepinfer_core.errors import DeepInferError
+from deepinfer_core.errors import DeepInferError, NoUsableComponent
 from deepinfer_core.interfaces.kinds import SLOTS
 from deepinfer_core.plugin.choice import SlotChoice, Wish, choose, slot_problems
 from deepinfer_core.plugin.context import BuildContext, DeviceFacts, ModelNeeds, ProbeContext
 from deepinfer_core.plugin.discovery import CORE, LoadPolicy, installed_versions
 from deepinfer_core.plugin.facts import read_facts
-from deepinfer_core.plugin.loading import Offer, Plugins, load_plugins
+from deepinfer_core.plugin.loading import Offer, Plugins, PluginStatus, load_plugins
 from deepinfer_core.plugin.probing import Candidate, judge
 from deepinfer_core.plugin.report import Report
 from deepinfer_core.plugin.resolved import Pick, Resolved
@@ -97,10 +97,20 @@ def resolve(request: Request) -> Resolution:
         for wish in _every_slot(request.wishes)
     )
     problems: list[DeepInferError] = [*plugins.missing(request.policy)]
-    problems += slot_problems(choices)
+    problems += [_with_absent(problem, plugins.statuses) for problem in slot_problems(choices)]
     report = Report(device=facts, plugins=plugins.statuses, slots=choices, problems=tuple(problems))
     resolved = None if problems else _resolved(request, needs, choices)
     return Resolution(report=report, plugins=plugins, resolved=resolved)
+
+
+def _with_absent(problem: NoUsableComponent, statuses: Sequence[PluginStatus]) -> NoUsableComponent:
+    """Mention who might have filled the slot, had its plugin loaded."""
+    absent = ", ".join(
+        f"{one.plugin.name} ({one.state})" for one in statuses if one.state != "loaded"
+    )
+    if not absent:
+        return problem
+    return NoUsableComponent(problem.message, hint=f"{problem.hint}; plugins not loaded: {absent}")
 
 
 def _every_slot(wishes: Sequence[Wish]) -> list[Wish]:
