@@ -2,7 +2,8 @@
 
 Rows are embedded, copied into all residual streams, pass the layers, and are normed and multiplied
 with the head; only rows whose logits are wanted pay for the last two. On the way every row leaves
-its keys in the caches, including those that the drafter will want.
+its keys in the caches, including those that the drafter will want. A step may spare the decoder
+half rows that only the encoder half and the entries need.
 
 Shapes: T rows, S streams, D hidden width, R wanted rows, V vocabulary, Q sequences, n drafts.
 """
@@ -22,6 +23,7 @@ from deepinfer_core.model.engram_vocabulary import compressed_history
 from deepinfer_core.model.layer import first_pre_mix
 from deepinfer_core.model.operators import Linear, RowOperators
 from deepinfer_core.model.parts import ModelParts
+from deepinfer_core.model.replay import check_replay, decoder_rows
 from deepinfer_core.model.step import StepInputs
 from deepinfer_core.numeric import QuantTensor
 
@@ -50,6 +52,23 @@ class EngramIds:
             step.image_previous_T3[:, :distances],
             self.pad,
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Flow:
+    """What passes from layer to layer; all of it loses rows where the decoder half begins.
+
+    Attributes:
+        context: of the rows.
+        trunk_TSD: residual streams.
+        pre_TS: pre mixes for the next sublayer.
+        features: what the drafter wants, by layer.
+    """
+
+    context: StepContext
+    trunk_TSD: torch.Tensor
+    pre_TS: torch.Tensor
+    features: dict[int, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +106,9 @@ class TextModel:
         """Run one step: write all caches and return the wanted logits.
 
         A row's logits have the same bits however its sequence was cut into steps and whatever else
-        is in the step, as far as the components promise it.
+        is in the step, as far as the components promise it. Under bounded replay the bits depend
+        besides on where it starts and on what is kept; outputs of rows in front of
+        ``step.cached_ends`` or ``step.keep_from`` mean nothing.
 
         Args:
             step: the rows; sequences with at most the caches' ``max_backtracking`` rows may feed
@@ -97,23 +118,30 @@ class TextModel:
 
         Returns:
             Logits [R, V] of ``step.sample_row_R``, accumulation dtype.
+
+        Raises:
+            ConfigError: a truncation keeps too few tokens.
+            NotSupported: the step's replay or truncation does not fit its positions or the model.
         """
+        check_replay(step, self.config, caches.layout)
         context = self._context(step, caches, probe)
         memories = self._memories(context)
         trunk_TSD = self._trunk(step)
         pre_TS = first_pre_mix(trunk_TSD, self.rows.accumulate)
-        features: dict[int, torch.Tensor] = {}
+        flow = _Flow(context=context, trunk_TSD=trunk_TSD, pre_TS=pre_TS, features={})
         for layer in self.layers:
             number = layer.plan.index
+            if step.truncation is not None and number == self.config.boundary_layer:
+                self._enter_decoder(flow, layer)
             if layer.engram is not None:
-                layer.engram.inject(trunk_TSD, memories[number], step.image_T)
+                layer.engram.inject(flow.trunk_TSD, memories[number], step.image_T)
             if self.drafter is not None and number in self.drafter.target_layers:
-                features[number] = self._stream_mean(trunk_TSD)
-            pre_TS = layer(trunk_TSD, pre_TS, context)
+                flow.features[number] = self._stream_mean(flow.trunk_TSD)
+            flow.pre_TS = layer(flow.trunk_TSD, flow.pre_TS, flow.context)
         if self.drafter is not None:
-            self.drafter.store_context(features, context)
-        wanted = step.sample_row_R
-        out_RD = self.rows.collapse(trunk_TSD[wanted], pre_TS[wanted])
+            self.drafter.store_context(flow.features, flow.context)
+        wanted = flow.context.inputs.sample_row_R
+        out_RD = self.rows.collapse(flow.trunk_TSD[wanted], flow.pre_TS[wanted])
         return self.head(self.rows.norm(out_RD, self.norm_D))
 
     @torch.inference_mode()
@@ -158,7 +186,14 @@ class TextModel:
         )
         return self.drafter.draft(wanted, caches, choose)
 
-    def _context(self, step: StepInputs, caches: Caches, probe: Probe | None) -> StepContext:
+    def _context(
+        self,
+        step: StepInputs,
+        caches: Caches,
+        probe: Probe | None,
+        *,
+        makes_entries: bool = True,
+    ) -> StepContext:
         return step_context(
             step,
             caches,
@@ -166,7 +201,22 @@ class TextModel:
             window_tokens=self.config.text_config.sliding_window,
             ratios=frozenset(layer.plan.ratio for layer in self.layers if layer.plan.ratio),
             probe=probe,
+            makes_entries=makes_entries,
         )
+
+    def _enter_decoder(self, flow: _Flow, layer: BackboneLayer) -> None:
+        """Let a truncated decoder half begin: rows may go, but first they make their entries."""
+        whole = flow.context
+        rows = decoder_rows(whole.inputs)
+        if rows.inputs.valid_starts == whole.inputs.valid_starts:
+            return  # all rows of all sequences are kept
+        flow.context = self._context(
+            rows.inputs, whole.caches, whole.probe, makes_entries=rows.row_S is None
+        )
+        if rows.row_S is not None:
+            layer.make_entries(flow.trunk_TSD, flow.pre_TS, whole)
+            flow.trunk_TSD, flow.pre_TS = flow.trunk_TSD[rows.row_S], flow.pre_TS[rows.row_S]
+            flow.features = {n: mean_TD[rows.row_S] for n, mean_TD in flow.features.items()}
 
     def _memories(self, context: StepContext) -> dict[int, torch.Tensor]:
         if self.engram_ids is None:

@@ -57,12 +57,19 @@ class BackboneLayer:
 
         return self.layer(trunk_TSD, pre_TS, attend, step.inputs.image_T, step.probe)
 
+    def make_entries(
+        self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor, step: StepContext
+    ) -> None:
+        """Write the entries and index keys of all rows without running the layer."""
+        if self.compressor is not None:
+            self.compressor(self.layer.attention_input(trunk_TSD, pre_TS), step)
+
     def _attend(self, x_TD: torch.Tensor, step: StepContext) -> torch.Tensor:
         by = step.compressed if self.plan.ratio else step.plain
         latent_TK = self.projections.query_latent(x_TD)
         key_TW = self.projections.window_key(x_TD, by)
         step.report(f"layers.{self.plan.index}.attn.key", key_TW)
-        if self.compressor is not None:
+        if self.compressor is not None and step.makes_entries:
             self.compressor(x_TD, step)
         if self.selector is not None:
             self.selector(x_TD, latent_TK, step)

@@ -60,6 +60,8 @@ class StepContext:
         pairs: where the tokens of a pair meet; None without a layer of ratio 2.
         selection: filled in as layers run.
         probe: receives intermediate values.
+        makes_entries: whether compressors run; not behind the point where rows were taken out, as
+            all rows have made their entries before.
     """
 
     inputs: StepInputs
@@ -71,6 +73,7 @@ class StepContext:
     pairs: PairStep | None
     selection: Selection
     probe: Probe | None
+    makes_entries: bool = True
 
     def report(self, name: str, value: torch.Tensor) -> None:
         """Show an intermediate value to whoever asked for it."""
@@ -86,6 +89,7 @@ def step_context(
     window_tokens: int,
     ratios: frozenset[int],
     probe: Probe | None,
+    makes_entries: bool = True,
 ) -> StepContext:
     """Work out a step's lists and rotations.
 
@@ -96,6 +100,7 @@ def step_context(
         window_tokens: keys that a row sees in its window.
         ratios: the ratios above 0 that layers have.
         probe: receives intermediate values.
+        makes_entries: whether compressors run.
     """
     layout = caches.layout
     return StepContext(
@@ -110,4 +115,5 @@ def step_context(
         pairs=pair_step(step, layout) if 2 in ratios else None,
         selection=Selection(),
         probe=probe,
+        makes_entries=makes_entries,
     )

@@ -3,8 +3,8 @@
 Entry g of a layer with ratio r stands for the tokens from ``g * r`` on; it is written by the row
 that brings its last token, and seen by that row and all later ones. Blocks hold whole entries, so
 slots follow from the position and the block table alone, and a rejected row's entry is written
-again when its position is refilled. Everything here is index arithmetic, done once a step for all
-layers.
+again when its position is refilled. A row that is fed again although its entries are cached writes
+none. Everything here is index arithmetic, done once a step for all layers.
 
 Shapes: T rows, L listed entries.
 """
@@ -28,7 +28,7 @@ class EntryStep:
     Attributes:
         visible_T: entries that each row sees: 0 up to this, exclusive.
         most_visible: the largest of them, at least 1 so that scores have a width.
-        slot_T: slot of the entry that the row completes, or -1.
+        slot_T: slot of the entry that the row completes, or -1; also -1 if the entry is cached.
         rotation: of the completed entry's first token.
         entries_per_block: rows of a page.
         block_table_QB: pages of each sequence.
@@ -77,6 +77,9 @@ def entry_step(
     group_T = position_T // ratio
     page_T = step.block_table_QB[step.sequence_T, position_T // block_tokens]
     completes_T = (position_T % ratio == ratio - 1) & (page_T >= 0)
+    if any(step.cached_ends):
+        cached_end_Q = torch.tensor(step.cached_ends, dtype=torch.int64, device=position_T.device)
+        completes_T &= position_T >= cached_end_Q[step.sequence_T]
     slot_T = page_T * per_block + group_T % per_block
     ends = [start + count for start, count in zip(step.starts, step.row_counts, strict=True)]
     return EntryStep(

@@ -87,11 +87,20 @@ class Layer:
         self.rows.expand(trunk_TSD, y_TD, next_mixes)
         return next_mixes.pre_TS
 
+    def attention_input(self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor) -> torch.Tensor:
+        """What the layer's attention would be given, [T, D]; the trunk stays as it is."""
+        return self._input(trunk_TSD, pre_TS, self.attention)
+
     def _enter(
         self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor, around: Sublayer
     ) -> tuple[Mixes, torch.Tensor]:
         mixes = self.rows.mixes(trunk_TSD, around.mixes)
-        return mixes, self.rows.norm(self.rows.collapse(trunk_TSD, pre_TS), around.norm_D)
+        return mixes, self._input(trunk_TSD, pre_TS, around)
+
+    def _input(
+        self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor, around: Sublayer
+    ) -> torch.Tensor:
+        return self.rows.norm(self.rows.collapse(trunk_TSD, pre_TS), around.norm_D)
 
 
 def first_pre_mix(trunk_TSD: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from deepinfer_core.cache.replay import DecoderTruncation
+
 __all__ = ["StepInputs"]
 
 
@@ -31,6 +33,12 @@ class StepInputs:
         row_counts: rows of each sequence, on the host.
         valid_starts: first position whose window keys exist, on the host; 0 outside a replay.
         sample_row_R: int64 rows whose logits are wanted.
+        cached_ends: position behind the last whose entries are cached, on the host; rows before it
+            are fed again and write neither entries nor index keys. Left empty: 0 everywhere.
+        truncation: how the decoder half treats the rows in front of ``keep_from``; None if it keeps
+            all rows.
+        keep_from: first position that the decoder half keeps, on the host; the same in all chunks
+            of a prompt. Left empty: 0 everywhere.
     """
 
     token_T: torch.Tensor
@@ -46,3 +54,12 @@ class StepInputs:
     row_counts: tuple[int, ...]
     valid_starts: tuple[int, ...]
     sample_row_R: torch.Tensor
+    cached_ends: tuple[int, ...] = ()
+    truncation: DecoderTruncation | None = None
+    keep_from: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Fill in what was left empty."""
+        nothing = (0,) * len(self.starts)
+        object.__setattr__(self, "cached_ends", self.cached_ends or nothing)
+        object.__setattr__(self, "keep_from", self.keep_from or nothing)

@@ -7,6 +7,8 @@ these read a *workspace* instead, made of the keys that precede the chunk and of
 keys after a round trip through the cache format, and only their last rows enter the ring. Both ways
 list the same keys at the same places of the list, so a row's bits do not depend on the way.
 
+A row in front of a sequence's first valid position sees no window key and leaves none.
+
 Everything here is index arithmetic, done once a step for all layers.
 
 Shapes: T rows of the step, S rows of one kind, Q sequences, W window, H history rows.
@@ -55,7 +57,8 @@ class WindowStep:
     """The windows of one step.
 
     Attributes:
-        write_slot_T: ring slot that each row's key goes to; -1 if a later row takes its place.
+        write_slot_T: ring slot that each row's key goes to; -1 if a later row takes its place, or
+            if the row is in front of the first valid position.
         decode: rows of the first kind, if any.
         chunks: rows of the second kind, if any.
     """
@@ -83,14 +86,16 @@ def window_step(step: StepInputs, layout: CacheLayout, window_tokens: int) -> Wi
     counts = step.row_counts
     is_chunk = [count > layout.max_backtracking for count in counts]
     ends_Q = _tensor([a + n for a, n in zip(step.starts, counts, strict=True)], device)
+    first_Q = _tensor([max(start, 0) for start in step.valid_starts], device)
     own_slot_T = step.state_slot_Q[step.sequence_T]
+    is_valid_T = step.position_T >= first_Q[step.sequence_T]
     is_last_T = step.position_T >= (ends_Q - ring_tokens)[step.sequence_T]
     slot_T = ring_slots(step.position_T, own_slot_T, ring_tokens)
-    listing = _Listing(step, window_tokens, ring_tokens)
+    listing = _Listing(step, first_Q, window_tokens, ring_tokens)
     decode_rows = _rows_of(counts, [not chunk for chunk in is_chunk])
     chunk_rows = _rows_of(counts, is_chunk)
     return WindowStep(
-        write_slot_T=slot_T.where(is_last_T, -1),
+        write_slot_T=slot_T.where(is_last_T & is_valid_T, -1),
         decode=listing.decode(decode_rows) if decode_rows else None,
         chunks=listing.chunks(chunk_rows, is_chunk) if chunk_rows else None,
     )
@@ -99,12 +104,14 @@ def window_step(step: StepInputs, layout: CacheLayout, window_tokens: int) -> Wi
 class _Listing:
     """The lists of both kinds of rows of one step."""
 
-    def __init__(self, step: StepInputs, window_tokens: int, ring_tokens: int) -> None:
+    def __init__(
+        self, step: StepInputs, first_Q: torch.Tensor, window_tokens: int, ring_tokens: int
+    ) -> None:
         self._step = step
         self._window = window_tokens
         self._ring_tokens = ring_tokens
         self._device = step.position_T.device
-        self._first_Q = _tensor([max(start, 0) for start in step.valid_starts], self._device)
+        self._first_Q = first_Q
 
     def decode(self, rows: list[int]) -> DecodeWindows:
         row_S, position_SW, sequence_S = self._keys_of(rows)
