@@ -84,6 +84,19 @@ class AttentionValueContract(AttentionSuite):
         assert_same_bits(lse[1], torch.full_like(lse[1], torch.inf))
         self.check_against_oracle(component, q_TND, [source], [x_SD], sink_N)
 
+    @pytest.mark.parametrize("empty", [0, 1])
+    def test_a_row_may_have_keys_in_one_source_only(
+        self, component: SparseAttention, compute: str, empty: int, generator: torch.Generator
+    ) -> None:
+        """Entries without a window, as at the start of a truncated window, and the reverse."""
+        lists = [[[3, 4], [5, 6]], [[7, -1, 8], [9, 10, 11]]]
+        lists[empty][0] = [-1] * len(lists[empty][0])
+        pairs = [self.source(generator, slots) for slots in lists]
+        q_TND = self.noise(generator, 2, self.heads, self.width, dtype=dtype_of(compute))
+        sink_N = self.noise(generator, self.heads, dtype=torch.float32)
+        sources, values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        self.check_against_oracle(component, q_TND, sources, values, sink_N)
+
     @pytest.mark.parametrize("sink", [-1e4, -30.0, 30.0, 1e4])
     def test_a_sink_far_from_the_keys_neither_overflows_nor_vanishes(
         self, component: SparseAttention, compute: str, sink: float, generator: torch.Generator
