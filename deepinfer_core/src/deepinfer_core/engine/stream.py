@@ -30,14 +30,18 @@ class Call:
     It does not know the stream, so that nothing keeps a stream alive that its user let go of.
 
     Attributes:
+        asked: requests that are not queued yet, with their indices.
         inbox: deltas that were not asked for yet.
         numbers: sequence of each running request, by its index.
         dropped: why the engine forgot the requests, if it did.
+        has_ended: there will be no further delta.
     """
 
+    asked: deque[tuple[int, Prompt, SamplingParams]] = field(default_factory=deque)
     inbox: deque[Delta] = field(default_factory=deque)
     numbers: dict[int, int] = field(default_factory=dict)
     dropped: EngineError | None = None
+    has_ended: bool = False
 
 
 class Router:
@@ -118,7 +122,10 @@ class Stream(Iterator[Delta]):
     def __init__(self, router: Router, asked: list[tuple[Prompt, SamplingParams]]) -> None:
         self._router = router
         self._call = Call()
-        self._deltas = _deltas(router, self._call, asked)
+        self._count = 0
+        self._deltas = _deltas(router, self._call)
+        for prompt, params in asked:
+            self.add(prompt, params)
 
     def __next__(self) -> Delta:
         """The next delta.
@@ -128,6 +135,25 @@ class Stream(Iterator[Delta]):
             EngineError: the engine was closed, or another stream was interrupted.
         """
         return next(self._deltas)
+
+    def add(self, prompt: Prompt, params: SamplingParams) -> int:
+        """Ask for one more thing; it is queued when the next delta is asked for.
+
+        Args:
+            prompt: a text, or token ids.
+            params: how to draw.
+
+        Returns:
+            Its index: it counts on from the prompts of the call.
+
+        Raises:
+            EngineError: the stream has ended, by itself or by ``close``.
+        """
+        if self._call.has_ended:
+            raise EngineError("this stream has ended", hint="open another one")
+        index, self._count = self._count, self._count + 1
+        self._call.asked.append((index, prompt, params))
+        return index
 
     def abort(self, index: int) -> None:
         """End one request; its last delta says ``abort``. Nothing happens if it already ended.
@@ -141,6 +167,7 @@ class Stream(Iterator[Delta]):
 
     def close(self) -> None:
         """End all requests; there are no further deltas."""
+        self._call.has_ended = True
         self._deltas.close()
 
     def __enter__(self) -> Self:
@@ -152,13 +179,11 @@ class Stream(Iterator[Delta]):
         self.close()
 
 
-def _deltas(
-    router: Router, call: Call, asked: list[tuple[Prompt, SamplingParams]]
-) -> Generator[Delta, None, None]:
+def _deltas(router: Router, call: Call) -> Generator[Delta, None, None]:
     try:
-        for index, (prompt, params) in enumerate(asked):
-            router.submit(call, index, prompt, params)
-        while call.numbers or call.inbox or call.dropped:
+        while call.asked or call.numbers or call.inbox or call.dropped:
+            while call.asked:
+                router.submit(call, *call.asked.popleft())
             while call.inbox:
                 yield call.inbox.popleft()
             if call.dropped is not None:
@@ -170,5 +195,6 @@ def _deltas(
         router.drop_all("another call was interrupted")
         raise
     finally:
+        call.has_ended = True
         for number in tuple(call.numbers.values()):
             router.abort(number)
