@@ -71,7 +71,7 @@ def answer_file(
     def run(source: Path, target: Path) -> None:
         with OutputFile(target) as output:
             scan = scan_input(source, output.answered)
-            lines = read_lines(source, scan, frozenset(output.answered))
+            lines = read_lines(source, scan, output.answered)
             for answer in answer_lines(service_over(make_engine()), lines):
                 output.append(answer)
 

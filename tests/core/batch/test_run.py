@@ -103,7 +103,7 @@ def test_no_more_lines_are_read_than_there_is_room_for(
 
     answers = answer_lines(service_over(make_engine()), counted())
     for answered, _ in enumerate(answers, start=1):
-        assert taken <= answered - 1 + SEATS * WINDOW_PER_SEAT
+        assert taken <= answered - 1 + 2 * SEATS
 
 
 def test_leaving_ends_what_still_runs(

@@ -1,8 +1,8 @@
 """How is a file of requests read that may be larger than the memory?
 
 Twice, line by line: once before anything runs, to refuse a ``custom_id`` that stands twice and to
-count; once to run. Between the passes about a hundred bytes a request stay in memory, whatever the
-size of the requests. Lines that were appended after the first pass are left for the next run.
+count; once to run. A few hundred bytes a request stay in memory, whatever its size. Lines that were
+appended after the first pass are left for the next run.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ def read_lines(
     path: Path, scan: Scan, answered: Set[str], *, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[BatchLine]:
     """Lines that have no answer yet, in their order.
+
+    ``answered`` may grow in the meantime: it is asked about each line once, when its turn comes.
 
     Raises:
         ConfigError: the file cannot be read.

@@ -111,7 +111,7 @@ def _answer(
         )
     if scan.unanswered_chats:
         _need_chat_library(service)
-    lines = read_lines(source, scan, frozenset(output.answered))
+    lines = read_lines(source, scan, output.answered)
     with progress.phase("batch.requests", total=scan.requests, unit="requests") as phase:
         phase.advance_to(len(output.answered))
         for answer in answer_lines(service, lines):
