@@ -1,6 +1,6 @@
-"""What does the model compute? Logits of a text, and the drafter's guesses.
+"""What does the model compute? Logits of a text, the drafter's guesses, and the quality gate.
 
-For comparisons between implementations, numerics and checkpoints.
+For comparisons between implementations, numerics, checkpoints and versions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepinfer_core.cli.eval_gate import add_gate_actions
 from deepinfer_core.cli.generation import (
     add_model_arguments,
     model_settings,
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     draft.add_argument("--json", action="store_true", help="as data")
     _add_numerics(draft)
     draft.set_defaults(act=_draft)
+    add_gate_actions(actions)
 
 
 def run(args: argparse.Namespace) -> int:

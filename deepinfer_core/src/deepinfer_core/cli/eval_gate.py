@@ -1,0 +1,228 @@
+"""Are the numbers still those of the baseline, and how is the baseline changed?
+
+``eval ppl`` compares and leaves the file alone; ``eval refresh`` rewrites it, for a stated reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deepinfer_core.cli.generation import (
+    add_model_arguments,
+    model_settings,
+    open_llm,
+    progress_of,
+)
+from deepinfer_core.cli.output import print_json, print_table
+from deepinfer_core.cli.parser import UsageError
+from deepinfer_core.errors import EngineError
+
+if TYPE_CHECKING:
+    from deepinfer_core.engine.gate.baseline import Baseline, ConditionScores, Measurement
+    from deepinfer_core.engine.gate.comparison import Difference
+    from deepinfer_core.engine.gate.conditions import Condition
+    from deepinfer_core.engine.gate.texts import Selection
+    from deepinfer_core.engine.llm import LLM
+
+__all__ = ["add_gate_actions"]
+
+_BASELINE = Path("tests", "data", "quality_gate.json")
+_TEXTS = "heldout.jsonl"
+_PER_SOURCE = 3
+_MAX_TOKENS = 144
+"""Longer than a window of 128 positions and a ring of 134."""
+
+
+def add_gate_actions(actions: argparse._SubParsersAction[Any]) -> None:
+    """Declare both actions among those of ``eval``."""
+    ppl = actions.add_parser("ppl", help="the gate: exit 1 if a likelihood is not the baseline's")
+    _add_common(ppl)
+    ppl.add_argument("--only", metavar="TEXT", help="only conditions whose name holds this")
+    ppl.set_defaults(act=_ppl)
+
+    refresh = actions.add_parser("refresh", help="measure anew and rewrite the baseline")
+    _add_common(refresh)
+    refresh.add_argument("--reason", required=True, metavar="TEXT", help="kept in the baseline")
+    add = refresh.add_argument
+    add("--texts", metavar="FILE", help=f"relative to the baseline; default: as now, or {_TEXTS}")
+    add("--per-source", type=int, metavar="N", help="documents of each source; default: as now")
+    add("--max-tokens", type=int, metavar="N", help="tokens of a document; default: as now")
+    refresh.set_defaults(act=_refresh)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--baseline", type=Path, default=_BASELINE, metavar="FILE", help=f"default {_BASELINE}"
+    )
+    parser.add_argument("--json", action="store_true", help="as data")
+    add_model_arguments(parser)
+
+
+def _ppl(args: argparse.Namespace) -> int:
+    from deepinfer_core.engine.gate.baseline_file import read_baseline
+    from deepinfer_core.engine.gate.comparison import compare, platform_differences
+    from deepinfer_core.engine.gate.conditions import CONDITIONS
+
+    baseline = read_baseline(args.baseline)
+    chosen = [one for one in CONDITIONS if (args.only or "") in one.name("")]
+    if not chosen:
+        names = ", ".join(one.name("").lstrip("/") for one in CONDITIONS)
+        raise UsageError(f"no condition's name holds {args.only!r}", hint=names)
+    measured = _measure(args, baseline.measurement.selection, chosen)
+    differences = compare(baseline, measured)
+    inexact = platform_differences(baseline, measured)
+    if args.json:
+        print_json(_as_data(measured, inexact, differences))
+    else:
+        _print_comparison(baseline, measured, inexact, differences)
+    return 1 if differences else 0
+
+
+def _refresh(args: argparse.Namespace) -> int:
+    from deepinfer_core.engine.gate.baseline import TOLERANCES, Baseline, Refresh
+    from deepinfer_core.engine.gate.baseline_file import read_baseline, write_baseline
+    from deepinfer_core.engine.gate.comparison import disagreements
+    from deepinfer_core.engine.gate.conditions import CONDITIONS
+    from deepinfer_core.engine.gate.work_tree import clean_commit
+
+    if not args.reason.strip():
+        raise UsageError("--reason is empty", hint="say why the numbers change")
+    folder = args.baseline.parent
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", hint="name the file with --baseline")
+    commit = clean_commit(folder)
+    old = read_baseline(args.baseline) if args.baseline.exists() else None
+    selection = _selection(args, old.measurement.selection if old else None)
+    measured = _measure(args, selection, list(CONDITIONS))
+    for one in disagreements(measured):
+        raise EngineError(
+            f"{_where(one)}: {one.what}",
+            hint="no reason makes this a baseline; the file is as it was",
+        )
+    event = Refresh(reason=args.reason.strip(), commit=commit)
+    if old is None:
+        new = Baseline(measurement=measured, tolerances=TOLERANCES, history=(event,))
+    else:
+        new = replace(old, measurement=measured, history=(*old.history, event))
+    write_baseline(args.baseline, new)
+    rows = _changes(None if old is None else old.measurement, measured)
+    if args.json:
+        print_json({"reason": event.reason, "commit": commit, "samples": rows})
+    else:
+        _print_changes(rows)
+    return 0
+
+
+def _selection(args: argparse.Namespace, old: Selection | None) -> Selection:
+    from deepinfer_core.engine.gate.texts import select
+
+    def chosen(given: Any, before: Any, default: Any) -> Any:
+        return given if given is not None else default if old is None else before
+
+    return select(
+        args.baseline.parent,
+        chosen(args.texts, old and old.file, _TEXTS),
+        per_source=chosen(args.per_source, old and old.per_source, _PER_SOURCE),
+        max_tokens=chosen(args.max_tokens, old and old.max_tokens, _MAX_TOKENS),
+    )
+
+
+def _measure(
+    args: argparse.Namespace, selection: Selection, conditions: list[Condition]
+) -> Measurement:
+    from deepinfer_core.config import checkpoint_folder, load_settings
+    from deepinfer_core.engine.gate.measuring import measure
+    from deepinfer_core.engine.model_folder import read_config
+
+    loaded = model_settings(args)
+    progress = progress_of(loaded)
+
+    def open_model(overrides: list[str]) -> LLM:
+        return open_llm(load_settings(args.config, [*args.overrides, *overrides]), progress)
+
+    checkpoint = checkpoint_folder(loaded.settings.model.path)
+    config = read_config(checkpoint, loaded.settings)
+    return measure(open_model, checkpoint, config, args.baseline.parent, selection, conditions)
+
+
+def _as_data(
+    measured: Measurement, inexact: list[str], differences: list[Difference]
+) -> dict[str, object]:
+    return {
+        "passed": not differences,
+        "exact": not inexact,
+        "platform_differences": inexact,
+        "conditions": {
+            name: {"ppl": scores.ppl, "nll_sum": scores.nll_sum.hex()}
+            for name, scores in measured.conditions.items()
+        },
+        "differences": [asdict(one) for one in differences],
+    }
+
+
+def _print_comparison(
+    baseline: Baseline, measured: Measurement, inexact: list[str], differences: list[Difference]
+) -> None:
+    failed = {one.condition for one in differences}
+    rows = [("condition", "perplexity", "compared", "result")]
+    for name, scores in measured.conditions.items():
+        tolerance = baseline.tolerances[scores.rounding].sample
+        how = f"within {tolerance:g}" if inexact else "every bit"
+        result = "differs" if name in failed else "same"
+        rows.append((name, f"{scores.ppl:.6f}", how, result))
+    print_table(rows)
+    for line in inexact:
+        print(f"another platform: {line}")
+    for one in differences:
+        print(": ".join(filter(None, [_where(one), one.what])))
+
+
+def _where(one: Difference) -> str:
+    sample = one.sample and f"sample {one.sample}"
+    position = "" if one.position is None else f"position {one.position}"
+    return ", ".join(filter(None, [one.condition, sample, position]))
+
+
+def _changes(old: Measurement | None, new: Measurement) -> list[dict[str, Any]]:
+    """Old and new sum of each sample, in nats; None where there was none."""
+    rows = []
+    for name, scores in new.conditions.items():
+        before = _sums(old.conditions.get(name)) if old is not None else {}
+        for sample in scores.samples:
+            was = before.get(sample.id)
+            delta = None if was is None else sample.nll_sum - was
+            rows.append(
+                {
+                    "condition": name,
+                    "sample": sample.id,
+                    "old": was,
+                    "new": sample.nll_sum,
+                    "delta": delta,
+                }
+            )
+    return rows
+
+
+def _sums(scores: ConditionScores | None) -> dict[str, float]:
+    return {} if scores is None else {sample.id: sample.nll_sum for sample in scores.samples}
+
+
+def _print_changes(rows: list[dict[str, Any]]) -> None:
+    def text(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    table = [("condition", "sample", "old nats", "new nats", "delta")]
+    table += [
+        (
+            row["condition"],
+            row["sample"],
+            text(row["old"], ".6f"),
+            text(row["new"], ".6f"),
+            text(row["delta"], "+.3g"),
+        )
+        for row in rows
+    ]
+    print_table(table)

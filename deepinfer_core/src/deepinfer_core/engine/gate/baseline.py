@@ -1,0 +1,182 @@
+"""What does the gate remember of a measurement?
+
+Likelihoods of every position, in all their bits, and everything that decides whether bits of two
+measurements may be compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from deepinfer_core.engine.gate.conditions import Rounding
+from deepinfer_core.engine.gate.texts import Selection
+
+__all__ = [
+    "TOLERANCES",
+    "Baseline",
+    "ConditionScores",
+    "Measurement",
+    "Platform",
+    "Refresh",
+    "SampleScore",
+    "Tolerance",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """What decides the order of additions, besides the program.
+
+    Attributes:
+        machine: architecture, e.g. ``x86_64``.
+        processor: of a CPU the first word of its name, since a BLAS chooses its products by maker;
+            of another device the whole name.
+        instruction_sets: those that choose kernels, sorted.
+        vector: instruction set that torch's own kernels use, e.g. ``AVX512``.
+        torch: version, with its build.
+    """
+
+    machine: str
+    processor: str
+    instruction_sets: tuple[str, ...]
+    vector: str
+    torch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleScore:
+    """How well one text was predicted.
+
+    Attributes:
+        id: of the sample.
+        nats: negative log-likelihood of each token but the first, in nats, fp64.
+    """
+
+    id: str
+    nats: tuple[float, ...]
+
+    @property
+    def nll_sum(self) -> float:
+        """Sum of ``nats``, correctly rounded, so that it depends on no order."""
+        return math.fsum(self.nats)
+
+    @property
+    def ppl(self) -> float:
+        """Perplexity: exp of the mean of ``nats``."""
+        return math.exp(self.nll_sum / len(self.nats))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionScores:
+    """What was measured under one condition.
+
+    Attributes:
+        checkpoint: fingerprint, all data included.
+        tokenizer: SHA-256 of ``tokenizer.json``.
+        arithmetic: equal for conditions that must agree in every bit.
+        rounding: which tolerance holds between unlike platforms.
+        samples: in the order of the texts.
+    """
+
+    checkpoint: str
+    tokenizer: str
+    arithmetic: str
+    rounding: Rounding
+    samples: tuple[SampleScore, ...]
+
+    @property
+    def nll_sum(self) -> float:
+        """Sum over all samples in nats."""
+        return math.fsum(nat for sample in self.samples for nat in sample.nats)
+
+    @property
+    def ppl(self) -> float:
+        """Perplexity over all samples together."""
+        return math.exp(self.nll_sum / sum(len(sample.nats) for sample in self.samples))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One run of the gate.
+
+    Attributes:
+        platform: where it ran.
+        components: name of the component in each slot.
+        selection: the texts.
+        conditions: scores by name of the condition.
+    """
+
+    platform: Platform
+    components: Mapping[str, str]
+    selection: Selection
+    conditions: Mapping[str, ConditionScores]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How far unlike platforms may be apart.
+
+    Attributes:
+        sample: largest relative difference of the ``nll_sum`` of a sample.
+        total: the same of a condition.
+        why: derivation.
+    """
+
+    sample: float
+    total: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refresh:
+    """One deliberate change of the baseline.
+
+    Attributes:
+        reason: given by whoever refreshed.
+        commit: of the checkout; empty outside one.
+    """
+
+    reason: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The file.
+
+    Attributes:
+        measurement: what holds.
+        tolerances: by rounding, for other platforms than the one measured on.
+        history: all refreshes, the last one at the end.
+    """
+
+    measurement: Measurement
+    tolerances: Mapping[Rounding, Tolerance]
+    history: tuple[Refresh, ...]
+
+
+TOLERANCES: Mapping[Rounding, Tolerance] = MappingProxyType(
+    {
+        "plain": Tolerance(
+            sample=1e-6,
+            total=1e-7,
+            why="fp32 sums in another order. Measured on the tiny checkpoint with torch's kernels"
+            " for baseline instructions, AVX2 and AVX-512, and with MKL's COMPATIBLE, AVX2 and"
+            " AVX512 branches: at most 2.0e-7 for a sample of 160 tokens and 5.2e-9 for 12 of"
+            " them; five and twenty times that.",
+        ),
+        "quantised": Tolerance(
+            sample=4e-2,
+            total=4e-3,
+            why="a sum that differs in its last bit falls to the other side of a rounding border"
+            " now and then, which moves a value by a step of bf16, e4m3 or e2m1, and sometimes"
+            " another expert or entry is chosen. Measured in the same way: at most 1.2e-2 for a"
+            " sample and 1.2e-3 for 12 of them, without direction; three times that. Only"
+            " the plain conditions are sharp between unlike platforms.",
+        ),
+    }
+)
+"""What a first baseline records; later ones keep what their file says."""

@@ -1,0 +1,167 @@
+"""How does a baseline lie in a file?
+
+JSON with a schema version. Sums are hex floats, so that no digit is lost and two files can be
+compared by eye. The likelihoods of single positions stand once for all conditions with equal bits,
+under a digest: base64 of fp64, little end first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from base64 import b64decode, b64encode
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+from deepinfer_core.engine.gate.baseline import (
+    Baseline,
+    ConditionScores,
+    Measurement,
+    Platform,
+    Refresh,
+    SampleScore,
+    Tolerance,
+)
+from deepinfer_core.engine.gate.conditions import Rounding
+from deepinfer_core.engine.gate.texts import Selection
+from deepinfer_core.errors import ConfigError
+
+__all__ = ["SCHEMA_VERSION", "read_baseline", "write_baseline"]
+
+SCHEMA_VERSION = 1
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read a baseline.
+
+    Raises:
+        ConfigError: the file cannot be read, has another schema version, or is damaged.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"the baseline {path} cannot be read: {error.strerror or error}",
+            hint="name it with --baseline; deepinfer eval refresh makes one",
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"the baseline {path} is not JSON: {error}", hint=_RESTORE) from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ConfigError(
+            f"the baseline {path} has schema version {version}, expected {SCHEMA_VERSION}",
+            hint="deepinfer eval refresh writes this version's",
+        )
+    try:
+        return _from_json(data)
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        struct.error,
+    ) as error:
+        raise ConfigError(
+            f"the baseline {path} is damaged: {type(error).__name__}: {error}", hint=_RESTORE
+        ) from error
+
+
+def write_baseline(path: Path, baseline: Baseline) -> None:
+    """Write a baseline; the old file stays until the new one is whole.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    text = json.dumps(_to_json(baseline), indent=1) + "\n"
+    draft = path.with_name(path.name + ".new")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"the baseline {path} cannot be written: {error.strerror or error}",
+            hint="name another file with --baseline",
+        ) from error
+
+
+_RESTORE = "bring it back from the repository, or run deepinfer eval refresh"
+
+
+def _to_json(baseline: Baseline) -> dict[str, Any]:
+    measured = baseline.measurement
+    positions: dict[str, str] = {}
+    conditions = {
+        name: {
+            "checkpoint": scores.checkpoint,
+            "tokenizer": scores.tokenizer,
+            "arithmetic": scores.arithmetic,
+            "rounding": scores.rounding,
+            "ppl": scores.ppl,
+            "samples": [_sample_to_json(sample, positions) for sample in scores.samples],
+        }
+        for name, scores in measured.conditions.items()
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "history": [asdict(refresh) for refresh in baseline.history],
+        "platform": asdict(measured.platform),
+        "components": dict(measured.components),
+        "selection": asdict(measured.selection),
+        "tolerances": {name: asdict(item) for name, item in baseline.tolerances.items()},
+        "conditions": conditions,
+        "positions": positions,
+    }
+
+
+def _sample_to_json(sample: SampleScore, positions: dict[str, str]) -> dict[str, Any]:
+    packed = struct.pack(f"<{len(sample.nats)}d", *sample.nats)
+    key = hashlib.sha256(packed).hexdigest()[:16]
+    positions[key] = b64encode(packed).decode()
+    return {
+        "id": sample.id,
+        "tokens": len(sample.nats),
+        "nll_sum": sample.nll_sum.hex(),
+        "ppl": sample.ppl,
+        "positions": key,
+    }
+
+
+def _from_json(data: dict[str, Any]) -> Baseline:
+    positions = {key: _unpack(text) for key, text in data["positions"].items()}
+    platform = data["platform"]
+    platform["instruction_sets"] = tuple(platform["instruction_sets"])
+    conditions = {
+        name: ConditionScores(
+            checkpoint=entry["checkpoint"],
+            tokenizer=entry["tokenizer"],
+            arithmetic=entry["arithmetic"],
+            rounding=entry["rounding"],
+            samples=tuple(_sample(item, positions) for item in entry["samples"]),
+        )
+        for name, entry in data["conditions"].items()
+    }
+    return Baseline(
+        measurement=Measurement(
+            platform=Platform(**platform),
+            components=data["components"],
+            selection=Selection(**data["selection"]),
+            conditions=conditions,
+        ),
+        tolerances={name: Tolerance(**data["tolerances"][name]) for name in get_args(Rounding)},
+        history=tuple(Refresh(**item) for item in data["history"]),
+    )
+
+
+def _unpack(text: str) -> tuple[float, ...]:
+    packed = b64decode(text, validate=True)
+    return struct.unpack(f"<{len(packed) // 8}d", packed)
+
+
+def _sample(item: dict[str, Any], positions: dict[str, tuple[float, ...]]) -> SampleScore:
+    sample = SampleScore(id=item["id"], nats=positions[item["positions"]])
+    if len(sample.nats) != item["tokens"] or sample.nll_sum != float.fromhex(item["nll_sum"]):
+        raise ValueError(f"sum and positions of {sample.id} disagree")
+    return sample

@@ -1,0 +1,155 @@
+"""Is a measurement what the baseline says?
+
+Three questions, in this order: was the same thing measured (checkpoint, tokenizer, components,
+conditions, samples); do conditions of equal arithmetic agree in every bit, which holds on every
+machine; and are the numbers those of the baseline: in every bit on the platform that the baseline
+was measured on, within the tolerances of its file elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+
+from deepinfer_core.engine.gate.baseline import (
+    Baseline,
+    ConditionScores,
+    Measurement,
+    SampleScore,
+    Tolerance,
+)
+
+__all__ = ["Difference", "compare", "disagreements", "platform_differences"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that is not as it was.
+
+    Attributes:
+        condition: its name; empty if it concerns all.
+        sample: id of the first sample that differs; empty if it is no matter of samples.
+        position: place in the text of the first token whose likelihood differs; between unlike
+            platforms, the first at which the sum so far left the tolerance. None without one.
+        what: a sentence.
+    """
+
+    condition: str = ""
+    sample: str = ""
+    position: int | None = None
+    what: str
+
+
+def platform_differences(baseline: Baseline, measured: Measurement) -> list[str]:
+    """What keeps bits from being comparable, each ``name: here, baseline``; empty: nothing."""
+    here, there = asdict(measured.platform), asdict(baseline.measurement.platform)
+    return [
+        f"{name}: {_text(here[name])} here, {_text(there[name])} in the baseline"
+        for name in here
+        if here[name] != there[name]
+    ]
+
+
+def compare(baseline: Baseline, measured: Measurement) -> list[Difference]:
+    """All differences; of each condition the first one."""
+    found = list(_components(baseline.measurement, measured))
+    found += disagreements(measured)
+    is_exact = not platform_differences(baseline, measured)
+    for name, scores in measured.conditions.items():
+        wanted = baseline.measurement.conditions.get(name)
+        if wanted is None:
+            found.append(Difference(condition=name, what="the baseline has no such condition"))
+            continue
+        tolerance = None if is_exact else baseline.tolerances[scores.rounding]
+        found += _condition(name, wanted, scores, tolerance)
+    return found
+
+
+def disagreements(measured: Measurement) -> Iterator[Difference]:
+    """Conditions whose bits are not those of the first one of equal arithmetic."""
+    first: dict[str, str] = {}
+    for name, scores in measured.conditions.items():
+        other = first.setdefault(scores.arithmetic, name)
+        reference = measured.conditions[other]
+        for one, two in zip(reference.samples, scores.samples, strict=True):
+            if one.nats != two.nats:
+                place = _first_unequal(one, two)
+                yield Difference(
+                    condition=name,
+                    sample=two.id,
+                    position=place + 1,
+                    what=f"{two.nats[place]!r} nats, but {one.nats[place]!r} under {other}, whose"
+                    " arithmetic is the same",
+                )
+                break
+
+
+def _text(value: object) -> str:
+    return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _components(wanted: Measurement, measured: Measurement) -> Iterator[Difference]:
+    for slot in sorted({*wanted.components, *measured.components}):
+        old, new = wanted.components.get(slot), measured.components.get(slot)
+        if old != new:
+            yield Difference(what=f"slot {slot}: {new} runs here, the baseline has {old}")
+
+
+def _condition(
+    name: str, wanted: ConditionScores, found: ConditionScores, tolerance: Tolerance | None
+) -> Iterator[Difference]:
+    for part in ("checkpoint", "tokenizer"):
+        old, new = getattr(wanted, part), getattr(found, part)
+        if old != new:
+            what = f"another {part}: {new[:16]} here, {old[:16]} in the baseline"
+            yield Difference(condition=name, what=what)
+            return
+    old_ids = [(sample.id, len(sample.nats)) for sample in wanted.samples]
+    if old_ids != [(sample.id, len(sample.nats)) for sample in found.samples]:
+        yield Difference(condition=name, what="other samples, or other numbers of tokens")
+        return
+    for old_sample, new_sample in zip(wanted.samples, found.samples, strict=True):
+        difference = _sample(old_sample, new_sample, tolerance)
+        if difference is not None:
+            place, what = difference
+            yield Difference(condition=name, sample=new_sample.id, position=place + 1, what=what)
+            return
+    if tolerance is not None and _is_apart(wanted.nll_sum, found.nll_sum, tolerance.total):
+        what = _change(wanted.nll_sum, found.nll_sum, tolerance.total)
+        yield Difference(condition=name, what=f"all samples together: {what}")
+
+
+def _sample(
+    old: SampleScore, new: SampleScore, tolerance: Tolerance | None
+) -> tuple[int, str] | None:
+    """Index into ``nats`` and what differs there, or None."""
+    if tolerance is None:
+        if old.nats == new.nats:
+            return None
+        place = _first_unequal(old, new)
+        sums = _change(old.nll_sum, new.nll_sum)
+        return place, f"{new.nats[place]!r} nats, was {old.nats[place]!r}; {sums}"
+    if not _is_apart(old.nll_sum, new.nll_sum, tolerance.sample):
+        return None
+    allowed = tolerance.sample * abs(old.nll_sum)
+    gaps = accumulate(b - a for a, b in zip(old.nats, new.nats, strict=True))
+    outside = (place for place, gap in enumerate(gaps) if not abs(gap) <= allowed)
+    place = next(outside, len(old.nats) - 1)
+    return place, _change(old.nll_sum, new.nll_sum, tolerance.sample)
+
+
+def _first_unequal(one: SampleScore, two: SampleScore) -> int:
+    pairs = enumerate(zip(one.nats, two.nats, strict=True))
+    return next(place for place, (a, b) in pairs if a != b)
+
+
+def _is_apart(old: float, new: float, tolerance: float) -> bool:
+    # Written so that NaN is apart from everything.
+    return not abs(new - old) <= tolerance * abs(old)
+
+
+def _change(old: float, new: float, tolerance: float | None = None) -> str:
+    relative = (new - old) / old if old else float("nan")
+    allowed = "" if tolerance is None else f", allowed {tolerance:g}"
+    return f"sum {new.hex()}, was {old.hex()} (relative change {relative:+.3g}{allowed})"
