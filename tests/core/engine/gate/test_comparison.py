@@ -1,0 +1,153 @@
+"""What the gate calls a difference, on equal and on unlike platforms."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from deepinfer_core.engine.gate.baseline import Baseline, Measurement, SampleScore
+from deepinfer_core.engine.gate.comparison import compare, disagreements, platform_differences
+
+WHOLE = "cpu/semantic/cache-plain/prefill/whole"
+DECODE = "cpu/semantic/cache-plain/decode"
+PRODUCTION = "cpu/production/cache-quantised/prefill/whole"
+
+
+def with_nats(
+    measurement: Measurement, sample: str, position: int, nats: float, *names: str
+) -> Measurement:
+    """The same with one likelihood replaced, under the named conditions."""
+
+    def changed(old: SampleScore) -> SampleScore:
+        if old.id != sample:
+            return old
+        values = list(old.nats)
+        values[position - 1] = nats
+        return replace(old, nats=tuple(values))
+
+    conditions = dict(measurement.conditions)
+    for name in names:
+        scores = conditions[name]
+        conditions[name] = replace(scores, samples=tuple(map(changed, scores.samples)))
+    return replace(measurement, conditions=conditions)
+
+
+def elsewhere(measurement: Measurement) -> Measurement:
+    return replace(measurement, platform=replace(measurement.platform, vector="DEFAULT"))
+
+
+def test_the_same_bits_are_no_difference(baseline: Baseline, measurement: Measurement) -> None:
+    assert compare(baseline, measurement) == []
+    assert compare(baseline, elsewhere(measurement)) == []
+
+
+def test_on_the_same_platform_one_bit_is_a_difference_and_is_located(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    moved = math.nextafter(3.0, 4.0)
+    found = compare(baseline, with_nats(measurement, "tales/1", 2, moved, WHOLE, DECODE))
+    assert [(one.condition, one.sample, one.position) for one in found] == [
+        (WHOLE, "tales/1", 2),
+        (DECODE, "tales/1", 2),
+    ]
+    assert "3.0000000000000004 nats, was 3.0" in found[0].what
+
+
+def test_bits_that_cancel_in_the_sum_are_a_difference(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    moved = with_nats(measurement, "tales/0", 1, 2.0, PRODUCTION)
+    moved = with_nats(moved, "tales/0", 3, 1.5, PRODUCTION)
+    [one] = compare(baseline, moved)
+    assert (one.sample, one.position) == ("tales/0", 1)
+
+
+# The plain tolerance is 1e-6 of a sample's sum, 3.6 for tales/0; that of the total, 1e-7 of 6.85,
+# is less, so the total is let through by moving the other sample the other way.
+@pytest.mark.parametrize(("share", "is_different"), [(0.9, False), (1.1, True)])
+def test_on_another_platform_the_sum_of_a_sample_may_move_by_the_tolerance(
+    baseline: Baseline, measurement: Measurement, share: float, is_different: bool
+) -> None:
+    move = share * 1e-6 * 3.6
+    moved = with_nats(elsewhere(measurement), "tales/0", 2, 0.1 + move, WHOLE, DECODE)
+    moved = with_nats(moved, "tales/1", 1, 0.25 - 0.8 * move, WHOLE, DECODE)
+    found = compare(baseline, moved)
+    wanted = [(WHOLE, "tales/0", 2), (DECODE, "tales/0", 2)] if is_different else []
+    assert [(one.condition, one.sample, one.position) for one in found] == wanted
+
+
+def test_on_another_platform_all_samples_must_not_move_in_one_direction(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    moved = with_nats(elsewhere(measurement), "tales/0", 2, 0.1 + 2e-6, WHOLE, DECODE)
+    assert ["all samples together" in one.what for one in compare(baseline, moved)] == [True, True]
+
+
+def test_quantised_conditions_have_the_wider_tolerance_elsewhere(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    # 4e-3 of the total 7.375 is 0.0295.
+    near = with_nats(elsewhere(measurement), "tales/0", 1, 1.529, PRODUCTION)
+    far = with_nats(elsewhere(measurement), "tales/0", 1, 1.530, PRODUCTION)
+    assert compare(baseline, near) == []
+    assert [one.condition for one in compare(baseline, far)] == [PRODUCTION]
+
+
+def test_conditions_of_equal_arithmetic_must_agree_in_every_bit_on_any_platform(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    moved = with_nats(elsewhere(measurement), "tales/0", 3, math.nextafter(2.0, 3.0), DECODE)
+    [one] = compare(baseline, moved)
+    assert (one.condition, one.sample, one.position) == (DECODE, "tales/0", 3)
+    assert WHOLE in one.what
+    assert list(disagreements(moved)) == [one]
+
+
+@pytest.mark.parametrize("part", ["checkpoint", "tokenizer"])
+def test_another_checkpoint_or_tokenizer_is_the_only_difference_named(
+    baseline: Baseline, measurement: Measurement, part: str
+) -> None:
+    conditions = {
+        name: replace(scores, **{part: "other"}) for name, scores in measurement.conditions.items()
+    }
+    moved = with_nats(measurement, "tales/0", 1, 9.0, PRODUCTION)
+    found = compare(baseline, replace(moved, conditions=conditions))
+    assert [one.what.startswith(f"another {part}: other here") for one in found] == [True] * 3
+
+
+def test_another_component_is_a_difference(baseline: Baseline, measurement: Measurement) -> None:
+    [one] = compare(baseline, replace(measurement, components={"gemm.dense": "acme.fast"}))
+    assert one.what == "slot gemm.dense: acme.fast runs here, the baseline has core.reference"
+
+
+def test_other_samples_are_a_difference(baseline: Baseline, measurement: Measurement) -> None:
+    scores = measurement.conditions[WHOLE]
+    fewer = {WHOLE: replace(scores, samples=scores.samples[:1])}
+    [one] = compare(baseline, replace(measurement, conditions=fewer))
+    assert one.what == "other samples, or other numbers of tokens"
+
+
+def test_a_condition_without_baseline_is_a_difference_and_a_missing_one_is_not(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    scores = measurement.conditions[WHOLE]
+    [one] = compare(baseline, replace(measurement, conditions={"gpu/x": scores}))
+    assert (one.condition, one.what) == ("gpu/x", "the baseline has no such condition")
+    assert compare(baseline, replace(measurement, conditions={WHOLE: scores})) == []
+
+
+def test_not_a_number_is_a_difference_everywhere(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    moved = with_nats(measurement, "tales/0", 1, math.nan, PRODUCTION)
+    for one in (moved, elsewhere(moved)):
+        assert [d.condition for d in compare(baseline, one)] == [PRODUCTION]
+
+
+def test_what_differs_between_platforms_is_named(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    assert platform_differences(baseline, measurement) == []
+    sets = replace(measurement.platform, instruction_sets=("avx",))
+    assert platform_differences(baseline, replace(measurement, platform=sets)) == [
+        "instruction_sets: avx here, avx avx2 in the baseline"
+    ]
