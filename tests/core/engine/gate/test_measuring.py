@@ -6,7 +6,7 @@ import pytest
 from deepinfer_core.config import load_settings
 from deepinfer_core.engine.gate.conditions import Condition
 from deepinfer_core.engine.gate.measuring import measure, platform_of, token_likelihoods
-from deepinfer_core.engine.gate.texts import Sample, Selection
+from deepinfer_core.engine.gate.texts import Sample, Selection, select
 from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.scoring import token_nats
 from deepinfer_core.errors import ConfigError, RequestError
@@ -61,7 +61,7 @@ def test_a_checkpoint_without_tokenizer_is_refused(byte_checkpoint: Path, tmp_pa
         measure(unused, tmp_path, config, tmp_path, selection, [PREFILL])
 
 
-def test_the_platform_is_that_of_the_device(byte_checkpoint: Path) -> None:
+def test_the_platform_is_that_of_the_device() -> None:
     facts = DeviceFacts(
         device="cpu",
         model="AMD EPYC 9",
@@ -78,8 +78,6 @@ def test_the_platform_is_that_of_the_device(byte_checkpoint: Path) -> None:
 def test_a_measurement_names_device_components_and_checkpoint(
     byte_checkpoint: Path, tmp_path: Path
 ) -> None:
-    from deepinfer_core.engine.gate.texts import select
-
     (tmp_path / "texts.jsonl").write_text('{"source": "a", "text": "once"}\n')
     selection = select(tmp_path, "texts.jsonl", per_source=1, max_tokens=4)
     config = ModelConfig.from_file(byte_checkpoint / "config.json")
