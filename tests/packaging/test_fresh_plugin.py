@@ -28,6 +28,7 @@ SAMPLER = """\
 import torch
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.sampler import Sampler
+from deepinfer_core.reference.logits_rules import adjusted
 
 class Fresh(Sampler):
     properties = Properties(batch_invariant="always", deterministic="always", graph_safe="never")
@@ -36,11 +37,9 @@ class Fresh(Sampler):
         return Plan(max_rows=max_rows)
 
     def run(self, plan, logits_RV, rows, out):
+        adjusted_RV = adjusted(logits_RV.double(), rows)
         for r, raw_V in enumerate(logits_RV.double()):
-            kept_V = raw_V
-            if rows.allowed_RW is not None:
-                bit_V = (rows.allowed_RW[r, :, None] >> torch.arange(32) & 1).flatten()[:len(raw_V)]
-                kept_V = raw_V.where(bit_V == 1, -torch.inf)
+            kept_V = adjusted_RV[r]
             is_bad_V = raw_V.isnan() | raw_V.isposinf() | (kept_V.amax() == -torch.inf)
             out.invalid_R[r] = is_bad_V.any()
             heat, k = float(rows.temperature_R[r]), int(rows.top_k_R[r])

@@ -1,10 +1,15 @@
 """How do logits become tokens?
 
-Order of work on a row: mask, temperature, top-k and top-p on one sorted order (logit descending,
-then id ascending; the shorter prefix wins), min-p, draw. A draw depends on (seed, position) and the
-row's logits, never on the other rows. Temperature 0 takes the largest logit, lowest id first.
+Order of work on a row: mask, bias, repetition penalty, frequency penalty, presence penalty (these
+five adjust the logits: ``reference.logits_rules.adjusted`` does it for samplers that have nothing
+faster), temperature, top-k and top-p on one sorted order (logit descending, then id ascending; the
+shorter prefix wins), min-p, draw. What is masked stays at -inf, whatever its bias. A draw depends
+on (seed, position) and the row's logits and settings, never on the other rows; the penalties' state
+of a row are the tokens before it, so a row is adjusted alike wherever it runs. Temperature 0 takes
+the largest adjusted logit, lowest id first.
 
-Shapes: R rows, V vocabulary, W = ceil(V / 32) mask words, A alternatives.
+Shapes: R rows, V vocabulary, W = ceil(V / 32) mask words, A alternatives, B biases and N earlier
+tokens of the row that has the most.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from deepinfer_core.interfaces.component import Component, Plan
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Sampler", "SamplerOutputs", "SamplerRows", "SamplerSpec"]
+__all__ = ["LogitsRules", "Sampler", "SamplerOutputs", "SamplerRows", "SamplerSpec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,32 @@ class SamplerSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogitsRules:
+    """How each row's logits are changed before temperature.
+
+    The tokens of one row are distinct. Padding may stand anywhere; its second number means nothing.
+
+    Attributes:
+        bias_token_RB: int64, -1 is padding.
+        bias_RB: fp32, finite; added to the logit of its token.
+        seen_token_RN: int64, tokens of the prompt and of the output before the row; -1 is padding.
+        output_count_RN: int64, how often each of them stands in the output; 0 for one that stands
+            in the prompt alone.
+        repetition_R: fp32 > 0; a seen token's logit is divided by it if positive, else multiplied.
+        frequency_R: fp32, finite; subtracted once for each time that a token stands in the output.
+        presence_R: fp32, finite; subtracted once if it does at all.
+    """
+
+    bias_token_RB: torch.Tensor
+    bias_RB: torch.Tensor
+    seen_token_RN: torch.Tensor
+    output_count_RN: torch.Tensor
+    repetition_R: torch.Tensor
+    frequency_R: torch.Tensor
+    presence_R: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerRows:
     """The settings of each row.
 
@@ -48,6 +79,7 @@ class SamplerRows:
         position_R: int64, position that the drawn token will have.
         forced_R: int64 token to emit in place of the draw, or -1.
         allowed_RW: int32 bit mask, bit i of word w allows token 32 * w + i; None allows all.
+        rules: bias and penalties; None changes nothing.
     """
 
     temperature_R: torch.Tensor
@@ -58,6 +90,7 @@ class SamplerRows:
     position_R: torch.Tensor
     forced_R: torch.Tensor
     allowed_RW: torch.Tensor | None = None
+    rules: LogitsRules | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

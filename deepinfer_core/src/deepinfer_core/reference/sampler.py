@@ -3,6 +3,7 @@
 Probabilities are fp64. Truncation and drawing use integer weights ``floor(2^31 * p)``, whose sums
 do not depend on their order, so a token depends on the row's own logits and settings alone.
 
+* Masks, biases and penalties: ``logits_rules``. Log-probabilities of the raw model law know none.
 * Order: logit descending, then id ascending. top-k keeps a prefix of it. top-p keeps the shortest
   prefix whose weight exceeds ``floor(2^31 * top_p)``; it is measured before top-k. min-p drops
   what has less than its share of the largest probability.
@@ -10,7 +11,7 @@ do not depend on their order, so a token depends on the row's own logits and set
   ``floor(u * total)`` is the token, with u from ``random_numbers``. A token of weight zero is
   never drawn.
 
-Shapes: R rows, V vocabulary, W mask words, A alternatives.
+Shapes: R rows, V vocabulary, A alternatives.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ import torch
 
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Plan, Properties
-from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
+from deepinfer_core.interfaces.sampler import (
+    LogitsRules,
+    Sampler,
+    SamplerOutputs,
+    SamplerRows,
+    SamplerSpec,
+)
 from deepinfer_core.plugin import BuildContext
+from deepinfer_core.reference.logits_rules import adjusted
 from deepinfer_core.reference.promises import PROMISES
 from deepinfer_core.reference.random_numbers import FRESH_CASE, UNIFORM_BITS, uniform_bits
 
@@ -33,8 +41,6 @@ _ROW_TILE = 16
 
 _WEIGHT_ONE = 1 << 31
 """The integer weight of probability 1; products with it fit into int64 next to 27 bits of u."""
-
-_MASK_BITS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,16 +103,14 @@ def _sample(
     logits_RV: torch.Tensor, rows: SamplerRows, out: SamplerOutputs, spec: SamplerSpec
 ) -> None:
     raw_RV = logits_RV.to(torch.float64)
-    allowed_RV = raw_RV
-    if rows.allowed_RW is not None:
-        allowed_RV = raw_RV.masked_fill(~_unpack(rows.allowed_RW, spec.vocabulary), -torch.inf)
-    largest_R = allowed_RV.amax(-1)
+    adjusted_RV = adjusted(raw_RV, rows)
+    largest_R = adjusted_RV.amax(-1)
     invalid_R = raw_RV.isnan().any(-1) | (raw_RV == torch.inf).any(-1) | (largest_R == -torch.inf)
     # Invalid rows go on as rows of zeros: their results are unspecified, but must not fail.
     raw_RV = raw_RV.masked_fill(invalid_R[:, None], 0)
-    allowed_RV = allowed_RV.masked_fill(invalid_R[:, None], 0)
+    adjusted_RV = adjusted_RV.masked_fill(invalid_R[:, None], 0)
 
-    drawn_R, kept_logprob_RV = _draw(allowed_RV, rows)
+    drawn_R, kept_logprob_RV = _draw(adjusted_RV, rows)
     token_R = torch.where(rows.forced_R >= 0, rows.forced_R, drawn_R)
     raw_logprob_RV = raw_RV.log_softmax(-1)
     out.invalid_R.copy_(invalid_R)
@@ -157,12 +161,6 @@ def _weights(logits_RV: torch.Tensor) -> torch.Tensor:
     return (logits_RV.softmax(-1) * _WEIGHT_ONE).floor_().to(torch.int64)
 
 
-def _unpack(allowed_RW: torch.Tensor, vocabulary: int) -> torch.Tensor:
-    """Bits of the words in order, bool [R, V]."""
-    bits_RWX = (allowed_RW[..., None] >> torch.arange(_MASK_BITS, dtype=torch.int32)) & 1
-    return bits_RWX.flatten(1)[:, :vocabulary].to(torch.bool)
-
-
 def _rows_of(rows: SamplerRows, tile: slice) -> SamplerRows:
     return SamplerRows(
         temperature_R=rows.temperature_R[tile],
@@ -173,6 +171,19 @@ def _rows_of(rows: SamplerRows, tile: slice) -> SamplerRows:
         position_R=rows.position_R[tile],
         forced_R=rows.forced_R[tile],
         allowed_RW=None if rows.allowed_RW is None else rows.allowed_RW[tile],
+        rules=None if rows.rules is None else _rules_of(rows.rules, tile),
+    )
+
+
+def _rules_of(rules: LogitsRules, tile: slice) -> LogitsRules:
+    return LogitsRules(
+        bias_token_RB=rules.bias_token_RB[tile],
+        bias_RB=rules.bias_RB[tile],
+        seen_token_RN=rules.seen_token_RN[tile],
+        output_count_RN=rules.output_count_RN[tile],
+        repetition_R=rules.repetition_R[tile],
+        frequency_R=rules.frequency_R[tile],
+        presence_R=rules.presence_R[tile],
     )
 
 

@@ -10,6 +10,7 @@ import torch  # noqa: TID253 - only the factory string leads here
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
 from deepinfer_core.plugin import BuildContext
+from deepinfer_core.reference.logits_rules import adjusted
 
 
 def build(options: None, context: BuildContext) -> "GumbelSampler":
@@ -33,11 +34,9 @@ class GumbelSampler(Sampler):
         self, plan: Plan, logits_RV: torch.Tensor, rows: SamplerRows, out: SamplerOutputs
     ) -> None:
         """Sample every row."""
+        adjusted_RV = adjusted(logits_RV.double(), rows)
         for row, logits_V in enumerate(logits_RV.double()):
-            kept_V = logits_V
-            if rows.allowed_RW is not None:
-                bits = rows.allowed_RW[row, :, None] >> torch.arange(32) & 1
-                kept_V = logits_V.where(bits.flatten()[: len(logits_V)] == 1, -torch.inf)
+            kept_V = adjusted_RV[row]
             bad = logits_V.isnan().any() | (logits_V == torch.inf).any() | kept_V.isneginf().all()
             out.invalid_R[row] = bad
             if bad:

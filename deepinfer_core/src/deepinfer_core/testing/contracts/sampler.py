@@ -17,16 +17,13 @@ import torch
 from deepinfer_core.interfaces.sampler import Sampler
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.contracts.sampler_draws import SamplerDrawsContract
+from deepinfer_core.testing.contracts.sampler_rules import SamplerRulesContract
 from deepinfer_core.testing.contracts.sampler_settings import Settings
-from deepinfer_core.testing.contracts.sampler_suite import SamplerSuite
+from deepinfer_core.testing.contracts.sampler_suite import GOLDEN, TOLERANCE, SamplerSuite
 from deepinfer_core.testing.oracles import sampling as oracle
 from deepinfer_core.testing.tolerance import assert_within
 
 __all__ = ["SamplerContract"]
-
-GOLDEN = [2.0, 1.0, 1.0, 0.0]
-TOLERANCE = 2e-6
-"""fp32 log-probabilities of at most 30: rounding the result costs 30 * 2^-24 = 1.8e-6."""
 
 
 class SamplerTokensContract(SamplerSuite):
@@ -183,5 +180,5 @@ class SamplerTokensContract(SamplerSuite):
             assert_same_bits(got_R[[0, 3]], want_R[[0, 3]])
 
 
-class SamplerContract(SamplerTokensContract, SamplerDrawsContract):
+class SamplerContract(SamplerTokensContract, SamplerRulesContract, SamplerDrawsContract):
     """All tests of ``Sampler``."""

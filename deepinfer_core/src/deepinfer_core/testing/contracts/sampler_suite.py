@@ -5,7 +5,7 @@ Shapes: R rows, V vocabulary, A alternatives.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 
 import torch
 
@@ -14,7 +14,11 @@ from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.contracts.sampler_settings import Settings, sampler_rows
 from deepinfer_core.testing.contracts.suite import ContractSuite, GuardedBuffer
 
-__all__ = ["SamplerSuite"]
+__all__ = ["GOLDEN", "TOLERANCE", "SamplerSuite"]
+
+GOLDEN = [2.0, 1.0, 1.0, 0.0]
+TOLERANCE = 2e-6
+"""fp32 log-probabilities of at most 30: rounding the result costs 30 * 2^-24 = 1.8e-6."""
 
 
 class SamplerSuite(ContractSuite):
@@ -64,8 +68,7 @@ class SamplerSuite(ContractSuite):
         allowed: list[int] | None = None,
     ) -> torch.Tensor:
         """Tokens at positions 0 to ``count`` - 1."""
-        values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-        rows = [Settings(**{**values, "position": position}) for position in range(count)]
+        rows = [replace(settings, position=position) for position in range(count)]
         logits_RV = torch.tensor(logits).expand(count, -1).contiguous()
         mask = None if allowed is None else [allowed] * count
         return self.sample(component, logits_RV, self.rows(rows, mask)).token_R

@@ -1,8 +1,9 @@
 """From which distribution is a token drawn?"""
 
 import math
+from collections.abc import Mapping
 
-__all__ = ["log_softmax", "processed", "survivors"]
+__all__ = ["adjusted", "log_softmax", "processed", "survivors"]
 
 _WEIGHT_ONE = 1 << 31
 
@@ -43,3 +44,27 @@ def processed(
     return log_softmax(
         [x / temperature if token in kept else -math.inf for token, x in enumerate(logits)]
     )
+
+
+def adjusted(
+    logits: list[float],
+    *,
+    allowed: list[int] | None = None,
+    bias: Mapping[int, float],
+    seen: Mapping[int, int],
+    repetition: float,
+    frequency: float,
+    presence: float,
+) -> list[float]:
+    """Logits after mask, bias and penalties, token by token.
+
+    ``seen`` tells of each earlier token how often it stands in the output.
+    """
+    found = []
+    for token, raw in enumerate(logits):
+        x = raw + bias.get(token, 0.0)
+        if token in seen:
+            x = x / repetition if x > 0 else x * repetition
+            x -= frequency * seen[token] + (presence if seen[token] else 0.0)
+        found.append(x if allowed is None or token in allowed else -math.inf)
+    return found
