@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral
 
+from deepinfer_core.engine.sample_seeds import sample_seed
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.sequence import Request
 from deepinfer_core.errors import RequestError
@@ -43,6 +44,9 @@ def admit(
     params: SamplingParams,
     arrival_s: float,
     draw_seed: Callable[[], int],
+    *,
+    sample: int = 0,
+    encode: Callable[[str], list[int]] | None = None,
 ) -> Request:
     """Check a request.
 
@@ -53,6 +57,8 @@ def admit(
         params: how to draw.
         arrival_s: monotonic clock.
         draw_seed: gives the 64-bit seed of a request that brings none.
+        sample: place among the answers to the prompt.
+        encode: token ids of an ordinary text; None without a tokenizer.
 
     Raises:
         RequestError: the prompt is empty, too long or not made of token ids of this model, or the
@@ -61,6 +67,10 @@ def admit(
     prompt_ids = checked_prompt(rules, prompt)
     _check_ids(rules, "stop_token_ids", params.stop_ids)
     _check_ids(rules, "golden_token_ids", params.golden_ids)
+    _check_ids(rules, "logit_bias", tuple(token for token, _ in params.biases))
+    _check_ids(rules, "allowed_token_ids", params.allowed_ids or ())
+    for place, sequence in enumerate(params.bad_sequences):
+        _check_ids(rules, f"bad_words_ids[{place}]", sequence)
     if params.stop_strings and not rules.has_text:
         raise RequestError(
             "stop strings were given, and this checkpoint has no tokenizer.json",
@@ -71,10 +81,27 @@ def admit(
         index=index,
         prompt_ids=prompt_ids,
         params=params,
-        seed=draw_seed() if params.seed is None else int(params.seed),
+        sample=sample,
+        bad_sequences=(*params.bad_sequences, *_spellings(params.bad_texts, encode)),
+        seed=draw_seed() if params.seed is None else sample_seed(int(params.seed), sample),
         max_tokens=min(params.max_tokens, room),
         arrival_s=arrival_s,
     )
+
+
+def _spellings(
+    words: tuple[str, ...], encode: Callable[[str], list[int]] | None
+) -> list[tuple[int, ...]]:
+    """Token ids of each word without a blank before it, and with one."""
+    if not words:
+        return []
+    if encode is None:
+        raise RequestError(
+            "bad_words were given, and this checkpoint has no tokenizer.json",
+            hint="use bad_words_ids",
+        )
+    bare = [word.removeprefix(" ") for word in words]
+    return [tuple(encode(text)) for word in bare for text in (word, f" {word}")]
 
 
 def checked_prompt(rules: Rules, prompt: Iterable[int]) -> tuple[int, ...]:

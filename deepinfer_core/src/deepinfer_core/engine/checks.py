@@ -14,17 +14,22 @@ from deepinfer_core.errors import RequestError
 __all__ = [
     "MAX_ALTERNATIVES",
     "check_alternatives",
+    "check_bad_words",
     "check_flag",
     "check_integer",
+    "check_logit_bias",
     "check_number",
     "check_stop_strings",
     "check_token_ids",
+    "check_token_sequences",
 ]
 
 MAX_ALTERNATIVES = 20
 """Most alternatives listed with a token, the limit that public chat interfaces have."""
 
 MAX_STOP_STRINGS = 16
+MAX_BIAS = 100.0
+"""Largest logit bias in size, the limit that public chat interfaces have."""
 
 
 def _refuse(name: str, value: object, wanted: str) -> RequestError:
@@ -64,6 +69,22 @@ def check_alternatives(name: str, value: object) -> None:
 def check_stop_strings(name: str, value: object) -> tuple[str, ...]:
     """Bring one text or several to a tuple without repetitions."""
     wanted = f"a text or up to {MAX_STOP_STRINGS} texts, none empty"
+    texts = _texts(name, value, wanted)
+    if len(texts) > MAX_STOP_STRINGS:
+        raise _refuse(name, texts, wanted)
+    return texts
+
+
+def check_bad_words(name: str, value: object) -> tuple[str, ...]:
+    """The same without a limit; a text of blanks alone is no word."""
+    wanted = "a text or several texts, none empty or blank"
+    texts = _texts(name, value, wanted)
+    if not all(text.strip() for text in texts):
+        raise _refuse(name, texts, wanted)
+    return texts
+
+
+def _texts(name: str, value: object, wanted: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
@@ -71,7 +92,7 @@ def check_stop_strings(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):
         raise _refuse(name, value, wanted)
     texts = tuple(value)
-    if len(texts) > MAX_STOP_STRINGS or not all(isinstance(text, str) and text for text in texts):
+    if not all(isinstance(text, str) and text for text in texts):
         raise _refuse(name, texts, wanted)
     return tuple(dict.fromkeys(texts))
 
@@ -89,3 +110,37 @@ def check_token_ids(name: str, value: object) -> tuple[int, ...]:
             raise _refuse(name, token, wanted)
         found.append(int(token))
     return tuple(found)
+
+
+def check_token_sequences(name: str, value: object) -> tuple[tuple[int, ...], ...]:
+    """Bring sequences of token ids to tuples without repetitions; none may be empty."""
+    wanted = "a sequence of sequences of token ids, none empty"
+    if value is None:
+        return ()
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise _refuse(name, value, wanted)
+    found = [check_token_ids(f"{name}[{place}]", item) for place, item in enumerate(value)]
+    if not all(found):
+        raise _refuse(f"{name}[{found.index(())}]", (), wanted)
+    return tuple(dict.fromkeys(found))
+
+
+def check_logit_bias(name: str, value: object) -> tuple[tuple[int, float], ...]:
+    """Bring a mapping, or pairs, of token ids and biases to pairs in the order of the ids."""
+    wanted = "a mapping of token ids to numbers"
+    if value is None:
+        return ()
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise _refuse(name, value, wanted)
+    pairs = list(value.items() if isinstance(value, Mapping) else value)
+    found: dict[int, float] = {}
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise _refuse(name, pair, wanted)
+        [token] = check_token_ids(name, [pair[0]])
+        wanted_bias = f"a number from {-MAX_BIAS:g} to {MAX_BIAS:g}"
+        check_number(f"{name}[{token}]", pair[1], wanted_bias, lambda x: abs(x) <= MAX_BIAS)
+        if token in found:
+            raise _refuse(name, pairs, "without a token that is named twice")
+        found[token] = float(pair[1])
+    return tuple(sorted(found.items()))

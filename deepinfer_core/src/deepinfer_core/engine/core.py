@@ -22,7 +22,7 @@ from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.text import TextStream
 from deepinfer_core.engine.tokenizer import Tokenizer
-from deepinfer_core.errors import DeepInferError, EngineError
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError
 from deepinfer_core.schedule.plan import SequenceStep
 
 __all__ = ["Engine", "Update"]
@@ -70,13 +70,16 @@ class Engine:
         self._seeds = random.SystemRandom() if seed is None else random.Random(seed)
         self._numbers = count(1)
 
-    def submit(self, index: int, prompt: Iterable[int], params: SamplingParams) -> int:
+    def submit(
+        self, index: int, prompt: Iterable[int], params: SamplingParams, *, sample: int = 0
+    ) -> int:
         """Let a request wait for its turn.
 
         Args:
             index: place among the prompts of the call, echoed in every delta.
             prompt: token ids.
             params: how to draw.
+            sample: place among the ``params.n`` answers; the caller submits each of them.
 
         Returns:
             The number of the sequence.
@@ -85,7 +88,17 @@ class Engine:
             RequestError: the request is invalid; nothing else is affected.
         """
         arrival_s = self.clock_s()
-        request = admit(self.rules, index, prompt, params, arrival_s, self._draw_seed)
+        tokenizer = self.tokenizer if self.rules.has_text else None
+        request = admit(
+            self.rules,
+            index,
+            prompt,
+            params,
+            arrival_s,
+            self._draw_seed,
+            sample=sample,
+            encode=None if tokenizer is None else tokenizer.encode,
+        )
         sequence = Sequence(
             sequence_id=next(self._numbers),
             request=request,
@@ -142,7 +155,7 @@ class Engine:
             if self.batch.get(sequence.sequence_id) is None:
                 continue  # an earlier row of this sequence was invalid
             if result.invalid:
-                updates.append(self._finish(sequence, "error", _invalid_row(row)))
+                updates.append(self._finish(sequence, "error", self._invalid_row(row)))
             elif row.position < len(sequence.request.prompt_ids):
                 sequence.prompt_logprobs[row.position] = score_of(result)
             else:
@@ -167,6 +180,18 @@ class Engine:
         if sequence.output_count >= sequence.request.max_tokens:
             return self._finish(sequence, "length", drawn=1)
         return Update(sequence_id=sequence.sequence_id, delta=delta_of(sequence, drawn=1))
+
+    def _invalid_row(self, row: RowRequest) -> DeepInferError:
+        if not row.allows_any(self.rules.vocabulary):
+            return RequestError(
+                f"no token may be drawn at position {row.position}",
+                hint="allowed_token_ids, bad_words, bad_words_ids, min_tokens, "
+                "first_n_token_no_eos and engine.decode_token_blacklist leave none; loosen one",
+            )
+        return EngineError(
+            f"the model gave no valid distribution for position {row.position}",
+            hint="deepinfer checkpoint verify finds damaged weights",
+        )
 
     def _piece(self, sequence: Sequence, token: int) -> bytes:
         if self.tokenizer is None:
@@ -200,10 +225,3 @@ def _failure(error: Exception) -> DeepInferError:
     )
     failure.__cause__ = error
     return failure
-
-
-def _invalid_row(row: RowRequest) -> EngineError:
-    return EngineError(
-        f"the model gave no valid distribution for position {row.position}",
-        hint="deepinfer checkpoint verify finds damaged weights",
-    )

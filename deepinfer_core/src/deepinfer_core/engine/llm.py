@@ -140,18 +140,18 @@ class LLM:
                 no token is added.
 
         Returns:
-            One completion for each prompt, in their order. A request that failed has ``error``; the
-            others are unharmed.
+            ``n`` completions for each prompt, one if nothing else is said, in the order of the
+            prompts and their samples. A request that failed has ``error``; the others are unharmed.
 
         Raises:
             RequestError: the arguments do not fit together; nothing was run.
             EngineError: the LLM was closed.
         """
-        found: dict[int, Completion] = {}
+        found: dict[tuple[int, int], Completion] = {}
         for delta in self.stream(prompts, sampling_params, prompt_token_ids):
             if delta.completion is not None:
-                found[delta.index] = delta.completion
-        return [found[index] for index in sorted(found)]
+                found[delta.index, delta.sample] = delta.completion
+        return [found[place] for place in sorted(found)]
 
     def chat(
         self,
@@ -169,11 +169,16 @@ class LLM:
                 ``conversation.split_answer``.
 
         Raises:
-            RequestError: the messages are malformed.
+            RequestError: the messages are malformed, or several answers are asked for.
             ConfigError: the chat extra is not installed.
             WeightsError: the tokenizer has no chat form.
             EngineError: the LLM was closed.
         """
+        if sampling_params is not None and sampling_params.n > 1:
+            raise RequestError(
+                f"n is {sampling_params.n}, and chat gives one answer",
+                hint="give what encode_chat returns to generate",
+            )
         ids = self.encode_chat(messages, thinking)
         [completion] = self.generate(sampling_params=sampling_params, prompt_token_ids=[ids])
         return completion

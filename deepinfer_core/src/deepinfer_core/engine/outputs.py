@@ -1,6 +1,6 @@
 """What does a caller get back for one request?
 
-Completions come in the order of the prompts, one for each, whatever happened to the others.
+Completions come in the order of the prompts, ``n`` for each, whatever happened to the others.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What became of one request.
+    """What became of one request, or of one of the ``n`` answers that it asked for.
 
     Attributes:
         index: place of the prompt among the prompts of the call.
@@ -79,8 +79,9 @@ class Completion:
         prompt_logprobs: one for each prompt token, None for the first, if asked for.
         usage: token counts.
         timings_s: durations.
-        seed: the seed that was used.
+        seed: the seed that was used for this answer; with it and ``n=1`` it comes again.
         error: why the request failed; None unless ``finish_reason`` is ``error``.
+        sample: place among the ``n`` answers to the prompt.
     """
 
     index: int
@@ -93,6 +94,7 @@ class Completion:
     timings_s: Timings
     seed: int | None
     error: DeepInferError | None = None
+    sample: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``deepinfer generate --json`` prints; ``error`` only if there is one."""
@@ -122,6 +124,7 @@ class Delta:
         token_ids: new tokens.
         logprobs: one for each of ``token_ids``, if asked for.
         completion: the whole result, with the last delta of a request.
+        sample: place among the ``n`` answers to the prompt.
     """
 
     index: int
@@ -129,3 +132,4 @@ class Delta:
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = field(default=())
     completion: Completion | None = None
+    sample: int = 0

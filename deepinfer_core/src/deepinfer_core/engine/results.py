@@ -49,6 +49,7 @@ def delta_of(sequence: Sequence, *, drawn: int, completion: Completion | None = 
         token_ids=tuple(sequence.tokens[len(sequence.tokens) - drawn :]),
         logprobs=tuple(sequence.logprobs[-drawn:]) if wants_logprobs else (),
         completion=completion,
+        sample=sequence.request.sample,
     )
 
 
@@ -90,10 +91,13 @@ def completion_of(
         ),
         seed=request.seed,
         error=error,
+        sample=request.sample,
     )
 
 
-def refusal(index: int, prompt_tokens: int, error: DeepInferError, *, load_s: float) -> Completion:
+def refusal(
+    index: int, prompt_tokens: int, error: DeepInferError, *, load_s: float, sample: int = 0
+) -> Completion:
     """The result of a request that never entered the engine."""
     return Completion(
         index=index,
@@ -106,4 +110,5 @@ def refusal(index: int, prompt_tokens: int, error: DeepInferError, *, load_s: fl
         timings_s=Timings(load=load_s, first_token=None, total=0.0),
         seed=None,
         error=error,
+        sample=sample,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.rows import RowRequest
 from deepinfer_core.engine.sequence import Sequence
+from deepinfer_core.engine.token_history import last_of_bad_sequences, seen_tokens
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 
 __all__ = ["sampled_rows"]
@@ -67,16 +68,34 @@ def _drawing_row(sequence: Sequence, rules: Rules, row: int) -> RowRequest:
         min_p=float(params.min_p),
         forced=golden[done] if done < len(golden) else None,
         banned=_banned(sequence, rules),
+        allowed=params.allowed_ids,
+        bias=params.biases,
+        repetition_penalty=float(params.repetition_penalty),
+        frequency_penalty=float(params.frequency_penalty),
+        presence_penalty=float(params.presence_penalty),
+        seen=_seen(sequence),
         alternatives=params.alternatives or 0,
     )
 
 
 def _banned(sequence: Sequence, rules: Rules) -> tuple[int, ...]:
-    """Tokens not to draw now; by output length, so that recomputing a sequence changes nothing."""
+    """Tokens not to draw now; by the output, so that recomputing a sequence changes nothing."""
     params, done = sequence.request.params, sequence.output_count
     banned = set(rules.banned_ids)
     if done < max(params.min_tokens, params.first_n_token_no_eos):
         banned |= rules.eos_ids
     if done < params.min_tokens:
         banned |= set(params.stop_ids)
+    if sequence.request.bad_sequences:
+        banned |= last_of_bad_sequences(sequence.output_ids, sequence.request.bad_sequences)
     return tuple(sorted(banned))
+
+
+def _seen(sequence: Sequence) -> tuple[tuple[int, int], ...]:
+    """What the penalties need to know; nothing if there are none."""
+    params = sequence.request.params
+    is_repetition = params.repetition_penalty != 1
+    if not (is_repetition or params.frequency_penalty or params.presence_penalty):
+        return ()
+    prompt = sequence.request.prompt_ids
+    return seen_tokens(prompt, sequence.output_ids, with_prompt=is_repetition)

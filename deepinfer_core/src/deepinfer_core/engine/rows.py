@@ -24,6 +24,11 @@ class RowRequest:
         temperature, top_p, top_k, min_p: as in ``SamplingParams``.
         forced: token to emit in place of the draw, or None.
         banned: tokens that must not be drawn.
+        allowed: tokens of which one is drawn, if it is not banned; None: all.
+        bias: token and what is added to its logit; no token twice.
+        repetition_penalty, frequency_penalty, presence_penalty: as in ``SamplingParams``.
+        seen: token before the row, and how often it stands in the output; no token twice, and only
+            those that a penalty of the row concerns.
         alternatives: how many of the likeliest tokens to report.
     """
 
@@ -36,7 +41,18 @@ class RowRequest:
     min_p: float = 0.0
     forced: int | None = None
     banned: tuple[int, ...] = ()
+    allowed: tuple[int, ...] | None = None
+    bias: tuple[tuple[int, float], ...] = ()
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    seen: tuple[tuple[int, int], ...] = ()
     alternatives: int = 0
+
+    def allows_any(self, vocabulary: int) -> bool:
+        """Whether some token of so many may be drawn."""
+        tokens = range(vocabulary) if self.allowed is None else self.allowed
+        return not set(self.banned).issuperset(tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

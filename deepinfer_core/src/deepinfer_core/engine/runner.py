@@ -1,10 +1,10 @@
 """How does a plan become tensors, and how do logits become results?
 
-The only room of the engine that knows tensors. One step is one forward pass and one call of the
-sampler; results come to the host once.
+Only this module and ``sampler_inputs`` of the engine know tensors. One step is one forward pass and
+one call of the sampler; results come to the host once.
 
 Shapes: T rows of the step, Q sequences, B blocks of the longest sequence, R sampled rows, V
-vocabulary, W = ceil(V / 32) mask words, A alternatives.
+vocabulary, A alternatives.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import torch
 
 from deepinfer_core.cache.storage import Caches
 from deepinfer_core.engine.rows import RowRequest, RowResult, Runner
+from deepinfer_core.engine.sampler_inputs import sampler_rows
 from deepinfer_core.interfaces.component import Plan
-from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
+from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerSpec
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.step import StepInputs
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
@@ -56,7 +57,8 @@ class ModelRunner(Runner):
         alternatives = min(max(row.alternatives for row in rows), self.vocabulary)
         out = _outputs(len(rows), alternatives, self.device)
         plan = self._sampler_plan(alternatives, len(rows))
-        self.sampler.run(plan, logits_RV, self._settings(rows), out)
+        settings = sampler_rows(rows, self.vocabulary, self.device)
+        self.sampler.run(plan, logits_RV, settings, out)
         return _results(rows, out)
 
     def _sampler_plan(self, alternatives: int, rows: int) -> Plan:
@@ -66,35 +68,6 @@ class ModelRunner(Runner):
             spec = SamplerSpec(vocabulary=self.vocabulary, alternatives=alternatives)
             self._plans[alternatives, size] = self.sampler.plan(spec, size)
         return self._plans[alternatives, size]
-
-    def _settings(self, rows: tuple[RowRequest, ...]) -> SamplerRows:
-        def floats(values: list[float]) -> torch.Tensor:
-            return torch.tensor(values, dtype=torch.float32, device=self.device)
-
-        def integers(values: list[int]) -> torch.Tensor:
-            return torch.tensor(values, dtype=torch.int64, device=self.device)
-
-        return SamplerRows(
-            temperature_R=floats([row.temperature for row in rows]),
-            top_p_R=floats([row.top_p for row in rows]),
-            top_k_R=integers([row.top_k for row in rows]),
-            min_p_R=floats([row.min_p for row in rows]),
-            # The bits of an unsigned seed in a signed number.
-            seed_R=integers([row.seed - (1 << 64) * (row.seed >> 63) for row in rows]),
-            position_R=integers([row.position for row in rows]),
-            forced_R=integers([-1 if row.forced is None else row.forced for row in rows]),
-            allowed_RW=self._allowed(rows),
-        )
-
-    def _allowed(self, rows: tuple[RowRequest, ...]) -> torch.Tensor | None:
-        if not any(row.banned for row in rows):
-            return None
-        words = -(-self.vocabulary // 32)
-        allowed_RW = np.full((len(rows), words), 0xFFFFFFFF, dtype=np.uint32)
-        for number, row in enumerate(rows):
-            for token in row.banned:
-                allowed_RW[number, token // 32] &= ~np.uint32(1 << token % 32)
-        return torch.from_numpy(allowed_RW.view(np.int32)).to(self.device)
 
 
 def step_inputs(plan: StepPlan, sampled: list[int], device: torch.device) -> StepInputs:

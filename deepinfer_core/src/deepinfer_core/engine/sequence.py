@@ -25,9 +25,11 @@ class Request:
         index: place among the prompts of the call.
         prompt_ids: at least one token.
         params: how to draw.
-        seed: unsigned 64 bits; drawn for this request where ``params`` has none.
+        seed: unsigned 64 bits, of this sample; drawn for it where ``params`` has none.
         max_tokens: most tokens to draw, the engine's longest sequence taken into account.
         arrival_s: monotonic clock.
+        sample: place among the answers to the prompt.
+        bad_sequences: token ids that are not drawn one after the other.
     """
 
     index: int
@@ -36,6 +38,8 @@ class Request:
     seed: int
     max_tokens: int
     arrival_s: float
+    sample: int = 0
+    bad_sequences: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -32,14 +32,14 @@ class Call:
     Attributes:
         asked: requests that are not queued yet, with their indices.
         inbox: deltas that were not asked for yet.
-        numbers: sequence of each running request, by its index.
+        numbers: sequence of each running answer, by the indices of its prompt and its sample.
         dropped: why the engine forgot the requests, if it did.
         has_ended: there will be no further delta.
     """
 
     asked: deque[tuple[int, Prompt, SamplingParams]] = field(default_factory=deque)
     inbox: deque[Delta] = field(default_factory=deque)
-    numbers: dict[int, int] = field(default_factory=dict)
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
     dropped: EngineError | None = None
     has_ended: bool = False
 
@@ -67,17 +67,24 @@ class Router:
         self._lock = RLock()
 
     def submit(self, call: Call, index: int, prompt: Prompt, params: SamplingParams) -> None:
-        """Queue one request of a stream; one that is refused ends at once."""
+        """Queue each sample of one request of a stream; one that is refused ends at once."""
+        for sample in range(params.n):
+            self._submit(call, index, sample, prompt, params)
+
+    def _submit(
+        self, call: Call, index: int, sample: int, prompt: Prompt, params: SamplingParams
+    ) -> None:
         ids: Sequence[int] = ()
         try:
             ids = self.encode(prompt) if isinstance(prompt, str) else prompt
             with self._lock:
-                number = self.engine.submit(index, ids, params)
+                number = self.engine.submit(index, ids, params, sample=sample)
                 self._calls[number] = call
-                call.numbers[index] = number
+                call.numbers[index, sample] = number
         except DeepInferError as error:
-            completion = refusal(index, len(ids), error, load_s=self.engine.load_s)
-            call.inbox.append(Delta(index=index, completion=completion))
+            load_s = self.engine.load_s
+            completion = refusal(index, len(ids), error, load_s=load_s, sample=sample)
+            call.inbox.append(Delta(index=index, completion=completion, sample=sample))
 
     def step(self, call: Call) -> None:
         """Run one step and hand out what it gave, unless another thread's step gave enough."""
@@ -108,7 +115,7 @@ class Router:
         call.inbox.append(update.delta)
         if update.delta.completion is not None:
             del self._calls[update.sequence_id]
-            call.numbers.pop(update.delta.index)
+            call.numbers.pop((update.delta.index, update.delta.sample))
             self._finished(update)
 
 
@@ -155,15 +162,16 @@ class Stream(Iterator[Delta]):
         self._call.asked.append((index, prompt, params))
         return index
 
-    def abort(self, index: int) -> None:
+    def abort(self, index: int, sample: int | None = None) -> None:
         """End one request; its last delta says ``abort``. Nothing happens if it already ended.
 
         Args:
             index: place of the prompt among the prompts of the call.
+            sample: which of its answers; None: all of them.
         """
-        number = self._call.numbers.get(index)
-        if number is not None:
-            self._router.abort(number)
+        for (prompt, place), number in tuple(self._call.numbers.items()):
+            if prompt == index and sample in (None, place):
+                self._router.abort(number)
 
     def close(self) -> None:
         """End all requests; there are no further deltas."""

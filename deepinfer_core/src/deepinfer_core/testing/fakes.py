@@ -102,7 +102,9 @@ class FakeRunner(Runner):
         if row.position != len(history):
             raise ValueError(f"row {row.row} ends {len(history)} tokens, not {row.position}")
         token = fake_token(row.seed, row.position, history, self.vocabulary)
-        while token in row.banned:
+        if not row.allows_any(self.vocabulary):
+            return RowResult(token_id=0, logprob=0.0, processed_logprob=0.0, invalid=True)
+        while token in row.banned or (row.allowed is not None and token not in row.allowed):
             token = (token + 1) % self.vocabulary
         if row.forced is not None:
             token = row.forced
