@@ -120,6 +120,52 @@ def test_a_banned_token_is_the_one_bit_missing_from_the_mask(token: int) -> None
     assert bits[1] == [1] * 96
 
 
+@pytest.mark.parametrize("allowed", [(0,), (31, 32), (5, 69), (3, 4, 5)])
+def test_only_allowed_tokens_that_are_not_banned_have_a_bit(allowed: tuple[int, ...]) -> None:
+    sampler, _ = run(
+        RowRequest(row=0, position=4, seed=0, allowed=allowed, banned=(4, 5)),
+        RowRequest(row=1, position=5, seed=0),
+    )
+    mask = sampler.seen[0].allowed_RW
+    assert mask is not None
+    assert mask.dtype == torch.int32
+    bits = [[int(word) >> bit & 1 for word in row for bit in range(32)] for row in mask]
+    assert [place for place, bit in enumerate(bits[0]) if bit] == [
+        token for token in allowed if token not in (4, 5)
+    ]
+    assert bits[1][:70] == [1] * 70
+
+
+def test_bias_and_penalties_reach_the_sampler_padded() -> None:
+    first = RowRequest(row=0, position=4, seed=0, bias=((7, 0.5), (9, -100.0)))
+    second = RowRequest(
+        row=1,
+        position=5,
+        seed=0,
+        repetition_penalty=1.5,
+        frequency_penalty=0.25,
+        presence_penalty=-2.0,
+        seen=((69, 0), (0, 3), (4, 1)),
+    )
+    sampler, _ = run(first, second)
+    rules = sampler.seen[0].rules
+    assert rules is not None
+    assert rules.bias_token_RB.tolist() == [[7, 9], [-1, -1]]
+    assert rules.bias_RB[0].tolist() == [0.5, -100.0]
+    assert rules.seen_token_RN.tolist() == [[-1, -1, -1], [69, 0, 4]]
+    assert rules.output_count_RN[1].tolist() == [0, 3, 1]
+    assert rules.repetition_R.tolist() == [1.0, 1.5]
+    assert rules.frequency_R.tolist() == [0.0, 0.25]
+    assert rules.presence_R.tolist() == [0.0, -2.0]
+    assert rules.bias_RB.dtype == rules.repetition_R.dtype == torch.float32
+    assert rules.seen_token_RN.dtype == rules.output_count_RN.dtype == torch.int64
+
+
+def test_rows_without_bias_and_penalties_have_no_rules() -> None:
+    sampler, _ = run(RowRequest(row=0, position=4, seed=0), RowRequest(row=1, position=5, seed=0))
+    assert sampler.seen[0].rules is None
+
+
 def test_each_row_gets_as_many_alternatives_as_it_asked_for() -> None:
     sampler, results = run(
         RowRequest(row=0, position=4, seed=0, alternatives=3),

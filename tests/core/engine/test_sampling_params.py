@@ -16,6 +16,16 @@ REFUSED: list[tuple[str, Any]] = [
     *[("temperature", x) for x in (-0.1, NAN, INF, True, "1", None)],
     *[("top_p", x) for x in (0, -1, 1.01, NAN, False, "0.5")],
     *[("min_p", x) for x in (1, 1.5, -0.1, NAN, True)],
+    *[("n", x) for x in (0, -1, 129, 1.0, True, None)],
+    *[("repetition_penalty", x) for x in (0, 0.009, 100.1, -1, NAN, True, None)],
+    *[("frequency_penalty", x) for x in (-2.1, 2.1, NAN, INF, True, "1")],
+    *[("presence_penalty", x) for x in (-2.1, 2.1, NAN, INF, True, "1")],
+    *[("logit_bias", x) for x in (1, "1", [1], [(1, 2, 3)], {"1": 1}, {-1: 1}, {True: 1})],
+    *[("logit_bias", {7: x}) for x in (100.1, -100.1, NAN, "1", None, True)],
+    ("logit_bias", [(1, 2), (1, 3)]),
+    *[("allowed_token_ids", x) for x in ([], 1, "1", [-1], [True], [1.0])],
+    *[("bad_words", x) for x in ("", " ", ["a", ""], ["a", " \n"], ["a", 1], 3, b"a", {"a": 1})],
+    *[("bad_words_ids", x) for x in (1, "1", [1], [[]], [[1], []], [[-1]], [["1"]])],
     *[("top_k", x) for x in (0, -2, 1.0, True, BIG, "1", None)],
     *[("max_tokens", x) for x in (0, -1, 1.5, True, BIG, None)],
     *[("min_tokens", x) for x in (-1, True, 0.5)],
@@ -50,6 +60,11 @@ ADMITTED: list[tuple[str, Any]] = [
     *[("max_tokens", x) for x in (1, BIG - 1)],
     *[("seed", x) for x in (None, 0, (1 << 64) - 1)],
     *[("logprobs", x) for x in (None, False, True, 0, 20)],
+    *[("n", x) for x in (1, 128)],
+    *[("repetition_penalty", x) for x in (0.01, 1, 100)],
+    *[("frequency_penalty", x) for x in (-2, 0, 2)],
+    *[("presence_penalty", x) for x in (-2, 0, 2)],
+    *[("allowed_token_ids", x) for x in (None, (0,))],
 ]
 
 
@@ -63,6 +78,32 @@ def test_the_message_shows_the_value_and_the_range() -> None:
         SamplingParams(top_p=1.5)
     assert caught.value.message == "top_p is 1.5"
     assert caught.value.hint == "top_p must be a number above 0 and at most 1"
+
+
+def test_the_message_of_a_bias_names_its_token() -> None:
+    with pytest.raises(RequestError) as caught:
+        SamplingParams(logit_bias={7: 101})
+    assert caught.value.message == "logit_bias[7] is 101"
+    assert caught.value.hint == "logit_bias[7] must be a number from -100 to 100"
+
+
+def test_the_message_of_a_bad_sequence_names_its_place() -> None:
+    with pytest.raises(RequestError, match=r"bad_words_ids\[1\] is \(\)"):
+        SamplingParams(bad_words_ids=[[1], []])
+
+
+def test_biases_are_pairs_in_the_order_of_their_tokens() -> None:
+    params = SamplingParams(logit_bias={numpy.int64(9): 100, 2: numpy.float32(-100)})
+    assert params.biases == ((2, -100.0), (9, 100.0))
+    assert SamplingParams(logit_bias=[(9, 1), (2, 0.5)]).biases == ((2, 0.5), (9, 1.0))
+    assert SamplingParams().biases == ()
+
+
+def test_bad_words_and_sequences_become_tuples_without_repetitions() -> None:
+    params = SamplingParams(bad_words=["a", "b", "a"], bad_words_ids=[[1, 2], (3,), [1, 2]])
+    assert params.bad_texts == ("a", "b")
+    assert params.bad_sequences == ((1, 2), (3,))
+    assert SamplingParams(bad_words="a").bad_texts == ("a",)
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
@@ -122,8 +163,12 @@ def test_the_number_of_alternatives_follows_from_both_fields(
 
 
 def test_params_cannot_be_changed_and_can_be_copied() -> None:
-    params = SamplingParams(stop="a", stop_token_ids=[1], seq_seed=3)
+    rules = {"logit_bias": {4: 1}, "allowed_token_ids": [1, 4], "bad_words_ids": [[1, 4]]}
+    params = SamplingParams(stop="a", stop_token_ids=[1], seq_seed=3, bad_words="b", **rules)
     with pytest.raises(dataclasses.FrozenInstanceError):
         params.seed = 1  # type: ignore[misc]
     changed = dataclasses.replace(params, top_k=5)
     assert (changed.stop_strings, changed.stop_ids, changed.seed) == (("a",), (1,), 3)
+    assert (changed.biases, changed.allowed_ids) == (((4, 1.0),), (1, 4))
+    assert (changed.bad_texts, changed.bad_sequences) == (("b",), ((1, 4),))
+    assert hash(changed) == hash(dataclasses.replace(params, top_k=5))

@@ -1,7 +1,8 @@
 """What follows a prompt?
 
 Standard output gets the generated text only, one line feed behind each; with ``--json`` one object
-a prompt and line, in the order of the prompts. Progress and problems go to standard error. A
+a prompt and line, in the order of the prompts; with ``--n`` so many of either for each prompt, the
+objects with ``sample``. Progress and problems go to standard error. A
 request that fails does not stop the others; the exit status is then 1, or 2 if the only prompt was
 refused.
 """
@@ -48,21 +49,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="print text as it comes; default on a terminal with one prompt",
     )
+    parser.add_argument("--n", type=int, default=1, metavar="N", help="answers to each; default 1")
     add_sampling_arguments(parser, max_tokens=_MAX_TOKENS)
     add_model_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Generate; 0 if every request ended well."""
-    params = sampling_params(args)
+    params = sampling_params(args, n=args.n)
     prompts = prompts_from(args)
     if args.stream and len(prompts) > 1:
         raise UsageError(
             f"--stream with {len(prompts)} prompts", hint="stream one prompt, or use --json"
         )
+    if args.stream and params.n > 1:
+        raise UsageError(f"--stream with --n {params.n}", hint="stream one answer, or use --json")
     if len(prompts) == 1 and not prompts[0] and not args.json:
         raise RequestError("the prompt is empty", hint="give at least one token")
-    is_lone_text = len(prompts) == 1 and not args.json
+    is_lone_text = len(prompts) == params.n == 1 and not args.json
     is_streaming = sys.stdout.isatty() and is_lone_text if args.stream is None else args.stream
     loaded = model_settings(args)
     progress = progress_of(loaded)
@@ -93,33 +97,39 @@ def _batch(
     as_json: bool,
 ) -> int:
     failed: list[DeepInferError] = []
-    waiting: dict[int, Completion] = {}
+    waiting: dict[tuple[int, int], Completion] = {}
+    places = [(index, sample) for index in range(len(prompts)) for sample in range(params.n)]
     shown = 0
-    with progress.phase("requests", total=len(prompts), unit="requests") as phase:
+    with progress.phase("requests", total=len(places), unit="requests") as phase:
         for delta in llm.stream(prompts, params):
             if delta.completion is None:
                 continue
             phase.advance()
-            waiting[delta.index] = delta.completion
+            waiting[delta.index, delta.sample] = delta.completion
             # In the order of the prompts, each as soon as all before it are done.
-            while shown in waiting:
-                failed += _show(waiting.pop(shown), len(prompts), as_json=as_json)
+            while shown < len(places) and places[shown] in waiting:
+                completion = waiting.pop(places[shown])
+                failed += _show(completion, len(prompts), params.n, as_json=as_json)
                 shown += 1
     if not failed:
         return 0
-    is_refused = len(prompts) == 1 and isinstance(failed[0], RequestError)
-    return _WRONG_USAGE if is_refused else _FAILED
+    is_refused = len(prompts) == 1 and all(isinstance(error, RequestError) for error in failed)
+    return _WRONG_USAGE if is_refused and len(failed) == params.n else _FAILED
 
 
-def _show(completion: Completion, prompts: int, *, as_json: bool) -> list[DeepInferError]:
+def _show(
+    completion: Completion, prompts: int, samples: int, *, as_json: bool
+) -> list[DeepInferError]:
     """Print one result; the error if it has one."""
     if as_json:
-        print(json.dumps(completion.to_json(), ensure_ascii=False), flush=True)
+        place = {"sample": completion.sample} if samples > 1 else {}
+        print(json.dumps(place | completion.to_json(), ensure_ascii=False), flush=True)
     elif completion.error is None or completion.text:
         print(completion.text, flush=True)
     if completion.error is None:
         return []
     which = f"prompt {completion.index + 1}: " if prompts > 1 else ""
+    which += f"sample {completion.sample + 1}: " if samples > 1 else ""
     print(f"error: {which}{completion.error.message}", file=sys.stderr)
     if completion.error.hint:
         print(f"hint: {completion.error.hint}", file=sys.stderr)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from deepinfer_core.cli.parser import add_settings_arguments, settings_from
+from deepinfer_core.cli.parser import UsageError, add_settings_arguments, settings_from
 
 if TYPE_CHECKING:
     from deepinfer_core.config import LoadedSettings
@@ -42,29 +42,58 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, *, max_tokens: int) 
     add("--top-p", type=float, default=1.0, metavar="P", help="above 0 up to 1; default 1")
     add("--top-k", type=int, default=-1, metavar="K", help="-1 (default) for all")
     add("--min-p", type=float, default=0.0, metavar="P", help="0 up to below 1; default 0")
+    add("--repetition-penalty", type=float, default=1.0, metavar="R", help="default 1: none")
+    add("--frequency-penalty", type=float, default=0.0, metavar="X", help="-2 to 2; default 0")
+    add("--presence-penalty", type=float, default=0.0, metavar="X", help="-2 to 2; default 0")
+    add(
+        "--logit-bias",
+        action="append",
+        metavar="ID=VALUE",
+        help="-100 to 100, added to the logit of a token id; may be repeated",
+    )
     add("--seed", type=int, metavar="N", help="0 to 2^64 - 1; default: a new one each time")
     add("--stop", action="append", metavar="TEXT", help="text that ends it; may be repeated")
     add("--ignore-eos", action="store_true", help="go on after the end-of-sequence token")
 
 
-def sampling_params(args: argparse.Namespace) -> SamplingParams:
+def sampling_params(args: argparse.Namespace, *, n: int = 1) -> SamplingParams:
     """The sampling options as one checked value.
+
+    Args:
+        args: of the command line.
+        n: answers to each prompt.
 
     Raises:
         RequestError: a value is out of range.
+        UsageError: a bias is not written as ID=VALUE.
     """
     from deepinfer_core.engine.sampling_params import SamplingParams
 
     return SamplingParams(
+        n=n,
         max_tokens=args.max_tokens,
         temperature=args.temperature,
         top_p=args.top_p,
         top_k=args.top_k,
         min_p=args.min_p,
+        repetition_penalty=args.repetition_penalty,
+        frequency_penalty=args.frequency_penalty,
+        presence_penalty=args.presence_penalty,
+        logit_bias=[_bias(text) for text in args.logit_bias or ()],
         seed=args.seed,
         stop=args.stop,
         ignore_eos=args.ignore_eos,
     )
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, value = text.partition("=")
+    try:
+        return int(token), float(value)
+    except ValueError:
+        raise UsageError(
+            f"--logit-bias is {text!r}", hint="write a token id and a number, like 42=-5"
+        ) from None
 
 
 def model_settings(args: argparse.Namespace) -> LoadedSettings:

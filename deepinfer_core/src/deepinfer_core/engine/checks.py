@@ -72,7 +72,7 @@ def check_stop_strings(name: str, value: object) -> tuple[str, ...]:
     texts = _texts(name, value, wanted)
     if len(texts) > MAX_STOP_STRINGS:
         raise _refuse(name, texts, wanted)
-    return texts
+    return tuple(dict.fromkeys(texts))
 
 
 def check_bad_words(name: str, value: object) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def check_bad_words(name: str, value: object) -> tuple[str, ...]:
     texts = _texts(name, value, wanted)
     if not all(text.strip() for text in texts):
         raise _refuse(name, texts, wanted)
-    return texts
+    return tuple(dict.fromkeys(texts))
 
 
 def _texts(name: str, value: object, wanted: str) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def _texts(name: str, value: object, wanted: str) -> tuple[str, ...]:
     texts = tuple(value)
     if not all(isinstance(text, str) and text for text in texts):
         raise _refuse(name, texts, wanted)
-    return tuple(dict.fromkeys(texts))
+    return texts
 
 
 def check_token_ids(name: str, value: object) -> tuple[int, ...]:

@@ -39,7 +39,6 @@ def last_of_bad_sequences(
     found = set()
     for sequence in sequences:
         *before, last = sequence
-        start = len(output) - len(before)
-        if start >= 0 and list(output[start:]) == before:
+        if list(output[max(len(output) - len(before), 0) :]) == before:
             found.add(last)
     return frozenset(found)
