@@ -71,7 +71,7 @@ class SamplingParams:
         ignore_eos: go on after the end-of-sequence token.
         skip_special_tokens: leave control tokens out of the text.
         logprobs: False; True for each token's own log-probability; or how many alternatives to
-            list with it, 0 to 20. Of the model's distribution, before temperature and truncation.
+            list with it, 0 to 20. Of the model's own distribution, before anything changes it.
         top_logprobs: > 0 is the same as ``logprobs`` of that number.
         prompt_logprobs: the same as ``logprobs``, for the tokens of the prompt but the first.
         golden_token_ids: tokens to emit in place of what is drawn, even those that may not be
