@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from deepinfer_core.batch.bodies import Asked, read_body
+from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import RequestError
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -33,6 +34,20 @@ def test_extended_fields_become_sampling_parameters() -> None:
     ).params
     assert (params.top_k, params.min_p, params.min_tokens) == (4, 0.1, 2)
     assert (params.stop_ids, params.ignore_eos) == ((9,), True)
+
+
+def test_penalties_and_bias_become_sampling_parameters() -> None:
+    asked = completion(
+        presence_penalty=1, frequency_penalty=-0.5, repetition_penalty=1.2, logit_bias={"3": -100}
+    )
+    same = SamplingParams(
+        presence_penalty=1,
+        frequency_penalty=-0.5,
+        repetition_penalty=1.2,
+        logit_bias={3: -100},
+        seed=5,
+    )
+    assert asked.params == same
 
 
 def test_defaults_are_those_of_the_public_interface() -> None:
@@ -87,7 +102,7 @@ def test_another_prompt_is_refused(prompt: Any) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [{"n": 1}, {"stream": False}, {"echo": False}, {"best_of": 1}, {"presence_penalty": 0.0}],
+    [{"n": 1}, {"stream": False}, {"echo": False}, {"best_of": 1}],
 )
 def test_a_field_with_its_only_value_is_accepted(body: dict[str, Any]) -> None:
     assert completion(**body) == completion()
@@ -100,7 +115,10 @@ def test_a_field_with_its_only_value_is_accepted(body: dict[str, Any]) -> None:
         ({"n": True}, "n is True"),
         ({"stream": True}, "stream is True"),
         ({"stream": 0}, "stream is 0"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty is 0.5"),
+        ({"frequency_penalty": 5}, "frequency_penalty is 5"),
+        ({"logit_bias": {"x": 1}}, "logit_bias is {'x': 1}"),
+        ({"logit_bias": [1]}, "logit_bias is [1]"),
+        ({"logit_bias": {"3": 101}}, "logit_bias"),
         ({"foo": 1}, "unknown field foo"),
         ({"foo": 1, "bar": 2}, "unknown fields bar, foo"),
         ({"messages": MESSAGES}, "unknown field messages"),

@@ -24,8 +24,8 @@ from deepinfer_core.errors import RequestError
 __all__ = ["Asked", "read_body"]
 
 _PASSED = (
-    "temperature", "top_p", "seed", "stop",
-    "top_k", "min_p", "min_tokens", "stop_token_ids", "ignore_eos",
+    "temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty",
+    "top_k", "min_p", "min_tokens", "stop_token_ids", "ignore_eos", "repetition_penalty",
 )  # fmt: skip
 """Fields that mean the same in ``SamplingParams``; the second line extends the public interface."""
 
@@ -35,8 +35,6 @@ _ONLY: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "best_of": (1,),
         "stream": (False,),
         "echo": (False,),
-        "presence_penalty": (0,),
-        "frequency_penalty": (0,),
     }
 )
 """Fields with one supported value."""
@@ -97,6 +95,8 @@ def read_body(kind: Literal["completion", "chat"], body: Mapping[str, Any], seed
         raise RequestError("model is no text", hint="name the model, or leave it out")
     fields: dict[str, Any] = {"seed": seed}
     fields |= {name: given[name] for name in _PASSED if name in given}
+    if "logit_bias" in given:
+        fields["logit_bias"] = _logit_bias(given["logit_bias"])
     if kind == "chat":
         fields |= _chat_fields(given)
         messages = given.get("messages")
@@ -112,7 +112,7 @@ _MESSAGES_HINT = 'messages look like [{"role": "user", "content": "Hello"}]'
 
 
 def _refuse_unknown(kind: Literal["completion", "chat"], given: Mapping[str, Any]) -> None:
-    known = {*_OWN[kind], *_PASSED, *_ONLY, *_UNUSED}
+    known = {*_OWN[kind], *_PASSED, *_ONLY, *_UNUSED, "logit_bias"}
     if unknown := sorted(given.keys() - known):
         raise RequestError(
             f"unknown {'field' if len(unknown) == 1 else 'fields'} {', '.join(unknown)}",
@@ -150,6 +150,15 @@ def _chat_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         "logprobs": (top or True) if is_wanted else False,
         "max_tokens": limits[0] if limits else _NO_LIMIT,
     }
+
+
+def _logit_bias(value: object) -> dict[int, Any]:
+    """JSON spells token ids as texts."""
+    if not isinstance(value, dict) or not all(name.isascii() and name.isdigit() for name in value):
+        raise RequestError(
+            f"logit_bias is {value!r}", hint='it looks like {"17": -100}: token ids and numbers'
+        )
+    return {int(name): bias for name, bias in value.items()}
 
 
 def _prompt(value: object) -> str | tuple[int, ...]:
