@@ -2,7 +2,8 @@
 
 Makes a random checkpoint of the given size (2 GiB by default) in a temporary folder, loads all of
 it in a process of its own and compares the highest resident size with the bytes of the model. The
-figure includes the interpreter and torch; their share is stated.
+figure includes the interpreter and torch; their share is stated. Engram tables, two fifths of the
+bytes, are mapped; the last ratio leaves them out on both sides.
 """
 
 import argparse
@@ -35,6 +36,7 @@ def main() -> None:
         )
     report = json.loads(done.stdout)
     model, peak = report["model_bytes"], report["peak_bytes"]
+    read = model - report["mapped_bytes"]
     loading = peak - report["baseline_bytes"]
     bound = {"name": "model bytes + 10 %", "value": round(1.1 * model)}
     write(
@@ -45,6 +47,11 @@ def main() -> None:
                 *("peak resident size above the imports", loading, "bytes"),
                 bound=bound,
                 ratio=loading / model,
+            ),
+            figure(
+                *("the same, of the bytes that are read, not mapped", loading, "bytes"),
+                bound={"name": "bytes read + 10 %", "value": round(1.1 * read)},
+                ratio=loading / read,
             ),
             figure("resident size after the imports", report["baseline_bytes"], "bytes"),
             figure("time to load", round(report["elapsed_s"], 2), "s"),

@@ -17,7 +17,7 @@ import pytest
 import torch
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.config import ModelConfig
-from deepinfer_core.model.engram_hash import hash_primes
+from deepinfer_core.model.engram_primes import hash_primes
 from deepinfer_core.model.evaluate import fresh_caches, score_logits, text_step
 from deepinfer_core.testing.tiny import golden_weights, tiny_test_config
 from deepinfer_core.testing.tiny_model import tiny_model

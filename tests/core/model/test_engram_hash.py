@@ -6,7 +6,8 @@ import pytest
 import torch
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.transform import EngramHash
-from deepinfer_core.model.engram_hash import hash_constants, hash_multipliers, hash_primes
+from deepinfer_core.model.engram_hash import hash_constants, hash_multipliers
+from deepinfer_core.model.engram_primes import hash_primes
 
 # Published constants and rows of DeepSeek-V4.1-Flash, and those of the tiny config.
 FULL_PRIMES = {

@@ -107,6 +107,30 @@ def test_nan_is_refused_with_the_name_of_the_tensor(damaged, name, offset, value
             read()
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_mapped_table_equals_the_one_that_is_read(tmp_path, plain):
+    config = tiny_test_config()
+    write_known_checkpoint(tmp_path, config, golden_weights(config), plain=plain)
+    checkpoint = open_checkpoint(tmp_path)
+    read, mapped = checkpoint.quant(TABLE), checkpoint.table(TABLE)
+    assert (mapped.format, mapped.shape) == (read.format, read.shape)
+    assert torch.equal(bits(mapped.data), bits(read.data))
+    assert plain or torch.equal(mapped.scale, read.scale)
+
+
+def test_nan_in_a_table_is_refused_before_it_is_mapped(damaged):
+    set_bytes(damaged, TABLE, 5, b"\x7f")
+    with pytest.raises(WeightsError, match=f"{TABLE}, found NaN"):
+        open_checkpoint(damaged).table(TABLE)
+
+
+def test_a_mapped_table_that_vanished_is_refused(damaged):
+    checkpoint = open_checkpoint(damaged)
+    shard_of(damaged, TABLE).unlink()
+    with pytest.raises(WeightsError, match=r"layers\.1\.engram\.embed\.\w+ .*No such file"):
+        checkpoint.table(TABLE)
+
+
 def test_nan_in_an_expert_is_refused_when_the_stack_is_read(damaged):
     set_bytes(damaged, FP4.replace("weight", "scale"), 0, b"\xff")
     with pytest.raises(WeightsError, match=r"layers\.3\.ffn\.experts\.1\.w2\.scale, found NaN"):

@@ -11,17 +11,17 @@ the compressed vocabulary, and must come out the same everywhere.
 Source: the n-gram hash of DeepSeek-V4.1-Flash's Engram.
 """
 
-import math
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import torch
 
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.transform import EngramHash
+from deepinfer_core.model.engram_primes import hash_primes
 
-__all__ = ["hash_constants", "hash_multipliers", "hash_primes"]
+__all__ = ["hash_constants", "hash_multipliers"]
 
 _SEED = 10007  # times the layer id
 _SMALLEST_ORDER = 2
@@ -83,29 +83,3 @@ def hash_multipliers(layer: int, ngram_size: int, compressed_vocab_size: int) ->
     bound = max(1, (np.iinfo(np.int64).max // compressed_vocab_size) // 2)
     drawn = np.random.default_rng(_SEED * layer).integers(0, bound, size=ngram_size, dtype=np.int64)
     return torch.from_numpy(drawn * 2 + 1)
-
-
-def hash_primes(*, layers: int, orders: int, heads: int, smallest: int) -> list[list[int]]:
-    """Sub-table sizes of each layer, order major, then head.
-
-    Every (layer, order) starts over at ``smallest`` and takes the next primes that nobody took.
-    """
-    unused = _primes_from(smallest)
-    return [
-        list(chain.from_iterable([next(unused) for _ in range(heads)] for _ in range(orders)))
-        for _ in range(layers)
-    ]
-
-
-def _primes_from(smallest: int) -> Iterator[int]:
-    candidate = max(smallest, 2)
-    while True:
-        if _is_prime(candidate):
-            yield candidate
-        candidate += 1
-
-
-def _is_prime(number: int) -> bool:
-    if number % 2 == 0:
-        return number == 2
-    return all(number % divisor for divisor in range(3, math.isqrt(number) + 1, 2))

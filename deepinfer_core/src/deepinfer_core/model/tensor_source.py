@@ -23,6 +23,9 @@ class TensorSource(Protocol):
     def quant(self, name: str) -> QuantTensor:
         """A weight with its scales if it has some; ``name`` ends with ``.weight``."""
 
+    def table(self, name: str) -> QuantTensor:
+        """A weight of which a step looks up a few rows; on the host, perhaps mapped."""
+
     def experts(self, prefix: str) -> tuple[QuantTensor, QuantTensor]:
         """Stacked routed experts below ``prefix``, e.g. ``layers.0.ffn.experts``.
 

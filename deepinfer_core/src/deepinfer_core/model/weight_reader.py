@@ -47,7 +47,7 @@ class WeightReader:
 
     def host_table(self, name: str) -> QuantTensor:
         """A matrix whose rows are looked up, as stored, where the checkpoint put it."""
-        return self._source.quant(name)
+        return self._source.table(name)
 
     def experts(self, prefix: str) -> tuple[QuantTensor, QuantTensor]:
         """The stacked routed experts below a prefix, on the device."""

@@ -1,9 +1,10 @@
 """How much memory does loading a checkpoint take, beside the model itself?
 
 Run as a process of its own, ``python -m deepinfer_core.testing.peak_memory FOLDER``: it imports
-what loading needs, reads every weight as the model builder does (experts in stacks), keeps all of
-it, and writes one JSON object with ``model_bytes``, ``baseline_bytes`` (resident after the
-imports), ``peak_bytes`` (highest resident size of the process) and ``elapsed_s``.
+what loading needs, takes every weight as the model builder does (experts in stacks, Engram tables
+mapped), keeps all of it, and writes one JSON object with ``model_bytes``, ``mapped_bytes`` (the
+tables' part of them), ``baseline_bytes`` (resident after the imports), ``peak_bytes`` (highest
+resident size of the process) and ``elapsed_s``.
 """
 
 import json
@@ -32,15 +33,22 @@ def resident_bytes(field: str) -> int:
     raise OSError(f"asked for {field} in /proc/self/status, found no such line")
 
 
-def load_everything(checkpoint: Checkpoint) -> list[QuantTensor]:
-    """Read every weight once: experts stacked, everything else as it is stored."""
+def load_everything(checkpoint: Checkpoint) -> tuple[list[QuantTensor], list[QuantTensor]]:
+    """Take every weight once: experts stacked, tables mapped, everything else as it is stored.
+
+    Returns:
+        Weights in memory, and mapped tables.
+    """
     held: list[QuantTensor] = []
+    mapped: list[QuantTensor] = []
     for layer in checkpoint.config.layers:
         held += checkpoint.experts(f"{layer.prefix}ffn.experts")
     for name, weight in checkpoint.manifest.weights.items():
-        if weight.group != "experts":
+        if name.endswith("engram.embed.weight"):
+            mapped.append(checkpoint.table(name))
+        elif weight.group != "experts":
             held.append(checkpoint.quant(name))
-    return held
+    return held, mapped
 
 
 def main(folder: str) -> None:
@@ -49,9 +57,10 @@ def main(folder: str) -> None:
     baseline = resident_bytes("VmRSS")
     began = time.perf_counter()
     checkpoint = open_checkpoint(folder)
-    held = load_everything(checkpoint)
+    held, mapped = load_everything(checkpoint)
     report = {
-        "model_bytes": sum(tensor.nbytes for tensor in held),
+        "model_bytes": sum(tensor.nbytes for tensor in [*held, *mapped]),
+        "mapped_bytes": sum(tensor.nbytes for tensor in mapped),
         "baseline_bytes": baseline,
         "peak_bytes": resident_bytes("VmHWM"),
         "elapsed_s": time.perf_counter() - began,

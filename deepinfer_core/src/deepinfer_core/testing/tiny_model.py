@@ -38,6 +38,10 @@ class PlainWeights:
         """The tensor of that name in its plain format."""
         return _plain(self.tensors[name])
 
+    def table(self, name: str) -> QuantTensor:
+        """The same as ``quant``."""
+        return self.quant(name)
+
     def experts(self, prefix: str) -> tuple[QuantTensor, QuantTensor]:
         """Gate over up projections, and down projections, of all experts below the prefix."""
         count = 0

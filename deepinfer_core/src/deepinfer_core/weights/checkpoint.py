@@ -22,7 +22,7 @@ from deepinfer_core.weights.fingerprint import fingerprint
 from deepinfer_core.weights.index import open_shards
 from deepinfer_core.weights.manifest import Manifest, manifest_of
 from deepinfer_core.weights.progress import LoadProgress, ProgressListener
-from deepinfer_core.weights.reading import Advanced, read_tensor, scan
+from deepinfer_core.weights.reading import Advanced, map_tensor, read_tensor, scan
 from deepinfer_core.weights.shard import Shard, TensorPlace
 
 __all__ = ["Checkpoint", "open_checkpoint"]
@@ -95,6 +95,16 @@ class Checkpoint:
         scale = None if weight.scale is None else self._read(weight.scale, rows)
         return QuantTensor(data=self._read(weight.data, rows), scale=scale, format=weight.format)
 
+    def table(self, name: str) -> QuantTensor:
+        """A weight of which only a few rows are looked up at a time, mapped from its file.
+
+        Raises:
+            WeightsError: no such weight, unreadable data, or a value that is not finite.
+        """
+        weight = self._weight(name)
+        scale = None if weight.scale is None else self._map(weight.scale)
+        return QuantTensor(data=self._map(weight.data), scale=scale, format=weight.format)
+
     def experts(self, prefix: str) -> tuple[QuantTensor, QuantTensor]:
         """Read and stack the routed experts below a prefix, e.g. ``layers.0.ffn.experts``.
 
@@ -140,6 +150,9 @@ class Checkpoint:
 
     def _read(self, place: TensorPlace, rows: range | None = None) -> torch.Tensor:
         return read_tensor(place, rows=rows, advanced=self._advance(place.tensor.name))
+
+    def _map(self, place: TensorPlace) -> torch.Tensor:
+        return map_tensor(place, advanced=self._advance(place.tensor.name))
 
     def _advance(self, name: str) -> Advanced | None:
         listener, total = self.progress, self.nbytes if self.progress else 0

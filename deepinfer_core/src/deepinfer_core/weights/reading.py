@@ -1,8 +1,8 @@
 """How do bytes get from a file into a tensor, and when are they refused?
 
 Plain positioned reads straight into the tensor's own memory: no second copy, no page faults, and no
-pages of the file that would count as the process's memory. A mapped file would save the one copy at
-the price of all three. Every value is looked at once, while it is still in the processor's cache.
+pages of the file that would count as the process's memory. Only tables of which a step looks up a
+few rows are mapped instead. Every value is looked at once, while it is in the processor's cache.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from deepinfer_core.errors import WeightsError
 from deepinfer_core.weights.shard import TensorPlace
 
-__all__ = ["STORAGE", "Advanced", "read_into", "read_tensor", "scan"]
+__all__ = ["STORAGE", "Advanced", "map_tensor", "read_into", "read_tensor", "scan"]
 
 Advanced = Callable[[int], None]
 """Called with the bytes of each piece read."""
@@ -92,6 +93,29 @@ def scan(place: TensorPlace, *, advanced: Advanced | None = None) -> None:
         for start in range(0, place.tensor.nbytes, _PIECE_BYTES):
             piece = buffer[: place.tensor.nbytes - start]
             _read_piece(descriptor, piece, place, start, advanced)
+
+
+def map_tensor(place: TensorPlace, *, advanced: Advanced | None = None) -> torch.Tensor:
+    """Map a tensor after looking at all of it; the pages belong to the file until they are used.
+
+    The file must not change while the tensor lives. Writes into the tensor stay in this process.
+
+    Raises:
+        WeightsError: as in ``read_into``.
+    """
+    scan(place, advanced=advanced)
+    try:
+        mapped = np.memmap(
+            place.path,
+            dtype=np.uint8,
+            mode="c",
+            offset=place.offset_bytes,
+            shape=(place.tensor.nbytes,),
+        )
+    except (OSError, ValueError) as error:
+        raise _unreadable(place, str(error)) from error
+    stored = torch.from_numpy(mapped).view(STORAGE[place.tensor.dtype])
+    return stored.view(place.tensor.shape)
 
 
 @contextmanager

@@ -1,18 +1,21 @@
 """Which configuration has a checkpoint of about so many bytes?
 
 Every feature of the model is in it: 12 layers in two halves, shared keys, a candidate pool, two
-Engram tables and a drafter of three layers, with the window of the real model. Width and the number
-of experts grow with the size; the vocabulary takes up what is left, so that the size is met
+Engram tables and a drafter of three layers, with the window of the real model. As in the real
+model, Engram tables take two fifths of the bytes and experts most of the others: width and the
+number of experts grow with the size. The vocabulary takes up what is left, so that the size is met
 closely.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.model.config import ModelConfig, QuantizationConfig, RopeScaling, TextConfig
+from deepinfer_core.model.engram_primes import hash_primes
 from deepinfer_core.weights.manifest import manifest_of
 
 __all__ = ["config_of_size"]
@@ -20,6 +23,9 @@ __all__ = ["config_of_size"]
 _WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _LARGEST_BYTES = 2**43  # beyond this the table of tensors itself becomes unwieldy
 _SMALLEST_VOCABULARY = 1024
+_SMALLEST_TABLE = 256
+_TABLES = 12  # two layers, three n-gram orders, two heads
+_TABLE_ROW_BYTES = 33  # 32 values of e4m3 and their scale
 _FOLDED_IDS = 96  # ids that share their compressed id with another, as real vocabularies have
 
 
@@ -34,29 +40,34 @@ def config_of_size(size_bytes: int) -> ModelConfig:
             f"asked for a checkpoint of {size_bytes} bytes, found a limit of {_LARGEST_BYTES}",
             hint="ask for less, or give --config",
         )
-    smallest = _bytes(_WIDTHS[0], 2, _SMALLEST_VOCABULARY)
+    smallest = _bytes(_WIDTHS[0], 2, _SMALLEST_VOCABULARY, _SMALLEST_TABLE)
     if size_bytes < smallest:
         raise ConfigError(
             f"asked for a checkpoint of {size_bytes} bytes, found that the smallest model with"
             f" every feature takes {smallest}",
             hint="ask for more, or give --config",
         )
-    # Half of the bytes are for further experts, so that they outweigh the rest as in the real one.
-    fitting = [width for width in _WIDTHS if 2 * _bytes(width, 8, 4096) <= size_bytes]
+    in_tables = 2 * (size_bytes - smallest) // 5
+    table = max(_SMALLEST_TABLE, in_tables // (_TABLES * _TABLE_ROW_BYTES))
+    # Half of the other bytes are for further experts, so that they outweigh the rest.
+    room = size_bytes - in_tables
+    fitting = [width for width in _WIDTHS if 2 * _bytes(width, 8, 4096, _SMALLEST_TABLE) <= room]
     width = fitting[-1] if fitting else _WIDTHS[0]
     vocabulary = 4096 if fitting else _SMALLEST_VOCABULARY
-    one_expert = _bytes(width, 3, vocabulary) - _bytes(width, 2, vocabulary)
-    experts = 2 + (size_bytes - _bytes(width, 2, vocabulary)) // one_expert
-    one_id = _bytes(width, experts, vocabulary + 1) - _bytes(width, experts, vocabulary)
-    vocabulary += (size_bytes - _bytes(width, experts, vocabulary)) // one_id
-    return _config(width, experts, vocabulary)
+    one_expert = _bytes(width, 3, vocabulary, table) - _bytes(width, 2, vocabulary, table)
+    experts = 2 + (size_bytes - _bytes(width, 2, vocabulary, table)) // one_expert
+    one_id = _bytes(width, experts, vocabulary + 1, table) - _bytes(
+        width, experts, vocabulary, table
+    )
+    vocabulary += (size_bytes - _bytes(width, experts, vocabulary, table)) // one_id
+    return _config(width, experts, vocabulary, table)
 
 
-def _bytes(width: int, experts: int, vocabulary: int) -> int:
-    return manifest_of(_config(width, experts, vocabulary)).nbytes
+def _bytes(width: int, experts: int, vocabulary: int, table: int) -> int:
+    return manifest_of(_config(width, experts, vocabulary, table)).nbytes
 
 
-def _config(width: int, experts: int, vocabulary: int) -> ModelConfig:
+def _config(width: int, experts: int, vocabulary: int, table: int) -> ModelConfig:
     heads = max(2, width // 64)
     ratios = [0, 0, *[2] * 4, *[1] * 6, 0, 0, 0]
     text = TextConfig(
@@ -100,7 +111,7 @@ def _config(width: int, experts: int, vocabulary: int) -> ModelConfig:
         hc_eps=1e-6,
     )
     return ModelConfig(
-        text_config=replace(text, **_ENGRAM, **_drafter(vocabulary)),
+        text_config=replace(text, **_engram(table), **_drafter(vocabulary)),
         quantization_config=QuantizationConfig(
             quant_method="fp8",
             activation_scheme="dynamic",
@@ -111,15 +122,17 @@ def _config(width: int, experts: int, vocabulary: int) -> ModelConfig:
     )
 
 
-_ENGRAM: dict[str, Any] = {
-    "engram_layer_ids": (1, 4),
-    # Sums of the primes from 256 on that six sub-tables a layer take in turn.
-    "engram_num_embeddings": (1618, 1824),
-    "engram_max_ngram_size": 4,
-    "engram_vocab_size": 256,
-    "engram_n_heads": 2,
-    "engram_head_dim": 32,
-}
+@cache
+def _engram(table: int) -> dict[str, Any]:
+    layers = hash_primes(layers=2, orders=3, heads=2, smallest=table)
+    return {
+        "engram_layer_ids": (1, 4),
+        "engram_num_embeddings": tuple(map(sum, layers)),
+        "engram_max_ngram_size": 4,
+        "engram_vocab_size": table,
+        "engram_n_heads": 2,
+        "engram_head_dim": 32,
+    }
 
 
 def _drafter(vocabulary: int) -> dict[str, Any]:
