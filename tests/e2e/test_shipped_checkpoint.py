@@ -57,6 +57,15 @@ def test_a_question_is_answered_and_the_answer_ends(shipped: LLM) -> None:
     assert "Paris" in done.text
 
 
+def test_a_request_for_a_story_is_answered_with_a_story_that_ends(shipped: LLM) -> None:
+    pytest.importorskip("deepseek_recipe", reason="pip install deepseek-recipe==0.2.0 runs this")
+    messages = [{"role": "user", "content": "Tell me a story about a dog."}]
+    done = shipped.chat(messages, SamplingParams(temperature=0, max_tokens=500))
+    assert done.finish_reason == "stop"
+    assert done.text.count(".") >= 5
+    assert "dog" in done.text
+
+
 def test_the_drafter_guesses_its_own_stories_and_each_round_starts_behind_the_last(
     shipped: LLM,
 ) -> None:
