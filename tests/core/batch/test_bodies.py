@@ -1,5 +1,6 @@
 """Bodies of requests: which field becomes what, and what is refused."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -158,3 +159,31 @@ def test_a_field_of_a_conversation_that_cannot_be_is_named(
     with pytest.raises(RequestError) as raised:
         chat(**body)
     assert raised.value.message.startswith(message)
+
+
+HUGE = 10**400
+"""A number that JSON can hold and a float cannot."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", HUGE),
+        ("logit_bias", {"1": HUGE}),
+        ("logit_bias", {"9" * 5000: 1}),
+        ("logit_bias", {"9" * 21: 1}),
+    ],
+    ids=["number", "bias", "token of many digits", "token of one digit too many"],
+)
+def test_a_number_beyond_all_bounds_is_the_fault_of_its_request(name: str, value: Any) -> None:
+    with pytest.raises(RequestError, match=name):
+        completion(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["n", "stop", "logit_bias", "max_tokens"])
+def test_lists_within_lists_without_end_are_the_fault_of_their_request(name: str) -> None:
+    value: list[Any] = []
+    for _ in range(sys.getrecursionlimit()):
+        value = [value]
+    with pytest.raises(RequestError, match=name):
+        completion(**{name: value})

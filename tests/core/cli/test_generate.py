@@ -270,3 +270,24 @@ def test_a_reader_that_leaves_ends_the_command_without_a_traceback(byte_checkpoi
         process.wait(timeout=60)
     assert process.returncode == 1
     assert problems == b"error: standard output was closed before everything was written\n"
+
+
+def test_problems_of_prompts_do_not_get_among_the_texts_without_standard_error(
+    generate: Run,
+    expected: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": ""}\n{"prompt": "Once"}\n')
+    monkeypatch.setattr(sys, "stderr", None)
+    done = generate("--prompt-file", str(file), *GREEDY)
+    assert (done.returncode, done.stdout) == (1, expected("Once") + "\n")
+
+
+def test_a_line_of_brackets_without_end_is_wrong_usage(generate: Run, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("[" * 100_000)
+    done = generate("--prompt-file", str(file))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {file}:1 is not JSON")

@@ -52,6 +52,14 @@ def test_a_bad_value_is_refused_by_the_name_of_its_field(name: str, value: Any) 
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["temperature", "seed", "max_tokens", "stop_token_ids"])
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_an_integer_that_is_no_float_or_has_no_text_is_refused_too(name: str, digits: int) -> None:
+    value: Any = -(10**digits)
+    with pytest.raises(RequestError, match=name):
+        SamplingParams(**{name: [value] if name == "stop_token_ids" else value})
+
+
 ADMITTED: list[tuple[str, Any]] = [
     *[("temperature", x) for x in (0, 1e-9, 5, numpy.float32(0.5))],
     *[("top_p", x) for x in (1e-9, 1)],

@@ -7,7 +7,7 @@ from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.stream import Router, Stream
-from deepinfer_core.errors import EngineError
+from deepinfer_core.errors import EngineError, RequestError
 
 MakeEngine = Callable[..., Engine]
 PARAMS = SamplingParams(max_tokens=3, seed=1)
@@ -82,3 +82,9 @@ def test_closing_ends_added_requests_too(make_engine: MakeEngine) -> None:
     stream.close()
     assert len(engine.batch) == 0
     engine.batch.check_integrity()
+
+
+def test_a_token_id_too_long_to_be_written_fails_alone(make_engine: MakeEngine) -> None:
+    found = drain(open_stream(make_engine(), [10**5000], [10]))
+    assert isinstance(found[0].error, RequestError)
+    assert found[1].error is None

@@ -17,6 +17,7 @@ from deepinfer_core.engine.checks import (
     check_flag,
     check_integer,
     check_token_ids,
+    shown,
 )
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import RequestError
@@ -55,6 +56,9 @@ _OWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
+
+_MOST_DIGITS = 20
+"""More than any token id has; an unlimited number of digits would not be read at all."""
 
 _NO_LIMIT = (1 << 31) - 1
 """A conversation without a limit ends where the engine's longest sequence does."""
@@ -121,7 +125,7 @@ def _refuse_unknown(kind: Literal["completion", "chat"], given: Mapping[str, Any
     for name, values in _ONLY.items():
         value = given.get(name, values[0])
         if value not in values or isinstance(value, bool) is not isinstance(values[0], bool):
-            raise RequestError(f"{name} is {value!r}", hint=f"{name} must be {values[0]!r}")
+            raise RequestError(f"{name} is {shown(value)}", hint=f"{name} must be {values[0]!r}")
 
 
 def _completion_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +147,7 @@ def _chat_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     limits = [given[name] for name in ("max_completion_tokens", "max_tokens") if name in given]
     if len(limits) == 2 and limits[0] != limits[1]:
         raise RequestError(
-            f"max_completion_tokens is {limits[0]!r} and max_tokens is {limits[1]!r}",
+            f"max_completion_tokens is {shown(limits[0])} and max_tokens is {shown(limits[1])}",
             hint="both name the same thing; give one",
         )
     return {
@@ -154,11 +158,16 @@ def _chat_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _logit_bias(value: object) -> dict[int, Any]:
     """JSON spells token ids as texts."""
-    if not isinstance(value, dict) or not all(name.isascii() and name.isdigit() for name in value):
+    if not isinstance(value, dict) or not all(map(_is_token_id, value)):
         raise RequestError(
-            f"logit_bias is {value!r}", hint='it looks like {"17": -100}: token ids and numbers'
+            f"logit_bias is {shown(value)}",
+            hint='it looks like {"17": -100}: token ids and numbers',
         )
     return {int(name): bias for name, bias in value.items()}
+
+
+def _is_token_id(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) <= _MOST_DIGITS
 
 
 def _prompt(value: object) -> str | tuple[int, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from deepinfer_core.engine.checks import shown
 from deepinfer_core.errors import RequestError
 
 __all__ = ["CHAT_URL", "COMPLETIONS_URL", "LINE_ID_PREFIX", "BatchLine", "read_line"]
@@ -98,13 +99,13 @@ def _kind(found: dict[str, Any]) -> Literal["completion", "chat"]:
     if unknown := sorted(found.keys() - set(_KEYS)):
         raise RequestError(f"unknown key {unknown[0]!r}", hint=_HINT)
     if found.get("method") != "POST":
-        raise RequestError(f"method is {_shown(found.get('method'))}", hint="method must be POST")
+        raise RequestError(f"method is {shown(found.get('method'))}", hint="method must be POST")
     if found.get("url") == COMPLETIONS_URL:
         return "completion"
     if found.get("url") == CHAT_URL:
         return "chat"
     raise RequestError(
-        f"url is {_shown(found.get('url'))}", hint=f"url must be {COMPLETIONS_URL} or {CHAT_URL}"
+        f"url is {shown(found.get('url'))}", hint=f"url must be {COMPLETIONS_URL} or {CHAT_URL}"
     )
 
 
@@ -113,11 +114,6 @@ def _body(found: dict[str, Any]) -> Mapping[str, Any]:
     if not isinstance(body, dict):
         raise RequestError("body is missing or no object", hint=_HINT)
     return body
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _line_id(content: bytes, number: int | None) -> str:

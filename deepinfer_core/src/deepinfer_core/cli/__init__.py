@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from deepinfer_core.cli.output import complain
 from deepinfer_core.errors import ConfigError, DeepInferError, NoUsableComponent, RequestError
 
 __all__ = ["main"]
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     traceback_wanted = arguments[:1] == ["--traceback"]
     if sys.stdout is None:
         # Without a descriptor to write to, print would drop everything without a word.
-        _complain("standard output is closed", "")
+        complain("standard output is closed", "")
         return _FAILED
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
@@ -44,27 +45,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DeepInferError as error:
         if traceback_wanted:
             raise
-        _complain(error.message, error.hint)
+        complain(error.message, error.hint)
         wrong_usage = isinstance(error, ConfigError | NoUsableComponent | RequestError)
         return _WRONG_USAGE if wrong_usage or error.code == "usage_error" else _FAILED
     except KeyboardInterrupt:
-        _complain("interrupted", "")
+        complain("interrupted", "")
         return _INTERRUPTED
     except BrokenPipeError:
         _silence_stdout()
-        _complain("standard output was closed before everything was written", "")
+        complain("standard output was closed before everything was written", "")
         return _FAILED
     except OSError as error:
         if traceback_wanted:
             raise
         _silence_stdout()
         where = f": {error.filename}" if error.filename else ""
-        _complain(f"{error.strerror or type(error).__name__}{where}", "")
+        complain(f"{error.strerror or type(error).__name__}{where}", "")
         return _FAILED
     except Exception as error:
         if traceback_wanted:
             raise
-        _complain(
+        complain(
             f"unexpected {type(error).__name__}: {' '.join(str(error).split())}",
             f"a defect; deepinfer --traceback {' '.join(arguments)} shows where",
         )
@@ -82,21 +83,6 @@ def _run(arguments: Sequence[str]) -> int:
         status = done.code if isinstance(done.code, int) else 0 if done.code is None else _FAILED
     sys.stdout.flush()
     return status
-
-
-def _complain(message: str, hint: str) -> None:
-    if sys.stderr is None:
-        return
-    with contextlib.suppress(OSError):
-        print(f"error: {_one_line(message)}", file=sys.stderr)
-        if hint:
-            print(f"hint: {_one_line(hint)}", file=sys.stderr)
-        sys.stderr.flush()
-
-
-def _one_line(text: str) -> str:
-    """Without line breaks and terminal commands, which files and plugins may bring along."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def _silence_stdout() -> None:

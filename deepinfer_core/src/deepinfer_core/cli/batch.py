@@ -9,7 +9,6 @@ run, 130 interrupted.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from deepinfer_core.cli.generation import (
     open_llm,
     progress_of,
 )
+from deepinfer_core.cli.output import complain
 from deepinfer_core.cli.parser import UsageError
 from deepinfer_core.errors import ConfigError, RequestError, WeightsError
 
@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
         failed = output.failed
     if not failed:
         return 0
-    if sys.stderr is not None:
-        print(f"error: {failed} of {scan.requests} requests failed", file=sys.stderr)
-        print(f"hint: their lines in {args.output} say why", file=sys.stderr)
+    complain(
+        f"{failed} of {scan.requests} requests failed", f"their lines in {args.output} say why"
+    )
     return _FAILED
 
 

@@ -21,6 +21,7 @@ from deepinfer_core.cli.generation import (
     progress_of,
     sampling_params,
 )
+from deepinfer_core.cli.output import complain
 from deepinfer_core.errors import DeepInferError, RequestError
 
 if TYPE_CHECKING:
@@ -88,8 +89,9 @@ class _Session:
     def refuse(self, command: str) -> None:
         """Say which commands there are; nothing is asked."""
         self.failures += 1
-        _note(f"error: unknown command {command}")
-        _note(f"hint: there are {_RESET_WORD}, {' and '.join(_EXIT_WORDS)}")
+        complain(
+            f"unknown command {command}", f"there are {_RESET_WORD}, {' and '.join(_EXIT_WORDS)}"
+        )
 
     def turn(self, text: str) -> None:
         """Answer one line. A turn that fails is taken back, so that the next one can succeed."""
@@ -99,9 +101,7 @@ class _Session:
         except RequestError as error:
             self.messages.pop()
             self.failures += 1
-            _note(f"error: {error.message}")
-            if error.hint:
-                _note(f"hint: {error.hint}; {_RESET_WORD} starts over")
+            complain(error.message, error.hint and f"{error.hint}; {_RESET_WORD} starts over")
             return
         self.messages.append({"role": "assistant", "content": answer})
 

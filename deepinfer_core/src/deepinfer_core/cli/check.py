@@ -7,13 +7,12 @@ call shows everything that stands in the way.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.cli.memory_check import check_memory, configured_needs
-from deepinfer_core.cli.output import print_json, print_table
+from deepinfer_core.cli.output import complain, print_json, print_table
 from deepinfer_core.cli.parser import add_settings_arguments, settings_from
 from deepinfer_core.errors import DeepInferError
 
@@ -96,9 +95,7 @@ def run(args: argparse.Namespace) -> int:
                 print()
             print_table(finding.table)
     for warning in resolution.report.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        complain(warning, "", kind="warning")
     for problem in problems:
-        print(f"error: {problem.message}", file=sys.stderr)
-        if problem.hint:
-            print(f"hint: {problem.hint}", file=sys.stderr)
+        complain(problem.message, problem.hint)
     return _NOTHING_USABLE if problems else 0

@@ -22,6 +22,7 @@ from deepinfer_core.cli.generation import (
     progress_of,
     sampling_params,
 )
+from deepinfer_core.cli.output import complain
 from deepinfer_core.cli.parser import UsageError
 from deepinfer_core.cli.prompt_input import Prompt, add_prompt_arguments, prompts_from
 from deepinfer_core.errors import DeepInferError, RequestError
@@ -130,7 +131,5 @@ def _show(
         return []
     which = f"prompt {completion.index + 1}: " if prompts > 1 else ""
     which += f"sample {completion.sample + 1}: " if samples > 1 else ""
-    print(f"error: {which}{completion.error.message}", file=sys.stderr)
-    if completion.error.hint:
-        print(f"hint: {completion.error.hint}", file=sys.stderr)
+    complain(f"{which}{completion.error.message}", completion.error.hint)
     return [completion.error]

@@ -1,14 +1,35 @@
-"""How do verbs print tables and data?"""
+"""How do verbs print tables, data and problems?"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["print_json", "print_table"]
+__all__ = ["complain", "print_json", "print_table"]
 
 _GAP = "  "
+
+
+def complain(message: str, hint: str, *, kind: str = "error") -> None:
+    """Print a problem as one line to standard error, and advice, if there is any, as another one.
+
+    Without standard error nothing is said: ``print`` would take standard output in its place.
+    """
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError):
+        print(f"{kind}: {_one_line(message)}", file=sys.stderr)
+        if hint:
+            print(f"hint: {_one_line(hint)}", file=sys.stderr)
+        sys.stderr.flush()
+
+
+def _one_line(text: str) -> str:
+    """Without line breaks and terminal commands, which files and plugins may bring along."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:

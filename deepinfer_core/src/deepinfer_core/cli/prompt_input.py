@@ -79,7 +79,7 @@ def read_token_file(path: Path) -> list[int]:
     """
     try:
         found = json.loads(_read_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} is not JSON: {error}", hint="write a list of token ids"
         ) from error
@@ -121,7 +121,7 @@ def _read_file(path: Path) -> list[Prompt]:
 def _line(line: str, source: str) -> Prompt:
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{source} is not JSON: {error}", hint=_LINE_HINT) from error
     if not isinstance(found, dict):
         raise UsageError(f"{source} is not a prompt", hint=_LINE_HINT)

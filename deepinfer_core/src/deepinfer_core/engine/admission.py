@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral
 
+from deepinfer_core.engine.checks import shown
 from deepinfer_core.engine.sample_seeds import sample_seed
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.sequence import Request
@@ -128,6 +129,6 @@ def _check_ids(rules: Rules, name: str, ids: tuple[int, ...]) -> None:
         is_integer = isinstance(token, Integral) and not isinstance(token, bool)
         if not is_integer or not 0 <= token < rules.vocabulary:
             raise RequestError(
-                f"token {place} of {name} is {token!r}",
+                f"token {place} of {name} is {shown(token)}",
                 hint=f"token ids of this model are integers from 0 to {rules.vocabulary - 1}",
             )

@@ -6,6 +6,7 @@ not numbers here, and NaN is not in any range.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 
@@ -22,6 +23,7 @@ __all__ = [
     "check_stop_strings",
     "check_token_ids",
     "check_token_sequences",
+    "shown",
 ]
 
 MAX_ALTERNATIVES = 20
@@ -32,17 +34,33 @@ MAX_BIAS = 100.0
 """Largest logit bias in size, the limit that public chat interfaces have."""
 
 
+_SHOWN_CHARACTERS = 60
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: short, whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too large to be shown"
+    if len(text) > _SHOWN_CHARACTERS:
+        return text[: _SHOWN_CHARACTERS - 3] + "..."
+    return text
+
+
 def _refuse(name: str, value: object, wanted: str) -> RequestError:
-    shown = repr(value)
-    if len(shown) > 60:
-        shown = shown[:57] + "..."
-    return RequestError(f"{name} is {shown}", hint=f"{name} must be {wanted}")
+    return RequestError(f"{name} is {shown(value)}", hint=f"{name} must be {wanted}")
 
 
 def check_number(name: str, value: object, wanted: str, allows: Callable[[float], bool]) -> None:
     """Refuse what is not a finite number in a range."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not abs(float(value)) < float("inf") or not allows(float(value)):  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise _refuse(name, value, wanted)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise _refuse(name, value, wanted) from None
+    if not math.isfinite(number) or not allows(number):
         raise _refuse(name, value, wanted)
 
 

@@ -28,6 +28,9 @@ def read_prompts(
         raise RequestError("no prompt was given", hint="give prompts or prompt_token_ids")
     if isinstance(prompts, str):
         prompts = [prompts]
+    for name, value in (("prompts", prompts), ("prompt_token_ids", prompt_token_ids)):
+        if value is not None and not isinstance(value, Iterable):
+            raise _wrong_type(name, value)
     given = (
         None if prompts is None else [_read(item, "prompts", i) for i, item in enumerate(prompts)]
     )
@@ -36,7 +39,7 @@ def read_prompts(
     ids = [_read(item, "prompt_token_ids", i) for i, item in enumerate(prompt_token_ids)]
     for place, item in enumerate(ids):
         if isinstance(item, str):
-            raise _wrong_type("prompt_token_ids", place, item)
+            raise _wrong_type(f"prompt_token_ids[{place}]", item)
     if given is not None and len(given) != len(ids):
         raise RequestError(
             f"{len(given)} prompts and {len(ids)} lists of token ids were given",
@@ -55,6 +58,11 @@ def pair_params(
     """
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
+    if not isinstance(params, Iterable):
+        raise RequestError(
+            f"sampling_params is of type {type(params).__name__}",
+            hint="give SamplingParams, or a list of them",
+        )
     found = list(params)
     for place, item in enumerate(found):
         if not isinstance(item, SamplingParams):
@@ -74,12 +82,12 @@ def _read(item: object, name: str, place: int) -> Prompt:
     if isinstance(item, str):
         return item
     if isinstance(item, bytes | Mapping) or not isinstance(item, Iterable):
-        raise _wrong_type(name, place, item)
+        raise _wrong_type(f"{name}[{place}]", item)
     return tuple(item)
 
 
-def _wrong_type(name: str, place: int, item: object) -> RequestError:
+def _wrong_type(name: str, item: object) -> RequestError:
     return RequestError(
-        f"{name}[{place}] is of type {type(item).__name__}",
+        f"{name} is of type {type(item).__name__}",
         hint="prompts are texts or lists of token ids; prompt_token_ids are lists of token ids",
     )

@@ -61,7 +61,13 @@ def test_a_damaged_file_is_refused(
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "is not JSON"), ("[]", "schema version None"), ('{"schema_version": 2}', "version 2")],
+    [
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "schema version None"),
+        ('{"schema_version": 2}', "version 2"),
+    ],
+    ids=["torn", "endless", "list", "version"],
 )
 def test_another_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "gate.json"

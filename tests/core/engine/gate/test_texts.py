@@ -80,3 +80,9 @@ def test_too_short_and_missing_documents_are_refused(tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").unlink()
     with pytest.raises(ConfigError, match="cannot be read"):
         read(tmp_path, 1, 4)
+
+
+def test_a_line_of_brackets_without_end_is_no_document(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match=r"texts\.jsonl:1 is no document"):
+        read(tmp_path, 1, 4)

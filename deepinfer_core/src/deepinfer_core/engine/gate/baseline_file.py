@@ -46,7 +46,7 @@ def read_baseline(path: Path) -> Baseline:
             f"the baseline {path} cannot be read: {error.strerror or error}",
             hint="name it with --baseline; deepinfer eval refresh makes one",
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the baseline {path} is not JSON: {error}", hint=_RESTORE) from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:

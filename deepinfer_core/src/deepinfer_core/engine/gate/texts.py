@@ -129,7 +129,7 @@ def _documents(content: bytes, source: str) -> Iterator[tuple[str, dict[str, Any
                 if "ids" in document
                 else isinstance(document["text"], str)
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             is_document = False
         if not is_document:
             raise ConfigError(
