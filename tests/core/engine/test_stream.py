@@ -1,9 +1,13 @@
 """Requests that join a stream while it runs."""
 
+import gc
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.stream import Router, Stream
@@ -88,3 +92,31 @@ def test_a_token_id_too_long_to_be_written_fails_alone(make_engine: MakeEngine) 
     found = drain(open_stream(make_engine(), [10**5000], [10]))
     assert isinstance(found[0].error, RequestError)
     assert found[1].error is None
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_stream_of_a_closed_router_raises_and_keeps_no_engine_alive(
+    make_engine: MakeEngine, began: bool
+) -> None:
+    engine = make_engine()
+    router = Router(engine, lambda text: [0], lambda update: None)
+    stream = Stream(router, [([10], PARAMS)])
+    if began:
+        next(stream)
+    held = weakref.ref(engine)
+    del engine
+    router.close("closed")
+    gc.collect()
+    assert held() is None
+    with pytest.raises(EngineError, match="closed"):
+        next(stream)
+
+
+def test_closing_gives_weights_and_caches_back_while_the_llm_is_still_named(
+    byte_checkpoint: Path,
+) -> None:
+    llm = LLM(byte_checkpoint, max_model_len=128)
+    held = weakref.ref(llm.engine.runner)
+    llm.close()
+    gc.collect()
+    assert held() is None

@@ -218,7 +218,7 @@ class LLM:
     def close(self) -> None:
         """Give back weights and caches. What is running is dropped. May be called again."""
         if self._loaded is not None:
-            self._router.drop_all("the LLM was closed")
+            self._router.close("the LLM was closed")
         self._loaded = None
         self._encoder = None
 

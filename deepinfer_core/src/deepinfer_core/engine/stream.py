@@ -59,12 +59,23 @@ class Router:
         encode: Callable[[str], list[int]],
         finished: Callable[[Update], None],
     ) -> None:
-        self.engine = engine
+        self._engine: Engine | None = engine
         self.encode = encode
         self._finished = finished
         self._calls: dict[int, Call] = {}
         # Reentrant: a stream that is let go of while a step runs ends its requests from within.
         self._lock = RLock()
+
+    @property
+    def engine(self) -> Engine:
+        """The step loop.
+
+        Raises:
+            EngineError: it was given back.
+        """
+        if self._engine is None:
+            raise EngineError("this LLM was closed", hint="make a new one")
+        return self._engine
 
     def submit(self, call: Call, index: int, prompt: Prompt, params: SamplingParams) -> None:
         """Queue each sample of one request of a stream; one that is refused ends at once."""
@@ -108,7 +119,17 @@ class Router:
                 call.dropped = EngineError(f"{reason} while this request ran", hint="ask again")
                 call.numbers = {}
             self._calls = {}
-            self.engine.reset()
+            if self._engine is not None:
+                self._engine.reset()
+
+    def close(self, reason: str) -> None:
+        """Forget everything that runs, and the engine, so that its memory comes free.
+
+        A stream that is asked afterwards raises, whether it had begun or not.
+        """
+        with self._lock:
+            self.drop_all(reason)
+            self._engine = None
 
     def _hand_out(self, update: Update) -> None:
         call = self._calls[update.sequence_id]
