@@ -101,6 +101,14 @@ def test_a_missing_output_folder_is_found_before_the_model_is_loaded(
     assert "in a folder that does not exist" in done.stderr
 
 
+def test_an_output_that_is_a_folder_is_found_before_the_model_is_loaded(
+    deepinfer: Run, tokens: Path
+) -> None:
+    out = str(tokens.parent)
+    done = deepinfer("eval", "logits", "--tokens", str(tokens), "--out", out, "--model", "/no")
+    assert (done.returncode, done.stderr) == (2, f"error: {out} is a folder\nhint: name a file\n")
+
+
 @pytest.mark.parametrize(
     "arguments", [(), ("logits",), ("draft",), ("draft", "--prompt", "a", "--rounds", "0")]
 )

@@ -98,6 +98,8 @@ def _logits(args: argparse.Namespace) -> int:
     ids = read_token_file(args.tokens)
     if not args.out.resolve().parent.is_dir():
         raise UsageError(f"{args.out} is in a folder that does not exist", hint="create it first")
+    if args.out.is_dir():
+        raise UsageError(f"{args.out} is a folder", hint="name a file")
     with _open(args) as llm:
         found = logits(llm, ids)
     # Through a handle, because numpy appends .npy to a bare name of another ending.

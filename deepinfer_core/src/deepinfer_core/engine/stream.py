@@ -184,7 +184,9 @@ class Stream(Iterator[Delta]):
         return index
 
     def abort(self, index: int, sample: int | None = None) -> None:
-        """End one request; its last delta says ``abort``. Nothing happens if it already ended.
+        """End one request; its last delta says ``abort``.
+
+        Nothing happens if it already ended, or is not queued yet.
 
         Args:
             index: place of the prompt among the prompts of the call.
