@@ -1,9 +1,9 @@
-"""Which rows does bounded replay take out, keep and feed again?"""
+"""Which rows does the decoder half skip, and which does it keep?"""
 
 from typing import Any
 
 import pytest
-from deepinfer_core.cache.replay import DecoderTruncation, removed_rows, replay_start
+from deepinfer_core.cache.replay import DecoderTruncation, removed_rows
 from deepinfer_core.errors import ConfigError
 
 
@@ -42,15 +42,6 @@ def test_rows_in_front_of_position_50_go_but_for_the_last_of_a_chunk(
 )
 def test_the_last_tokens_of_a_prompt_are_kept(prompt: int, keep_from: int) -> None:
     assert DecoderTruncation(mode="mask", keep_tokens=140).keep_from(prompt) == keep_from
-
-
-@pytest.mark.parametrize(
-    ("cached", "start"), [(0, 0), (127, 0), (128, 0), (129, 1), (256, 128), (1280, 1152)]
-)
-def test_one_window_in_front_of_the_end_of_the_cached_prefix_is_fed_again(
-    cached: int, start: int
-) -> None:
-    assert replay_start(cached, 128) == start
 
 
 @pytest.mark.parametrize("keep", [134, 135, 1 << 20])

@@ -39,6 +39,10 @@ class PagePool:
         """Pages that nobody holds."""
         return len(self._free)
 
+    def users(self, page: int) -> int:
+        """How many users a page has; 0 if it is free."""
+        return self._users[page]
+
     def take(self, wanted: int) -> tuple[int, ...]:
         """Hand out pages; the caller is their only user.
 

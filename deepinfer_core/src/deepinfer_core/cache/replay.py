@@ -1,11 +1,9 @@
-"""Which rows of a prompt are fed again, which rows does the decoder half skip, and from where on?
+"""Which rows of a prompt does the decoder half skip, and from where on does it run?
 
-Bounded replay accepts an approximation twice. The *decoder half* needs a prompt's rows only for
-window keys, which nothing but the last rows leaves behind, so it runs on the last ``keep_tokens``
-tokens alone. The *encoder half* needs a window of keys in front of the first new row; if the
-entries of a prefix are cached but its window keys are gone, one window of tokens is fed again. In
-both cases the earliest rows see a truncated window; that is the approximation, and the only one.
-With as many kept tokens as the prompt has, or a replay from position 0, results are exact.
+The decoder half needs a prompt's rows only for window keys, which nothing but the last rows leaves
+behind, so it may run on the last ``keep_tokens`` tokens alone. The earliest of these rows see a
+truncated window; that is an approximation, and the only one. With as many kept tokens as the prompt
+has, results are exact. Which cached tokens are fed again is ``recovery``'s question.
 
 Pure arithmetic on token counts: no tensors.
 """
@@ -15,7 +13,7 @@ from typing import Literal
 
 from deepinfer_core.errors import ConfigError
 
-__all__ = ["DecoderTruncation", "removed_rows", "replay_start"]
+__all__ = ["DecoderTruncation", "removed_rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +73,3 @@ def removed_rows(start: int, rows: int, keep_from: int) -> int:
         keep_from: first position that is kept.
     """
     return min(max(keep_from - start, 0), rows - 1)
-
-
-def replay_start(cached_tokens: int, window_tokens: int) -> int:
-    """Where to start feeding a prompt whose entries are cached but whose window keys are gone.
-
-    Args:
-        cached_tokens: tokens whose entries are cached, a multiple of the block.
-        window_tokens: keys that a row sees in its window, itself included.
-
-    Returns:
-        The first position to feed, which is also the first with window keys.
-    """
-    return max(cached_tokens - window_tokens, 0)

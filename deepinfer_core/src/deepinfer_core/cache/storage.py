@@ -1,16 +1,18 @@
 """Where is the memory of the caches, and how does a layer reach its part?
 
 Two byte tensors hold everything: the blocks of all sequences and the state slots of all sequences.
-The pages handed out are strided views into them; nothing is copied.
+The pages handed out are strided views into them; nothing is copied. Whole blocks and state slots
+can be copied, many in one call: that is how a state is kept for later and restored.
 
 Shapes: P blocks or state slots, B bytes of one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from deepinfer_core.cache.layout import CacheLayout, Region
+from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.attention import CachePages
 from deepinfer_core.interfaces.device import Device
 
@@ -63,9 +65,53 @@ class Caches:
         """Index keys of a layer that owns some, one page a block."""
         return self._index_keys[layer]
 
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole state slots.
+
+        All sources are read before anything is written, so a slot may be a source of several pairs,
+        and the source of one pair and the destination of another.
+
+        Args:
+            pairs: (source, destination) of each copy, in any order.
+
+        Raises:
+            EngineError: a slot does not exist, or is the destination of two pairs; nothing was
+                copied.
+        """
+        _copy_pages(self.states_PB, pairs, "state slot")
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks; see ``copy_slots``.
+
+        Args:
+            pairs: (source, destination) of each copy, in any order.
+
+        Raises:
+            EngineError: a block does not exist, or is the destination of two pairs; nothing was
+                copied.
+        """
+        _copy_pages(self.blocks_PB, pairs, "block")
+
 
 def _all_pages(memory_PB: torch.Tensor, regions: Mapping[int, Region]) -> dict[int, CachePages]:
     return {layer: _pages(memory_PB, region) for layer, region in regions.items()}
+
+
+def _copy_pages(memory_PB: torch.Tensor, pairs: Sequence[tuple[int, int]], title: str) -> None:
+    if not pairs:
+        return
+    sources, destinations = zip(*pairs, strict=True)
+    for page in (*sources, *destinations):
+        if not 0 <= page < memory_PB.shape[0]:
+            raise EngineError(f"{title} {page} was to be copied, of {memory_PB.shape[0]}")
+    if len(set(destinations)) < len(destinations):
+        raise EngineError(f"{title}s {list(destinations)} were to be written, some of them twice")
+    from_C, to_C = (
+        torch.tensor(pages, dtype=torch.int64, device=memory_PB.device)
+        for pages in (sources, destinations)
+    )
+    # The gathered rows are memory of their own: that is what makes the order of pairs irrelevant.
+    memory_PB.index_copy_(0, to_C, memory_PB.index_select(0, from_C))
 
 
 def _pages(memory_PB: torch.Tensor, region: Region) -> CachePages:
