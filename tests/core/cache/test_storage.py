@@ -3,6 +3,7 @@
 import pytest
 import torch
 from deepinfer_core.cache.storage import Caches
+from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.attention import CachePages
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.caches import allocate_caches
@@ -59,3 +60,77 @@ def test_what_one_region_stores_changes_no_other_region(caches: Caches) -> None:
         slot_T = torch.arange(pages.rows_per_page) + pages.rows_per_page
         CODEC.load(pages, slot_T, read_TD)
         assert torch.equal(read_TD, torch.full_like(read_TD, exact))
+
+
+@pytest.fixture
+def numbered() -> Caches:
+    """Five blocks and five state slots, each filled with bytes of its own."""
+    caches = allocate_caches(
+        tiny_test_config(),
+        Numerics(),
+        CODEC,
+        CpuDevice(),
+        num_blocks=5,
+        num_slots=5,
+        max_backtracking=6,
+    )
+    for memory_PB in (caches.blocks_PB, caches.states_PB):
+        place_PB = torch.arange(memory_PB.numel()).reshape(memory_PB.shape)
+        memory_PB.copy_((place_PB * 31 + place_PB // 251) % 256)
+    return caches
+
+
+COPIES = pytest.mark.parametrize(
+    ("name", "memory"), [("copy_blocks", "blocks_PB"), ("copy_slots", "states_PB")]
+)
+
+
+@COPIES
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [],
+        [(1, 2)],
+        [(1, 2), (3, 4)],
+        [(1, 2), (1, 3), (1, 4)],
+        [(1, 2), (2, 3), (3, 4)],
+        [(3, 4), (2, 3), (1, 2)],
+        [(1, 2), (2, 1)],
+        [(2, 2), (4, 1)],
+        [(0, 1), (4, 0)],
+    ],
+    ids=str,
+)
+def test_destinations_hold_what_sources_held_before_and_nothing_else_changes(
+    numbered: Caches, name: str, memory: str, pairs: list[tuple[int, int]]
+) -> None:
+    untouched = "states_PB" if memory == "blocks_PB" else "blocks_PB"
+    before_PB, other_PB = (getattr(numbered, part).clone() for part in (memory, untouched))
+    getattr(numbered, name)(pairs)
+    came_from = list(range(5))
+    for source, destination in pairs:
+        came_from[destination] = source
+    assert torch.equal(getattr(numbered, memory), before_PB[came_from])
+    assert torch.equal(getattr(numbered, untouched), other_PB)
+
+
+@COPIES
+@pytest.mark.parametrize("pair", [(-1, 1), (1, -1), (5, 1), (1, 5)], ids=str)
+def test_copying_what_does_not_exist_is_an_error_that_changes_nothing(
+    numbered: Caches, name: str, memory: str, pair: tuple[int, int]
+) -> None:
+    before_PB = getattr(numbered, memory).clone()
+    wrong = next(page for page in pair if page != 1)
+    with pytest.raises(EngineError, match=f"(block|state slot) {wrong} was to be copied, of 5"):
+        getattr(numbered, name)([(2, 3), pair])
+    assert torch.equal(getattr(numbered, memory), before_PB)
+
+
+@COPIES
+def test_two_sources_for_one_destination_are_an_error_that_changes_nothing(
+    numbered: Caches, name: str, memory: str
+) -> None:
+    before_PB = getattr(numbered, memory).clone()
+    with pytest.raises(EngineError, match=r"\[3, 4, 3\] were to be written, some of them twice"):
+        getattr(numbered, name)([(1, 3), (1, 4), (2, 3)])
+    assert torch.equal(getattr(numbered, memory), before_PB)
