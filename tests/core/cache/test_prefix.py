@@ -371,3 +371,15 @@ def test_integrity_finds_a_holder_that_is_not_named() -> None:
         cache.check_integrity([], [])
     with pytest.raises(EngineError, match=r"blocks \[1\]"):
         cache.check_integrity([held, held], [])
+
+
+def test_integrity_finds_a_state_slot_that_is_not_named() -> None:
+    slots = PagePool(3, "state slot")
+    cache = PrefixCache(PagePool(3), slots, block_tokens=BLOCK, max_snapshots=1)
+    held = slots.take(1)
+    cache.reserve_snapshot()
+    cache.check_integrity([], [held])
+    with pytest.raises(EngineError, match=r"state slots \[1\]"):
+        cache.check_integrity([], [])
+    with pytest.raises(EngineError, match=r"state slots \[2\]"):
+        cache.check_integrity([], [held, (2,)])

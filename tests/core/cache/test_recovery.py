@@ -112,6 +112,12 @@ def test_exact_recovery_without_a_near_snapshot_feeds_as_far_back_as_windows_rea
     assert found.replayed_tokens == 5120
 
 
+def test_each_layer_reaches_back_by_a_window_without_the_row_itself() -> None:
+    # 64 - 4 * 15 = 4; with 4 * 16 everything would be fed.
+    sizes = {"block_tokens": 4, "window_tokens": 16, "layers": 4}
+    assert resume(16, 64, sizes=sizes).start == 4
+
+
 def test_a_snapshot_at_the_place_where_feeding_would_start_is_restored() -> None:
     found = resume(60, 7680, 2560)
     assert found == Resume(7680, start=2560, valid_start=0, restore_at=2560, is_exact=True)

@@ -83,7 +83,7 @@ def resume_point(
         )
     end = block_tokens * max(0, min(cached_blocks, limit_tokens // block_tokens))
     far = max(0, end - layers * (window_tokens - 1)) // block_tokens * block_tokens
-    restore_at = max((at for at in snapshots if far <= at <= end and at > 0), default=None)
+    restore_at = max((at for at in snapshots if far <= at <= end), default=None)
     start = far if restore_at is None else restore_at
     if recovery == "bounded" and start < end - window_tokens:
         start = end - window_tokens
