@@ -275,8 +275,6 @@ class Schedules(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree(self) -> None:
-        if not hasattr(self, "cache"):
-            return
         own_slots = [*self.reserved, *self.snapshots.values(), *self.forgotten]
         self.cache.check_integrity(
             [item.block_ids for item in self.running], [[item.slot] for item in self.running]
@@ -291,31 +289,31 @@ class Schedules(RuleBasedStateMachine):
 
     @invariant()
     def cached_and_held_blocks_have_the_content_of_their_key(self) -> None:
-        for text in TEXTS if hasattr(self, "cache") else ():
+        for text in TEXTS:
             found = self.cache.match([text.encode()]).block_ids
             assert found == tuple(filter(None, [self.handed_out.get(text.encode())]))
             assert all(self.content[block_id] == text.encode() for block_id in found)
-        for item in getattr(self, "running", []):
+        for item in self.running:
             texts = [self.content[block_id] for block_id in item.block_ids]
             assert texts == keys_of(item.text)[: len(texts)]
 
     @invariant()
     def whatever_is_cached_can_be_reached(self) -> None:
-        for key in getattr(self, "handed_out", ()):
+        for key in self.handed_out:
             assert key[:-1] in self.handed_out or len(key) == 1
 
     def teardown(self) -> None:
-        for item in getattr(self, "running", []):
+        """All give back what they hold: nothing is left."""
+        for item in self.running:
             self.cache.release(item.block_ids)
             self.slots.release([item.slot])
-        for slot in getattr(self, "pins", Counter[int]()).elements():
+        for slot in self.pins.elements():
             self.cache.unpin(slot)
-        for slot in getattr(self, "reserved", ()):
+        for slot in self.reserved:
             self.cache.drop_snapshot(slot)
-        if hasattr(self, "cache"):
-            self.cache.clear()
-            self.cache.check_integrity([], [])
-            assert self.cache.free_blocks == self.usable == self.pool.free_count
+        self.cache.clear()
+        self.cache.check_integrity([], [])
+        assert self.cache.free_blocks == self.usable == self.pool.free_count
 
 
 class TestSchedules(Schedules.TestCase):  # type: ignore[name-defined, misc]
