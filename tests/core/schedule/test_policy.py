@@ -21,6 +21,8 @@ def view(number: int, known: int, computed: int = 0) -> SequenceView:
         known_tokens=known,
         computed_tokens=computed,
         block_count=-(-computed // BLOCK),
+        idle_blocks=-(-computed // BLOCK),
+        rank=(0.0, number),
     )
 
 
@@ -45,7 +47,7 @@ def rows(decision: Decision) -> dict[int, int]:
 
 
 def test_nothing_to_do_gives_an_empty_decision() -> None:
-    assert decide(snapshot()) == Decision(preempted=(), admitted=(), shares=())
+    assert decide(snapshot()) == Decision(preempted=(), admitted=(), shares=(), kind="idle")
 
 
 @pytest.mark.parametrize("length", [1, 15, 16])
@@ -177,7 +179,7 @@ def test_every_decision_keeps_every_limit(state: Snapshot) -> None:
     assert not set(decision.preempted) & set(rows(decision))
     for share in decision.shares:
         one = views[share.sequence_id]
-        assert 1 <= share.row_count <= one.pending_tokens
+        assert 1 <= share.row_count <= one.known_tokens - one.computed_tokens
         held = (one.block_count + share.new_blocks) * BLOCK
         assert one.computed_tokens + share.row_count <= held < one.known_tokens + 2 * BLOCK
 
