@@ -24,7 +24,6 @@ from deepinfer_core.schedule.snapshot import (
 from hypothesis import settings
 
 settings.register_profile("many", max_examples=10_000, deadline=None)
-settings.register_profile("quick", max_examples=10)
 
 BLOCK = 4
 WINDOW = 3

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 LONGEST = 24
 BLOCK = 4
 PER_PROFILE = settings(
-    max_examples=3 * settings().max_examples, stateful_step_count=25, deadline=None
+    max_examples=3 * settings().max_examples, stateful_step_count=16, deadline=None
 )
 
 
@@ -50,7 +50,7 @@ class Lives(RuleBasedStateMachine):
     @initialize(
         sequences=st.integers(1, 5),
         more_rows=st.integers(0, 12),
-        more_blocks=st.integers(0, 5),
+        more_blocks=st.integers(0, 4),
         mixes=st.booleans(),
         replays=st.booleans(),
         lags=st.booleans(),
@@ -73,7 +73,7 @@ class Lives(RuleBasedStateMachine):
         )
         self.engine = self.engine_type(limits, replays=replays, lags=lags)
 
-    @rule(requests=st.lists(REQUESTS, min_size=1, max_size=4))
+    @rule(requests=st.lists(REQUESTS, min_size=1, max_size=5))
     def submit(self, requests: list[dict[str, Any]]) -> None:
         for request in requests:
             self.engine.submit(**request)
