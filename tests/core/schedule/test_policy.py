@@ -27,6 +27,9 @@ def view(number: int, known: int, computed: int = 0, **rest: Any) -> SequenceVie
     return SequenceView(number, known, computed, **rest)
 
 
+DECODING, PROMPT = view(1, 9, 8), view(2, 30, 4)
+
+
 def snapshot(
     running: tuple[SequenceView, ...] = (),
     waiting: tuple[SequenceView, ...] = (),
@@ -84,6 +87,12 @@ def test_no_more_sequences_run_than_allowed() -> None:
     assert decide(snapshot(waiting=waiting)).admitted == (1, 2, 3, 4)
 
 
+def test_more_free_slots_than_sequences_may_run_change_nothing() -> None:
+    waiting = tuple(view(n, 1) for n in range(1, 7))
+    many = replace(snapshot((DECODING,), waiting), free_slots=9)
+    assert decide(many).admitted == (1, 2, 3)
+
+
 def test_a_full_slot_pool_stops_admission() -> None:
     full = replace(snapshot(waiting=(view(1, 1), view(2, 1))), free_slots=1)
     assert decide(full).admitted == (1,)
@@ -93,6 +102,13 @@ def test_nothing_that_is_ready_overtakes_the_head_of_the_queue() -> None:
     bounds = limits(blocks=10)
     decision = decide(snapshot((view(1, 24, 23),), (view(2, 20), view(3, 1)), bounds))
     assert not decision.admitted
+
+
+def test_a_lone_sequence_is_let_in_even_if_its_next_token_would_need_one_more_block() -> None:
+    bounds = limits(blocks=2)
+    assert rows(decide(snapshot((), (view(1, 8),), bounds))) == {1: 8}
+    beside = snapshot((view(2, 3, 2),), (view(1, 8),), limits(blocks=3))
+    assert not decide(beside).admitted
 
 
 def test_one_that_is_not_ready_is_passed_over_and_holds_up_nobody() -> None:
@@ -230,9 +246,6 @@ def test_a_chunk_shrinks_to_the_blocks_that_are_free() -> None:
     assert rows(decide(snapshot((view(1, 4, 3), view(2, 12, 4)), (), bounds))) == {1: 1, 2: 8}
 
 
-DECODING, PROMPT = view(1, 9, 8), view(2, 30, 4)
-
-
 @pytest.mark.parametrize(
     ("running", "waiting", "kind"),
     [
@@ -286,6 +299,14 @@ def test_a_turn_does_not_hand_out_blocks_that_an_earlier_one_needs_in_the_next()
     assert decide(state).kind == "decode"
     state = snapshot((view(1, 12, 8), view(2, 5, 4)), (), bounds, last_kind="prefill")
     assert decide(state).kind == "prefill"
+
+
+def test_nobody_is_preempted_for_one_that_has_no_turn() -> None:
+    running = (view(1, 5, 4), view(2, 8, 5), view(3, 3, 2))
+    state = snapshot(running, (), limits(blocks=4, mixes=False), last_kind="decode")
+    assert decide(state) == ((), (), (Share(2, 3, 0),), "prefill")
+    state = replace(state, last_kind="prefill")
+    assert decide(state) == ((3,), (), (Share(1, 1, 1),), "decode")
 
 
 @pytest.mark.parametrize(

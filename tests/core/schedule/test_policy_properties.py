@@ -118,6 +118,12 @@ def test_unmixed_steps_take_turns_unless_one_kind_has_no_rows(state: Snapshot) -
 
 
 @given(snapshots())
+def test_unmixed_steps_have_rows_whenever_mixed_ones_have(state: Snapshot) -> None:
+    mixed = decide(replace(state, limits=replace(state.limits, mixes=True)))
+    assert bool(mixed.shares) == any(decision.shares for decision in options(state))
+
+
+@given(snapshots())
 def test_the_same_snapshot_gives_the_same_decision(state: Snapshot) -> None:
     assert decide(state) == decide(state)
 
