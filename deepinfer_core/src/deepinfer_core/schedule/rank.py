@@ -11,7 +11,8 @@ earlier than it did. Ranks never change, so queues stay sorted, and nobody starv
   the request waits, every seat is busy with one of those N or with one of the at most k that had a
   seat when it arrived. It therefore waits at most (N + k) * c / k.
 
-Under strict priorities N has no bound.
+Under strict priorities N has no bound. Preemption can make a seat's work be done twice; what then
+holds is in ``docs/scheduling.md``.
 """
 
 from __future__ import annotations

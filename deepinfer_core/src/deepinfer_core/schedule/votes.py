@@ -8,7 +8,8 @@ rows a placeholder row, and all or none. Before each step
 2. the members exchange their votes, a few bits each, in one collective;
 3. every member computes ``agree`` from all votes. It is pure, so all come to the same agreement;
 4. every member runs what its ballot has for the agreed kind, a placeholder if that has no rows.
-   After ``idle`` nobody runs anything.
+   After ``idle`` nobody runs a pass; a member only looks at results that are still to come. The
+   group votes again once they are there, or when any member gets a request.
 
 One exchange is enough: decisions are pure, so a member knows before it votes what it will really
 run. Nobody votes for a step in which it would then have no rows.
