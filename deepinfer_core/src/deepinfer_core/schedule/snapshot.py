@@ -90,8 +90,8 @@ class SequenceView(NamedTuple):
             sequences only looked at if ``Limits.may_preempt``.
         stop_at: above ``computed_tokens``: a chunk may end there but not pass it, because the state
             at this position is to be kept.
-        is_ready: of a waiting sequence: may be admitted now. One that is not, as one whose last drawn
-            token is still on the device, is passed over and holds up nobody.
+        is_ready: of a waiting sequence: may be admitted now. One that is not, such as one whose
+            last drawn token is still on the device, is passed over and holds up nobody.
         rank: its place in the order, to compare a running with a waiting sequence; of two equal
             ranks the running sequence goes first.
     """
