@@ -87,6 +87,8 @@ class Sequence:
             known_tokens=len(self.tokens),
             computed_tokens=self.computed,
             block_count=len(self.block_ids),
+            idle_blocks=len(self.block_ids),
+            rank=(0.0, self.sequence_id),
         )
 
     def step(self, row_count: int) -> SequenceStep:

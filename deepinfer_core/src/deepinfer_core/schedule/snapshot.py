@@ -1,14 +1,28 @@
 """What does the scheduling policy look at, and what does it answer?
 
 A snapshot is everything the policy may know; a decision is everything it may ask for. The engine
-carries a decision out: it moves sequences between its queues, takes blocks and builds the plan.
+carries a decision out in this order: it takes blocks and slot from the preempted, gives the
+admitted their slot and lets them hold the cached blocks that they take over, and only then takes
+new blocks for the shares; so no new block is one that an admitted sequence counts on.
+
+What is made anew for every sequence in every step is a ``NamedTuple``, not a frozen dataclass: with
+256 sequences running, scheduler and outputs have a millisecond a step for all they do, and a frozen
+dataclass takes several times as long to make.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-__all__ = ["Decision", "Limits", "SequenceView", "Share", "Snapshot"]
+from deepinfer_core.schedule.rank import Rank
+
+__all__ = ["Decision", "Limits", "SequenceView", "Share", "Snapshot", "StepKind"]
+
+StepKind = Literal["prefill", "decode", "mixed", "idle"]
+"""``decode``: only rows of running sequences with one row pending. ``prefill``: only chunks, the
+rows of all others; the first rows of an admitted sequence are a chunk, however few they are.
+``mixed``: both. ``idle``: no rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +33,16 @@ class Limits:
         max_rows: rows of one step, prompts and decodes together.
         max_sequences: sequences that hold a state slot at the same time.
         block_tokens: tokens in one block.
-        usable_blocks: blocks that sequences can hold, the dummy block not counted.
+        usable_blocks: blocks that sequences can hold, the dummy block not counted. They must hold
+            any one sequence at its longest.
+        mixes: chunks and decode rows may share a step.
     """
 
     max_rows: int
     max_sequences: int
     block_tokens: int
     usable_blocks: int
+    mixes: bool = True
 
     def __post_init__(self) -> None:
         """Refuse sizes under which a running sequence could be left without a row for ever.
@@ -45,27 +62,48 @@ class Limits:
         """Blocks that hold ``tokens`` tokens."""
         return -(-tokens // self.block_tokens)
 
+    def may_preempt(self, running_count: int, free_blocks: int) -> bool:
+        """Whether a step could take blocks from a running sequence.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceView:
+        A decode row needs at most one new block; chunks of n rows together need at most one each
+        and n / ``block_tokens``. If False, ``idle_blocks`` of running sequences is not looked at.
+        """
+        return free_blocks < running_count + self.max_rows // self.block_tokens
+
+
+class SequenceView(NamedTuple):
     """One sequence as the policy sees it.
 
     Attributes:
         sequence_id: the engine's number.
-        known_tokens: prompt and output tokens so far.
-        computed_tokens: rows whose cache entries exist; below ``known_tokens``.
-        block_count: blocks it holds.
+        known_tokens: prompt and output tokens, drawn ones whose ids are still on the device
+            included.
+        computed_tokens: rows launched so far; of a waiting sequence, where it would resume if it
+            were admitted now. Below ``known_tokens``; a running sequence may have them equal: its
+            last row is launched, and it only holds what it holds until the result is there. Such a
+            sequence is neither served nor preempted.
+        block_count: blocks it holds, enough for ``computed_tokens``; of a waiting sequence, cached
+            blocks that it would take over.
+        idle_blocks: of ``block_count``, those that nobody else holds. Of a waiting sequence they
+            are counted in ``free_blocks`` now; of a running one they will be once it is preempted.
+            Fewer than there are is safe, but may cost more preemptions than needed. Of running
+            sequences only looked at if ``Limits.may_preempt``.
+        stop_at: above ``computed_tokens``: a chunk may end there but not pass it, because the state
+            at this position is to be kept.
+        is_ready: of a waiting sequence: may be admitted now. One that is not, such as one whose
+            last drawn token is still on the device, is passed over and holds up nobody.
+        rank: its place in the order, to compare a running with a waiting sequence; of two equal
+            ranks the running sequence goes first.
     """
 
     sequence_id: int
     known_tokens: int
     computed_tokens: int
     block_count: int
-
-    @property
-    def pending_tokens(self) -> int:
-        """Rows to feed before the next token can be drawn."""
-        return self.known_tokens - self.computed_tokens
+    idle_blocks: int = 0
+    stop_at: int | None = None
+    is_ready: bool = True
+    rank: Rank = (0.0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +112,13 @@ class Snapshot:
 
     Attributes:
         limits: fixed sizes.
-        running: sequences that hold a slot, in order of arrival.
-        waiting: sequences that hold nothing, in order of arrival; all arrived after ``running``.
-        free_blocks: blocks nobody holds.
-        free_slots: state slots nobody holds.
+        running: sequences that hold a slot, in order of rank.
+        waiting: sequences that hold nothing, in order of rank. Either of the two may hold the first
+            of all. The first ``max_sequences`` that are ready are enough.
+        free_blocks: blocks that nobody holds, cached or not. All others are held by ``running``.
+        free_slots: state slots that nobody holds.
+        last_kind: what the last step was; None before the first. Looked at only where steps are not
+            mixed.
     """
 
     limits: Limits
@@ -85,10 +126,10 @@ class Snapshot:
     waiting: tuple[SequenceView, ...]
     free_blocks: int
     free_slots: int
+    last_kind: StepKind | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(NamedTuple):
     """The part of a step that one sequence gets.
 
     Attributes:
@@ -102,16 +143,17 @@ class Share:
     new_blocks: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     """What the engine is to do, in this order.
 
     Attributes:
-        preempted: running sequences that give back blocks and slot and wait, to be recomputed.
-        admitted: waiting sequences that get a slot and run.
-        shares: who feeds how many rows, in order of arrival.
+        preempted: running sequences that give back blocks and slot and wait, last in rank first.
+        admitted: waiting sequences that get a slot, and their cached blocks, and run.
+        shares: who feeds how many rows.
+        kind: what the step is.
     """
 
     preempted: tuple[int, ...]
     admitted: tuple[int, ...]
     shares: tuple[Share, ...]
+    kind: StepKind
