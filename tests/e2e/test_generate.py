@@ -121,7 +121,7 @@ def test_leaving_a_stream_aborts_its_requests(llm: LLM) -> None:
     assert len(llm.engine.batch) == 2
     stream.close()
     assert len(llm.engine.batch) == 0
-    llm.engine.batch.check_integrity()
+    llm.engine.check_integrity()
 
 
 def test_one_request_of_a_stream_can_be_aborted(llm: LLM) -> None:
@@ -157,15 +157,15 @@ def test_an_interrupt_drops_what_runs_and_the_next_call_works(
 ) -> None:
     wanted = llm.generate("again", GREEDY)[0].token_ids
     runner, calls = llm.engine.runner, []
-    execute = runner.execute
+    launch = runner.launch
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(arguments)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return execute(*arguments)
+        return launch(*arguments)
 
-    monkeypatch.setattr(runner, "execute", interrupted)
+    monkeypatch.setattr(runner, "launch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         llm.generate(["a", "b"], SamplingParams(max_tokens=50, ignore_eos=True))
     assert len(llm.engine.batch) == 0
@@ -328,7 +328,7 @@ def test_an_interrupted_call_tells_the_others(llm: LLM, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(llm.engine.runner, "execute", interrupted)
+        patch.setattr(llm.engine.runner, "launch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             llm.generate("inner")
     with pytest.raises(EngineError, match="another call was interrupted"):

@@ -11,6 +11,7 @@
     |- DeviceError            the device is missing, or failed
     |- WeightsError           a checkpoint is incomplete, damaged or of another architecture
     |- RequestError           one request is invalid; the others are unharmed (becomes a 4xx)
+    |  `- DeadlineExceeded    one request ran out of the time that it gave itself
     `- EngineError            the engine failed; not the request's fault (becomes a 5xx)
 
 Every message has three parts: what was asked, what was found, what to do. ``code`` is stable and
@@ -21,6 +22,7 @@ show it on a line of its own.
 __all__ = [
     "ConfigError",
     "ContractMismatch",
+    "DeadlineExceeded",
     "DeepInferError",
     "DeviceError",
     "EngineError",
@@ -111,6 +113,12 @@ class RequestError(DeepInferError):
     """One request is invalid; nothing else is affected."""
 
     code = "request_error"
+
+
+class DeadlineExceeded(RequestError):
+    """A request did not end within the time that it gave itself; what it drew is kept."""
+
+    code = "deadline_exceeded"
 
 
 class EngineError(DeepInferError):

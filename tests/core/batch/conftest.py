@@ -12,6 +12,7 @@ from deepinfer_core.batch.run import Service, answer_lines
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.stream import Router, Stream
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.schedule.snapshot import Limits
@@ -34,11 +35,12 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture
 def make_engine(tokenizer: Tokenizer) -> Callable[..., Engine]:
-    def build(runner: FakeRunner | None = None) -> Engine:
+    def build(runner: FakeRunner | None = None, *, asynchronous: bool = True) -> Engine:
         limits = Limits(max_rows=8, max_sequences=SEATS, block_tokens=BLOCK, usable_blocks=64)
         rules = Rules(vocabulary=265, max_model_tokens=64)
-        batch = Batch(limits, SEATS + 1)
-        return Engine(runner or FakeRunner(265, BLOCK), batch, rules, tokenizer)
+        batch = Batch(limits, PageCounts(blocks=65, slots=SEATS + 1))
+        runner = runner or FakeRunner(265, BLOCK)
+        return Engine(runner, batch, rules, tokenizer, is_asynchronous=asynchronous)
 
     return build
 

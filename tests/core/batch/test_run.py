@@ -44,7 +44,7 @@ def test_every_request_is_answered_once(
     answers = list(answer_lines(service_over(engine), lines_of(*texts)))
     assert sorted(shown["custom_id"] for shown in answers) == sorted(map(str, range(count)))
     assert all(shown["error"] is None for shown in answers)
-    engine.batch.check_integrity()
+    engine.check_integrity()
     assert len(engine.batch) == 0
 
 
@@ -84,7 +84,8 @@ def test_the_engine_stays_full_while_there_are_requests(
     # One request is much longer than the others: they must pass it by.
     texts = [request_text("long", max_tokens=40)]
     texts += [request_text(str(i), max_tokens=2) for i in range(15)]
-    list(answer_lines(service_over(make_engine(runner)), lines_of(*texts)))
+    engine = make_engine(runner, asynchronous=False)
+    list(answer_lines(service_over(engine), lines_of(*texts)))
     counts = [len(plan.sequences) for plan in runner.plans]
     # 40 steps of the long one, 2 for each of the 15 that run beside it.
     assert counts == [SEATS] * 30 + [1] * 10

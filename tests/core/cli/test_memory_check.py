@@ -19,8 +19,9 @@ def test_the_sum_of_memory_is_shown_and_given_as_data(
     done = deepinfer("check", *chosen, "--json")
     assert done.returncode == 0
     memory = json.loads(done.stdout)["memory"]
-    # Two sequences of 2048 tokens and the dummy; two slots, a fifth more and the dummy.
-    assert (memory["num_blocks"], memory["num_slots"]) == (2 * 16 + 1, 3)
+    # Two sequences of 2048 tokens and the dummy; two slots, a fifth more, the dummy and four
+    # snapshots for each sequence.
+    assert (memory["num_blocks"], memory["num_slots"]) == (2 * 16 + 1, 3 + 8)
     blocks_bytes = memory["num_blocks"] * memory["block_bytes"]
     states_bytes = memory["num_slots"] * memory["state_bytes"]
     assert memory["total_bytes"] == memory["weights_bytes"] + blocks_bytes + states_bytes

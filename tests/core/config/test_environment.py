@@ -30,7 +30,9 @@ def load(**environ: str) -> object:
         ("NUM_STATE_SLOTS_RATIO", "1.5", "engine.state_slots_ratio", 1.5),
         ("MAX_BACKTRACKING_TOKENS", "8", "engine.max_backtracking_tokens", 8),
         ("USE_NEXTN_DECODE", "0", "engine.drafts_per_step", 0),
-        ("YOCO_PREFILL_TRUNCATION_MODE", "off", "engine.replay", "off"),
+        ("YOCO_PREFILL_TRUNCATION_MODE", "mask", "engine.replay", "mask"),
+        ("YOCO_PREFILL_KEEP_TOKENS", "150", "engine.replay_keep_tokens", 150),
+        ("ZERO_OVERHEAD_SCHEDULING", "0", "engine.asynchronous", False),
         ("DFLASH_CONFIDENCE_HEAD_TEMPERATURE", "2", "drafter.confidence_temperatures", (2.0,)),
         ("DFLASH_CONFIDENCE_HEAD_TEMPERATURE", "1,2", "drafter.confidence_temperatures", (1, 2)),
         ("PLUGINS_AUTOLOAD", "0", "plugins.autoload", False),
@@ -64,9 +66,7 @@ def test_a_published_name_without_its_feature_is_refused_by_name(short: str) -> 
     assert f"has no {ABSENT[short]}" in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("USE_NEXTN_DECODE", "5"), ("YOCO_PREFILL_TRUNCATION_MODE", "mask")]
-)
+@pytest.mark.parametrize(("name", "text"), [("USE_NEXTN_DECODE", "5")])
 def test_an_alias_is_refused_with_a_value_whose_feature_is_missing(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=f"from DEEPINFER_{name}.*this version"):
         load(**{name: text})

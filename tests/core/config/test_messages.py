@@ -30,7 +30,6 @@ def refusal(*overrides: str) -> ConfigError:
         ("telemetry.progress=perhaps", ("telemetry.progress = 'perhaps'", "boolean")),
         ("plugins.load_timeout_s=0", ("plugins.load_timeout_s = 0",)),
         ("engine.drafts_per_step=5", ("engine.drafts_per_step = 5", "without drafts")),
-        ("engine.replay=mask", ("engine.replay = 'mask'", "no bounded replay")),
         ("components.sampler.use=[]", ("components.sampler.use = []", "at least one name")),
         ('components.sampler.use=["a.b", "a.b"]', ("named twice",)),
         ('components.sampler.use=["auto", "a.b"]', ("stands alone",)),

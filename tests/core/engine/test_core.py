@@ -24,7 +24,7 @@ def drain(engine: Engine) -> tuple[dict[int, Completion], list[Delta]]:
             deltas.append(update.delta)
             if update.delta.completion is not None:
                 ended[update.delta.index] = update.delta.completion
-    engine.batch.check_integrity()
+    engine.check_integrity()
     return ended, deltas
 
 
@@ -135,15 +135,17 @@ class Recorder(FakeRunner):
         super().__init__(265, 4)
         self.seen = seen
 
-    def execute(self, plan: StepPlan, rows: tuple[RowRequest, ...]) -> tuple[RowResult, ...]:
+    def draw(
+        self, rows: tuple[RowRequest, ...], histories: list[tuple[int, ...]]
+    ) -> tuple[RowResult, ...]:
         self.seen.append(rows)
-        return super().execute(plan, rows)
+        return super().draw(rows, histories)
 
 
 def test_a_draw_is_keyed_by_the_position_of_the_drawn_token(make_engine: MakeEngine) -> None:
     seen: list[tuple[RowRequest, ...]] = []
     run(make_engine(runner=Recorder(seen)), [10, 11, 12], max_tokens=2, seed=9)
-    assert [(rows[0].position, rows[0].seed) for rows in seen] == [(3, 9), (4, 9)]
+    assert [(rows[0].position, rows[0].settings.seed) for rows in seen] == [(3, 9), (4, 9)]
 
 
 def test_requests_without_a_seed_get_different_ones(make_engine: MakeEngine) -> None:
@@ -234,11 +236,14 @@ def test_stop_strings_need_a_tokenizer(make_engine: MakeEngine) -> None:
 
 def test_invalid_logits_end_one_request_and_no_other(make_engine: MakeEngine) -> None:
     class Poisoned(FakeRunner):
-        def execute(self, plan: StepPlan, rows: tuple[RowRequest, ...]) -> tuple[RowResult, ...]:
-            results = super().execute(plan, rows)
+        def draw(
+            self, rows: tuple[RowRequest, ...], histories: list[tuple[int, ...]]
+        ) -> tuple[RowResult, ...]:
+            results = super().draw(rows, histories)
             bad = RowResult(token_id=0, logprob=0.0, processed_logprob=0.0, invalid=True)
             return tuple(
-                bad if row.seed == 13 else one for row, one in zip(rows, results, strict=True)
+                bad if row.settings.seed == 13 else one
+                for row, one in zip(rows, results, strict=True)
             )
 
     engine = make_engine(runner=Poisoned(265, 4))
@@ -252,11 +257,13 @@ def test_invalid_logits_end_one_request_and_no_other(make_engine: MakeEngine) ->
 
 def test_several_invalid_rows_of_a_request_end_it_once(make_engine: MakeEngine) -> None:
     class Blind(FakeRunner):
-        def execute(self, plan: StepPlan, rows: tuple[RowRequest, ...]) -> tuple[RowResult, ...]:
+        def draw(
+            self, rows: tuple[RowRequest, ...], histories: list[tuple[int, ...]]
+        ) -> tuple[RowResult, ...]:
             bad = RowResult(token_id=0, logprob=0.0, processed_logprob=0.0, invalid=True)
             return (bad,) * len(rows)
 
-    engine = make_engine(runner=Blind(265, 4))
+    engine = make_engine(runner=Blind(265, 4), asynchronous=False)
     engine.submit(0, [10] * 5, SamplingParams(prompt_logprobs=True))
     [update] = engine.step()
     assert update.delta.completion is not None
@@ -289,7 +296,7 @@ def test_an_error_of_our_own_keeps_its_kind(make_engine: MakeEngine) -> None:
 
 
 def test_an_aborted_request_reports_what_it_had(make_engine: MakeEngine) -> None:
-    engine = make_engine()
+    engine = make_engine(asynchronous=False)
     number = engine.submit(0, [10], SamplingParams(seed=1, max_tokens=9))
     engine.step()
     update = engine.abort(number)
@@ -298,7 +305,7 @@ def test_an_aborted_request_reports_what_it_had(make_engine: MakeEngine) -> None
     assert update.delta.completion.finish_reason == "abort"
     assert len(update.delta.completion.token_ids) == 1
     assert engine.abort(number) is None
-    engine.batch.check_integrity()
+    engine.check_integrity()
 
 
 def test_an_interrupt_within_a_step_leaves_an_engine_that_works(make_engine: MakeEngine) -> None:
@@ -315,12 +322,12 @@ def test_an_interrupt_within_a_step_leaves_an_engine_that_works(make_engine: Mak
     with pytest.raises(KeyboardInterrupt):
         engine.step()
     engine.reset()
-    engine.batch.check_integrity()
+    engine.check_integrity()
     assert run(engine, [10], seed=1).token_ids == run(make_engine(), [10], seed=1).token_ids
 
 
 def test_durations_are_counted_from_arrival(tokenizer: Tokenizer, make_engine: MakeEngine) -> None:
-    engine = make_engine()
+    engine = make_engine(asynchronous=False)
     now = [100.0]
     engine.clock_s = lambda: now[0]
     engine.load_s = 2.5

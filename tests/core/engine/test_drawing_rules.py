@@ -11,7 +11,6 @@ from deepinfer_core.engine.rows import RowRequest, RowResult
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.tokenizer import Tokenizer
 from deepinfer_core.errors import RequestError
-from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.testing.fakes import FakeRunner
 
 MakeEngine = Callable[..., Engine]
@@ -25,9 +24,11 @@ class Recorder(FakeRunner):
         super().__init__(265, 4)
         self.rows: dict[tuple[int, int], RowRequest] = {}
 
-    def execute(self, plan: StepPlan, rows: tuple[RowRequest, ...]) -> tuple[RowResult, ...]:
-        self.rows |= {(row.seed, row.position): row for row in rows}
-        return super().execute(plan, rows)
+    def draw(
+        self, rows: tuple[RowRequest, ...], histories: list[tuple[int, ...]]
+    ) -> tuple[RowResult, ...]:
+        self.rows |= {(row.settings.seed, row.position): row for row in rows}
+        return super().draw(rows, histories)
 
 
 def drain(engine: Engine) -> dict[tuple[int, int], Completion]:
@@ -36,7 +37,7 @@ def drain(engine: Engine) -> dict[tuple[int, int], Completion]:
         for update in engine.step():
             if update.delta.completion is not None:
                 ended[update.delta.index, update.delta.sample] = update.delta.completion
-    engine.batch.check_integrity()
+    engine.check_integrity()
     return ended
 
 
@@ -59,7 +60,7 @@ def test_penalties_know_the_tokens_before_their_row(make_engine: MakeEngine) -> 
         [(10, 0), (20, 1)],
         [(10, 0), (20, 1), (21, 1)],
     ]
-    assert {row.repetition_penalty for row in rows} == {1.5}
+    assert {row.settings.repetition_penalty for row in rows} == {1.5}
 
 
 @pytest.mark.parametrize("name", ["frequency_penalty", "presence_penalty"])
@@ -67,7 +68,7 @@ def test_penalties_of_the_output_do_not_know_the_prompt(make_engine: MakeEngine,
     golden = {"golden_token_ids": [20, 20, 21], "max_tokens": 3}
     rows = rows_of(make_engine, [10, 20], **{name: 0.5}, **golden)
     assert [row.seen for row in rows] == [(), ((20, 1),), ((20, 2),)]
-    assert {getattr(row, name) for row in rows} == {0.5}
+    assert {getattr(row.settings, name) for row in rows} == {0.5}
 
 
 def test_a_request_without_penalties_lists_no_tokens(make_engine: MakeEngine) -> None:
@@ -77,15 +78,20 @@ def test_a_request_without_penalties_lists_no_tokens(make_engine: MakeEngine) ->
 def test_bias_and_allowed_tokens_reach_every_row(make_engine: MakeEngine) -> None:
     fields = {"logit_bias": {30: 1, 20: -5}, "allowed_token_ids": [20, 30], "max_tokens": 3}
     rows = rows_of(make_engine, [10], **fields)
-    assert {row.bias for row in rows} == {((20, -5.0), (30, 1.0))}
-    assert {row.allowed for row in rows} == {(20, 30)}
+    assert {row.settings.bias for row in rows} == {((20, -5.0), (30, 1.0))}
+    assert {row.settings.allowed for row in rows} == {(20, 30)}
 
 
 def test_rows_that_score_the_prompt_are_under_no_rules(make_engine: MakeEngine) -> None:
     rules = {"repetition_penalty": 2, "logit_bias": {3: 1}, "allowed_token_ids": [3]}
     first, *_ = rows_of(make_engine, [10, 11], prompt_logprobs=True, max_tokens=1, **rules)
-    assert (first.forced, first.bias, first.allowed, first.seen) == (11, (), None, ())
-    assert first.repetition_penalty == 1
+    assert (first.forced, first.settings.bias, first.settings.allowed, first.seen) == (
+        11,
+        (),
+        None,
+        (),
+    )
+    assert first.settings.repetition_penalty == 1
 
 
 def test_a_bad_sequence_bans_its_last_token_behind_the_others(make_engine: MakeEngine) -> None:
@@ -188,7 +194,8 @@ def test_preemption_changes_nothing_that_the_rules_see(make_engine: MakeEngine) 
             engine.submit(index, [10 + index] * 3, SamplingParams(seed=index, **fields))
         ended = drain(engine)
         rules = {
-            place: (sorted(row.seen), row.banned, row.allowed) for place, row in runner.rows.items()
+            place: (sorted(row.seen), row.banned, row.settings.allowed)
+            for place, row in runner.rows.items()
         }
         found.append((rules, {place: done.token_ids for place, done in ended.items()}))
         assert (engine.batch.preemptions > 0) == (blocks == 6)

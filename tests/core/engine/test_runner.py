@@ -1,15 +1,27 @@
 """Plans as tensors, and rows of the sampler as results."""
 
+from typing import Any
+
 import pytest
 import torch
-from deepinfer_core.engine.rows import RowRequest
+from deepinfer_core.engine.rows import RowRequest, RowResult, RowSettings
 from deepinfer_core.engine.runner import ModelRunner, step_inputs
 from deepinfer_core.interfaces.component import Plan, Properties
+from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
+from deepinfer_core.model.step import StepInputs
+from deepinfer_core.reference.device import CpuDevice
 from deepinfer_core.reference.promises import PROMISES
-from deepinfer_core.schedule.plan import SequenceStep, StepPlan
+from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, Copy, SequenceStep, StepPlan
 
-CPU = torch.device("cpu")
+CPU = CpuDevice()
+OWN = ("forced", "banned", "seen")
+
+
+def row(row: int, position: int, **values: Any) -> RowRequest:
+    """A row whose settings are given beside it."""
+    own = {name: values.pop(name) for name in OWN if name in values}
+    return RowRequest(row, position, RowSettings(**values), **own)
 
 
 def step(start: int, tokens: list[int], blocks: list[int], slot: int) -> SequenceStep:
@@ -28,7 +40,7 @@ def step(start: int, tokens: list[int], blocks: list[int], slot: int) -> Sequenc
 
 def test_rows_of_all_sequences_stand_one_after_the_other() -> None:
     plan = StepPlan(sequences=(step(0, [5, 6], [3], 1), step(130, [7], [9, 4], 2)))
-    inputs = step_inputs(plan, [1, 2], CPU)
+    inputs = step_inputs(plan, CPU)
     assert inputs.token_T.tolist() == [5, 6, 7]
     assert inputs.position_T.tolist() == [0, 1, 130]
     assert inputs.sequence_T.tolist() == [0, 0, 1]
@@ -41,7 +53,7 @@ def test_rows_of_all_sequences_stand_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("start", [0, 1, 2, 3, 4])
 def test_each_row_sees_the_three_tokens_before_it(start: int) -> None:
-    inputs = step_inputs(StepPlan(sequences=(step(start, [5, 6, 7, 8], [1], 1),)), [], CPU)
+    inputs = step_inputs(StepPlan(sequences=(step(start, [5, 6, 7, 8], [1], 1),)), CPU)
     whole = [100 + place for place in range(start)] + [5, 6, 7, 8]
     wanted = [[whole[p - i] if p >= i else -1 for i in (1, 2, 3)] for p in range(start, start + 4)]
     assert inputs.previous_T3.tolist() == wanted
@@ -78,23 +90,49 @@ class Model:
     """Gives zero logits."""
 
     class parts:  # noqa: N801 - stands for a field
-        class device:  # noqa: N801 - stands for a field
-            torch_device = CPU
+        device = CPU
 
-    def forward(self, inputs: object, caches: object) -> torch.Tensor:
-        return torch.zeros(2, 70)
+    def __init__(self) -> None:
+        self.fed: list[StepInputs] = []
+
+    def forward(self, inputs: StepInputs, caches: object) -> torch.Tensor:
+        self.fed.append(inputs)
+        return torch.arange(inputs.sample_row_R.shape[0]).float()[:, None].expand(-1, 70)
 
 
-def run(*rows: RowRequest) -> tuple[Mirror, tuple[object, ...]]:
+class Caches:
+    """Remembers what is copied, and when."""
+
+    def __init__(self, model: Model) -> None:
+        self.copied: list[tuple[str, int, list[Copy]]] = []
+        self._model = model
+
+    def copy_slots(self, pairs: tuple[Copy, ...]) -> None:
+        self.copied.append(("slots", len(self._model.fed), list(pairs)))
+
+    def copy_blocks(self, pairs: tuple[Copy, ...]) -> None:
+        self.copied.append(("blocks", len(self._model.fed), list(pairs)))
+
+
+def make_runner(sampler: Sampler) -> tuple[ModelRunner, Model, Caches]:
+    model = Model()
+    caches = Caches(model)
+    runner = ModelRunner(model, caches, sampler, InlineStream(), vocabulary=70)  # type: ignore[arg-type]
+    return runner, model, caches
+
+
+def run(*rows: RowRequest) -> tuple[Mirror, tuple[RowResult, ...]]:
     sampler = Mirror()
-    runner = ModelRunner(Model(), None, sampler, vocabulary=70)  # type: ignore[arg-type]
-    plan = StepPlan(sequences=(step(0, [5, 6], [3], 1),))
-    return sampler, runner.execute(plan, rows)
+    runner, _, _ = make_runner(sampler)
+    plan = StepPlan((step(0, [5, 6], [3], 1)._replace(scored_rows=1),))
+    handle = runner.launch(plan, None)
+    runner.sample(handle, rows)
+    return sampler, runner.results(handle)
 
 
 def test_settings_of_each_row_reach_the_sampler() -> None:
-    first = RowRequest(row=0, position=4, seed=(1 << 64) - 1, temperature=0.5, top_p=0.9)
-    second = RowRequest(row=1, position=5, seed=1 << 63, top_k=7, min_p=0.25, forced=3)
+    first = row(0, position=4, seed=(1 << 64) - 1, temperature=0.5, top_p=0.9)
+    second = row(1, position=5, seed=1 << 63, top_k=7, min_p=0.25, forced=3)
     sampler, _ = run(first, second)
     [seen] = sampler.seen
     assert seen.temperature_R.tolist() == [0.5, 0.0]
@@ -110,8 +148,8 @@ def test_settings_of_each_row_reach_the_sampler() -> None:
 @pytest.mark.parametrize("token", [0, 1, 31, 32, 63, 64, 69])
 def test_a_banned_token_is_the_one_bit_missing_from_the_mask(token: int) -> None:
     sampler, _ = run(
-        RowRequest(row=0, position=4, seed=0, banned=(token,)),
-        RowRequest(row=1, position=5, seed=0),
+        row(0, position=4, banned=(token,)),
+        row(1, position=5),
     )
     mask = sampler.seen[0].allowed_RW
     assert mask is not None
@@ -123,8 +161,8 @@ def test_a_banned_token_is_the_one_bit_missing_from_the_mask(token: int) -> None
 @pytest.mark.parametrize("allowed", [(0,), (31, 32), (5, 69), (3, 4, 5)])
 def test_only_allowed_tokens_that_are_not_banned_have_a_bit(allowed: tuple[int, ...]) -> None:
     sampler, _ = run(
-        RowRequest(row=0, position=4, seed=0, allowed=allowed, banned=(4, 5)),
-        RowRequest(row=1, position=5, seed=0),
+        row(0, position=4, allowed=allowed, banned=(4, 5)),
+        row(1, position=5),
     )
     mask = sampler.seen[0].allowed_RW
     assert mask is not None
@@ -137,11 +175,10 @@ def test_only_allowed_tokens_that_are_not_banned_have_a_bit(allowed: tuple[int, 
 
 
 def test_bias_and_penalties_reach_the_sampler_padded() -> None:
-    first = RowRequest(row=0, position=4, seed=0, bias=((7, 0.5), (9, -100.0)))
-    second = RowRequest(
-        row=1,
+    first = row(0, position=4, bias=((7, 0.5), (9, -100.0)))
+    second = row(
+        1,
         position=5,
-        seed=0,
         repetition_penalty=1.5,
         frequency_penalty=0.25,
         presence_penalty=-2.0,
@@ -162,22 +199,81 @@ def test_bias_and_penalties_reach_the_sampler_padded() -> None:
 
 
 def test_rows_without_bias_and_penalties_have_no_rules() -> None:
-    sampler, _ = run(RowRequest(row=0, position=4, seed=0), RowRequest(row=1, position=5, seed=0))
+    sampler, _ = run(row(0, position=4), row(1, position=5))
     assert sampler.seen[0].rules is None
 
 
 def test_each_row_gets_as_many_alternatives_as_it_asked_for() -> None:
     sampler, results = run(
-        RowRequest(row=0, position=4, seed=0, alternatives=3),
-        RowRequest(row=1, position=13, seed=0),
+        row(0, position=4, alternatives=3),
+        row(1, position=13),
     )
     assert sampler.specs == [(SamplerSpec(vocabulary=70, alternatives=3), 2)]
     first, second = results
-    assert first.top == ((0, -2.0), (1, -2.0), (2, -2.0))  # type: ignore[attr-defined]
-    assert second.top == ()  # type: ignore[attr-defined]
-    assert [result.invalid for result in results] == [False, True]  # type: ignore[attr-defined]
+    assert first.top == ((0, -2.0), (1, -2.0), (2, -2.0))
+    assert second.top == ()
+    assert [result.invalid for result in results] == [False, True]
 
 
 def test_a_step_without_sampled_rows_gives_no_results() -> None:
     sampler, results = run()
     assert (results, sampler.seen) == ((), [])
+
+
+def test_logits_are_wanted_of_scored_rows_and_of_the_last_one() -> None:
+    first = step(0, [5, 6, 7], [3], 1)._replace(scored_rows=2)
+    second = step(9, [8, 9], [4], 2)._replace(wants_token=False)
+    third = step(3, [4], [5], 3)
+    assert StepPlan((first, second, third)).wanted_rows() == [0, 1, 2, 5]
+    assert step_inputs(StepPlan((first, second, third)), CPU).sample_row_R.tolist() == [0, 1, 2, 5]
+
+
+def test_an_open_token_is_taken_from_what_the_step_before_drew() -> None:
+    runner, model, _ = make_runner(Mirror())
+    before = runner.launch(StepPlan((step(0, [5], [3], 1), step(0, [6], [4], 2))), None)
+    runner.sample(before, (row(0, position=21), row(1, position=22)))
+    turned = (step(1, [UNKNOWN_TOKEN], [4], 2), step(1, [9, UNKNOWN_TOKEN], [3], 1))
+    opened = tuple(
+        one._replace(drawn_index=index) for one, index in zip(turned, (1, 0), strict=True)
+    )
+    runner.launch(StepPlan(opened), before)
+    assert model.fed[1].token_T.tolist() == [22, 9, 21]  # Mirror draws the position
+
+
+def test_a_row_whose_sequence_is_gone_is_not_sampled() -> None:
+    sampler = Mirror()
+    runner, _, _ = make_runner(sampler)
+    handle = runner.launch(StepPlan((step(0, [5], [3], 1), step(0, [6], [4], 2))), None)
+    runner.sample(handle, (row(1, position=22),))
+    assert [result.token_id for result in runner.results(handle)] == [22]
+
+
+def test_copies_are_made_around_the_forward_pass() -> None:
+    runner, _, caches = make_runner(Mirror())
+    plan = StepPlan(
+        (step(0, [5], [3], 1),),
+        block_copies=(Copy(1, 2),),
+        restored_slots=(Copy(3, 4),),
+        saved_slots=(Copy(4, 5),),
+    )
+    runner.results(runner.launch(plan, None))
+    assert caches.copied == [
+        ("blocks", 0, [(1, 2)]),
+        ("slots", 0, [(3, 4)]),
+        ("slots", 1, [(4, 5)]),
+    ]
+
+
+def test_a_forward_pass_that_fails_is_raised_with_the_results_and_spares_the_next_step() -> None:
+    runner, model, _ = make_runner(Mirror())
+    broken = runner.launch(StepPlan((step(0, [5], [3], 1),)), None)
+    broken_forward, model.forward = model.forward, None  # type: ignore[assignment,method-assign]
+    failed = runner.launch(StepPlan((step(1, [5], [3], 1),)), broken)
+    runner.sample(failed, (row(0, position=1),))
+    model.forward = broken_forward  # type: ignore[method-assign]
+    behind = step(2, [UNKNOWN_TOKEN], [3], 1)._replace(drawn_index=0)
+    after = runner.launch(StepPlan((behind,)), failed)
+    runner.sample(after, (row(0, position=2),))
+    with pytest.raises(TypeError):
+        runner.results(failed)
+    assert len(runner.results(after)) == 1

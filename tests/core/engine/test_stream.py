@@ -85,7 +85,7 @@ def test_closing_ends_added_requests_too(make_engine: MakeEngine) -> None:
     next(stream)
     stream.close()
     assert len(engine.batch) == 0
-    engine.batch.check_integrity()
+    engine.check_integrity()
 
 
 def test_a_token_id_too_long_to_be_written_fails_alone(make_engine: MakeEngine) -> None:

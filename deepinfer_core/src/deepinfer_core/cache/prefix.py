@@ -155,6 +155,14 @@ class PrefixCache:
         """How many of these blocks are idle, and so count as free."""
         return sum(block_id in self._idle for block_id in block_ids)
 
+    def sole_among(self, block_ids: Iterable[int]) -> int:
+        """How many of these held blocks have one user beside the cache, so that he can free them.
+
+        A copy of a published block counts, a block that two sequences share does not.
+        """
+        users = self._blocks.users
+        return sum(users(block_id) == 1 + self._is_handed_out(block_id) for block_id in block_ids)
+
     def publish(self, key: bytes, block_id: int) -> None:
         """Let others find a block that the caller holds and has filled; doing so twice is no harm.
 
@@ -208,6 +216,11 @@ class PrefixCache:
     def snapshot_slot(self, key: bytes) -> int | None:
         """The snapshot behind the block of this key, which counts as used now; None without one."""
         return self._snapshots.find(key)
+
+    @property
+    def reserved_slots(self) -> frozenset[int]:
+        """Slots that are reserved and not published yet."""
+        return self._snapshots.reserved
 
     def pin(self, slot: int) -> None:
         """Keep a snapshot that a copy is still to be made from.

@@ -48,6 +48,12 @@ class SnapshotShelf:
         """All slots held, reserved ones included."""
         return iter(self._key_of)
 
+    @property
+    def reserved(self) -> frozenset[int]:
+        """Slots that are reserved and not published yet."""
+        unnamed = (slot for slot, key in self._key_of.items() if key is None)
+        return frozenset(slot for slot in unnamed if slot not in self._pins)
+
     def reserve(self) -> int | None:
         """Take a slot for a new snapshot; None if all are reserved or pinned."""
         if len(self._key_of) >= self._max or not self._slots.free_count:

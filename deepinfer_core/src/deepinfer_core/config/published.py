@@ -58,7 +58,9 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "NUM_STATE_SLOTS_RATIO": Alias(("engine", "state_slots_ratio")),
         "PLUGINS_AUTOLOAD": Alias(("plugins", "autoload"), _flag),
         "USE_NEXTN_DECODE": Alias(("engine", "drafts_per_step")),
+        "YOCO_PREFILL_KEEP_TOKENS": Alias(("engine", "replay_keep_tokens")),
         "YOCO_PREFILL_TRUNCATION_MODE": Alias(("engine", "replay")),
+        "ZERO_OVERHEAD_SCHEDULING": Alias(("engine", "asynchronous"), _flag),
     }
 )
 
@@ -123,8 +125,6 @@ ABSENT: Mapping[str, str] = MappingProxyType(
         "XGRAMMAR_DEBUG": _GRAMMAR,
         "XGRAMMAR_DISABLE_CACHE": _GRAMMAR,
         "XGRAMMAR_TIMEOUT": _GRAMMAR,
-        "YOCO_PREFILL_KEEP_TOKENS": "bounded replay",
-        "ZERO_OVERHEAD_SCHEDULING": "asynchronous scheduling",
     }
 )
 """Published names without a feature here, each with the name of that feature."""

@@ -133,7 +133,20 @@ class EngineSettings(Section):
         state_slots_ratio: state slots per running sequence, 1 to 16.
         max_backtracking_tokens: how far a rejected draft may set a sequence back.
         drafts_per_step: drafts verified per step; this version decodes without drafts.
-        replay: bounded replay after a prefix hit; this version has none.
+        mixed_steps: let chunks of prompts and decoded tokens share a step; otherwise steps of both
+            kinds take turns.
+        asynchronous: decide and launch a step before the results of the last one are read. Without
+            it, for debugging, the same thread does one after the other; the tokens are the same.
+        priority_boost_s: seconds by which one step of a request's priority moves it forward.
+        prefix_cache: let requests reuse what others with the same beginning have computed.
+        snapshot_slots: state slots for copies of states, with which prefixes are resumed; None
+            takes four for each running sequence, as far as memory allows.
+        recovery: what happens if the entries of a prefix are cached and no copy of its state is:
+            ``exact`` computes as much of it again as the same bits take, ``bounded`` one window of
+            tokens, which is an approximation.
+        replay: run the decoder half on the last tokens of a prompt only (an approximation): ``off``
+            runs it on all, ``mask`` hides the others' window keys, ``compact`` leaves them out.
+        replay_keep_tokens: the tokens that it then runs on; at least window and backtracking.
         seed: requests that bring no seed draw theirs from it, in the order of their arrival; None:
             from the system.
         decode_token_blacklist: ids that are never sampled; a text such as ``0..3,7`` is accepted.
@@ -147,7 +160,14 @@ class EngineSettings(Section):
     state_slots_ratio: float = Field(default=1.2, ge=1, le=16, allow_inf_nan=False)
     max_backtracking_tokens: int = Field(default=6, ge=1)
     drafts_per_step: Literal[0] = 0
-    replay: Literal["off"] = "off"
+    mixed_steps: bool = True
+    asynchronous: bool = True
+    priority_boost_s: float = Field(default=10.0, ge=0, le=86_400, allow_inf_nan=False)
+    prefix_cache: bool = True
+    snapshot_slots: int | None = Field(default=None, ge=0)
+    recovery: Literal["exact", "bounded"] = "exact"
+    replay: Literal["off", "mask", "compact"] = "off"
+    replay_keep_tokens: int = Field(default=140, ge=1)
     seed: int | None = Field(default=None, ge=0, lt=1 << 64)
     decode_token_blacklist: TokenIds = ()
 

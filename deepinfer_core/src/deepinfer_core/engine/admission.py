@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from deepinfer_core.engine.checks import shown
+from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sample_seeds import sample_seed
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.sequence import Request
@@ -29,6 +30,8 @@ class Rules:
         eos_ids: tokens that end a sequence.
         banned_ids: tokens that are never drawn.
         has_text: there is a tokenizer.
+        keep_tokens: tokens at the end of a prompt that a truncated decoder half keeps; None keeps
+            all.
     """
 
     vocabulary: int
@@ -36,6 +39,11 @@ class Rules:
     eos_ids: frozenset[int] = frozenset()
     banned_ids: tuple[int, ...] = ()
     has_text: bool = True
+    keep_tokens: int | None = None
+
+    def keep_from(self, prompt_tokens: int) -> int:
+        """First position of a prompt that the decoder half keeps."""
+        return 0 if self.keep_tokens is None else max(prompt_tokens - self.keep_tokens, 0)
 
 
 def admit(
@@ -47,6 +55,7 @@ def admit(
     draw_seed: Callable[[], int],
     *,
     sample: int = 0,
+    options: RequestOptions | None = None,
     encode: Callable[[str], list[int]] | None = None,
 ) -> Request:
     """Check a request.
@@ -59,6 +68,7 @@ def admit(
         arrival_s: monotonic clock.
         draw_seed: gives the 64-bit seed of a request that brings none.
         sample: place among the answers to the prompt.
+        options: how it is treated beside others; None: like any other.
         encode: token ids of an ordinary text; None without a tokenizer.
 
     Raises:
@@ -72,6 +82,12 @@ def admit(
     _check_ids(rules, "allowed_token_ids", params.allowed_ids or ())
     for place, sequence in enumerate(params.bad_sequences):
         _check_ids(rules, f"bad_words_ids[{place}]", sequence)
+    if params.prompt_alternatives is not None and rules.keep_from(len(prompt_ids)):
+        raise RequestError(
+            f"prompt_logprobs were asked for a prompt of {len(prompt_ids)} tokens, and this engine "
+            f"runs the decoder half on the last {rules.keep_tokens} tokens only",
+            hint='set engine.replay to "off", or score shorter prompts',
+        )
     if params.stop_strings and not rules.has_text:
         raise RequestError(
             "stop strings were given, and this checkpoint has no tokenizer.json",
@@ -87,6 +103,7 @@ def admit(
         seed=draw_seed() if params.seed is None else sample_seed(int(params.seed), sample),
         max_tokens=min(params.max_tokens, room),
         arrival_s=arrival_s,
+        options=options or RequestOptions(),
     )
 
 

@@ -1,22 +1,48 @@
-"""Who waits, who runs, and who holds which blocks and slot?
+"""Who waits, who runs, and what does the next step feed?
 
-Carries out what the scheduling policy decides. Everything that takes or gives back a block or a
-slot is here, so that a sequence leaves with nothing, whatever state it was in.
+Carries out what the scheduling policy decides; ``Pages`` moves blocks and slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from deepinfer_core.cache.pool import PagePool
+from deepinfer_core.engine.pages import Entry, PageCounts, Pages, Saved
+from deepinfer_core.engine.prefix_reuse import ReusePolicy
+from deepinfer_core.engine.ranked_queue import RankedQueue
 from deepinfer_core.engine.sequence import Sequence
-from deepinfer_core.errors import EngineError
-from deepinfer_core.schedule.plan import StepPlan
+from deepinfer_core.schedule.plan import Copy, StepPlan
 from deepinfer_core.schedule.policy import decide
-from deepinfer_core.schedule.snapshot import Limits, Snapshot
+from deepinfer_core.schedule.snapshot import Decision, Limits, SequenceView, Snapshot, StepKind
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "Launch"]
+
+_MOST_ENTRIES = 64
+"""Waiting sequences that one step looks up in the cache: so many at most are admitted at a time."""
+
+
+class Launch:
+    """What a step feeds, and what is to be done when it has ended.
+
+    Attributes:
+        plan: for the runner.
+        kind: of the step.
+        sequences: of each entry of the plan.
+        admissions: the stay that each entry belongs to.
+        saved: copies of states that the step makes.
+    """
+
+    __slots__ = ("admissions", "kind", "plan", "saved", "sequences")
+
+    def __init__(
+        self, plan: StepPlan, kind: StepKind, sequences: list[Sequence], saved: list[Saved]
+    ) -> None:
+        self.plan = plan
+        self.kind = kind
+        self.sequences = sequences
+        self.admissions = [sequence.admissions for sequence in sequences]
+        self.saved = saved
 
 
 class Batch:
@@ -24,101 +50,169 @@ class Batch:
 
     Args:
         limits: fixed sizes.
-        slot_count: state slots, the dummy included.
+        counts: how many pages there are; slots beside those of snapshots for ``limits`` at least.
+        policy: what is reused; None shares nothing but samples of one prompt.
 
     Attributes:
+        pages: blocks and slots.
         preemptions: how often a running sequence lost its blocks.
     """
 
-    def __init__(self, limits: Limits, slot_count: int) -> None:
+    def __init__(
+        self, limits: Limits, counts: PageCounts, policy: ReusePolicy | None = None
+    ) -> None:
         self.limits = limits
         self.preemptions = 0
-        self._slot_count = slot_count
+        self.pages = Pages(
+            counts, policy or ReusePolicy(block_tokens=limits.block_tokens, is_enabled=False)
+        )
         self.clear()
 
     def clear(self) -> None:
         """Forget all sequences and everything they hold, in whatever state an interrupt left it."""
-        self._blocks = PagePool(self.limits.usable_blocks + 1, "block")
-        self._slots = PagePool(self._slot_count, "state slot")
-        # Both in order of arrival: ids grow with arrival, and preemption takes the youngest.
-        self._running: dict[int, Sequence] = {}
-        self._waiting: dict[int, Sequence] = {}
+        self.pages.clear()
+        self._running = RankedQueue()
+        self._waiting = RankedQueue()
+        self._by_id: dict[int, Sequence] = {}
+        self._last_kind: StepKind | None = None
 
     def __len__(self) -> int:
         """Sequences in work."""
-        return len(self._running) + len(self._waiting)
+        return len(self._by_id)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """All sequences in order of arrival."""
-        return chain(self._running.values(), self._waiting.values())
+        """All sequences: those that run, then those that wait, each in order of rank."""
+        return chain(self._running, self._waiting)
 
-    def add(self, sequence: Sequence) -> None:
-        """Let a sequence wait behind all others."""
-        self._waiting[sequence.sequence_id] = sequence
+    @property
+    def running_count(self) -> int:
+        """Sequences that hold a slot."""
+        return len(self._running)
+
+    @property
+    def waiting_count(self) -> int:
+        """Sequences that hold nothing."""
+        return len(self._waiting)
+
+    def add(self, sequence: Sequence, leader: Sequence | None = None) -> None:
+        """Let a sequence wait for its turn.
+
+        Args:
+            sequence: new.
+            leader: first sample of the same prompt, in work; what it computes is shared.
+        """
+        prompt = sequence.request.prompt_ids
+        is_scored = sequence.request.params.prompt_alternatives is not None
+        if leader and len(prompt) > 1 and not is_scored and self.pages.may_fork(leader):
+            sequence.leader = leader
+            leader.followers += 1
+            leader.fork_due = True
+        self._by_id[sequence.sequence_id] = sequence
+        self._waiting.add(sequence)
 
     def get(self, sequence_id: int) -> Sequence | None:
         """A sequence in work, or None."""
-        return self._running.get(sequence_id) or self._waiting.get(sequence_id)
+        return self._by_id.get(sequence_id)
 
     def remove(self, sequence: Sequence) -> None:
-        """Let a sequence go and take back what it holds; nothing happens if it already left."""
-        self._running.pop(sequence.sequence_id, None)
-        self._waiting.pop(sequence.sequence_id, None)
-        self._release(sequence)
+        """Let a sequence go and take back what it holds; it must be in work."""
+        del self._by_id[sequence.sequence_id]
+        queue = self._waiting if sequence.state_slot is None else self._running
+        queue.remove(sequence)
+        self.pages.leave(sequence)
 
-    def next_plan(self) -> StepPlan:
-        """Decide the next step and take what it needs.
-
-        Raises:
-            EngineError: there are sequences, but none can proceed.
-        """
-        decision = decide(self._snapshot())
+    def launch(self) -> Launch | None:
+        """Decide the next step and take what it needs; None if nobody can feed a row now."""
+        if self.limits.may_preempt(len(self._running) + 1, self.pages.cache.free_blocks):
+            # What is kept for convenience goes before anything that would be computed again. The
+            # policy, too, counts on all blocks that running sequences do not hold.
+            self.pages.drop_forks()
+        entries = self._entries()
+        decision = self._decide(entries)
         for sequence_id in decision.preempted:
-            self._preempt(self._running.pop(sequence_id))
-        for sequence_id in decision.admitted:
-            sequence = self._waiting.pop(sequence_id)
-            [sequence.state_slot] = self._slots.take(1)
-            self._running[sequence_id] = sequence
-        steps = []
-        for share in decision.shares:
-            sequence = self._running[share.sequence_id]
-            sequence.block_ids += self._blocks.take(share.new_blocks)
-            steps.append(sequence.step(share.row_count))
-        if len(self) and not steps:
-            raise EngineError(f"none of {len(self)} sequences can proceed")
-        return StepPlan(sequences=tuple(steps))
+            self._preempt(self._by_id[sequence_id])
+        restored = [self._admit(self._by_id[number], entries) for number in decision.admitted]
+        return self._launch(decision, [copy for copy in restored if copy is not None])
 
-    def check_integrity(self) -> None:
-        """Compare the books of both pools with what the sequences hold.
+    def check_integrity(self, saved: Iterable[Saved] = ()) -> None:
+        """Compare the books with what the sequences hold.
+
+        Args:
+            saved: copies whose steps have not ended.
 
         Raises:
-            EngineError: a block or slot is lost, or held twice.
+            EngineError: a block or slot is lost, or held otherwise than counted.
         """
-        self._blocks.check_integrity(item.block_ids for item in self)
-        self._slots.check_integrity(
-            [item.state_slot] for item in self if item.state_slot is not None
+        self.pages.check_integrity(self, saved)
+
+    def _entries(self) -> dict[int, Entry]:
+        """What waiting sequences would take over, of as many as may be admitted."""
+        entries: dict[int, Entry] = {}
+        most = min(self.limits.max_sequences - len(self._running), _MOST_ENTRIES)
+        for sequence in self._waiting:
+            if len(entries) >= most:
+                break
+            if sequence.is_ready:
+                entries[sequence.sequence_id] = self.pages.entry(sequence)
+        return entries
+
+    def _decide(self, entries: dict[int, Entry]) -> Decision:
+        running, free = len(self._running), self.pages.cache.free_blocks
+        return decide(
+            Snapshot(
+                limits=self.limits,
+                running=self._views(self.limits.may_preempt(running, free)),
+                waiting=tuple(entry.view for entry in entries.values()),
+                free_blocks=free,
+                free_slots=self.pages.running_slots - running,
+                last_kind=self._last_kind,
+            )
         )
 
-    def _snapshot(self) -> Snapshot:
-        # No step can admit more than may run, so a long queue need not be looked through.
-        head = islice(self._waiting.values(), self.limits.max_sequences)
-        return Snapshot(
-            limits=self.limits,
-            running=tuple(item.view() for item in self._running.values()),
-            waiting=tuple(item.view() for item in head),
-            free_blocks=self._blocks.free_count,
-            free_slots=self._slots.free_count,
+    def _views(self, may_preempt: bool) -> tuple[SequenceView, ...]:
+        if not may_preempt:
+            return tuple([sequence.view() for sequence in self._running])
+        cache = self.pages.cache
+        return tuple(
+            [sequence.view(cache.sole_among(sequence.block_ids)) for sequence in self._running]
         )
+
+    def _launch(self, decision: Decision, restored: list[Copy]) -> Launch | None:
+        if not decision.shares:
+            return None
+        steps, sequences = [], []
+        cloned: list[Copy] = []
+        saved: list[Saved] = []
+        size = self.limits.block_tokens
+        for sequence_id, row_count, new_blocks in decision.shares:
+            sequence = self._by_id[sequence_id]
+            if new_blocks:
+                copy = self.pages.grow(sequence, new_blocks)
+                if copy is not None:
+                    cloned.append(copy)
+            sequences.append(sequence)
+            step = sequence.step(row_count)
+            steps.append(step)
+            if step.wants_token:
+                sequence.open_tokens += 1
+            if sequence.stops or not sequence.computed % size:
+                kept = self.pages.save(sequence)
+                if kept is not None:
+                    saved.append(kept)
+        self._last_kind = decision.kind
+        copies = tuple([Copy(item.sequence.state_slot or 0, item.slot) for item in saved])
+        plan = StepPlan(tuple(steps), tuple(cloned), tuple(restored), copies)
+        return Launch(plan, decision.kind, sequences, saved)
+
+    def _admit(self, sequence: Sequence, entries: dict[int, Entry]) -> Copy | None:
+        self._waiting.remove(sequence)
+        copy = self.pages.admit(sequence, entries[sequence.sequence_id])
+        self._running.add(sequence)
+        return copy
 
     def _preempt(self, sequence: Sequence) -> None:
-        self._release(sequence)
-        self._waiting = {sequence.sequence_id: sequence, **self._waiting}
+        self._running.remove(sequence)
+        self.pages.release(sequence)
+        sequence.preemptions += 1
+        self._waiting.add(sequence)
         self.preemptions += 1
-
-    def _release(self, sequence: Sequence) -> None:
-        self._blocks.release(sequence.block_ids)
-        sequence.block_ids.clear()
-        if sequence.state_slot is not None:
-            self._slots.release([sequence.state_slot])
-            sequence.state_slot = None
-        sequence.computed = 0

@@ -8,10 +8,12 @@ two engines share nothing.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepinfer_core.cache.fingerprint import layout_fingerprint
+from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.config import LoadedSettings, checkpoint_folder, resolve_components
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.admission import Rules
@@ -20,8 +22,11 @@ from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
 from deepinfer_core.engine.model_folder import model_needs, read_config
 from deepinfer_core.engine.observers import tell_resolved, tell_started
+from deepinfer_core.engine.pages import PageCounts
+from deepinfer_core.engine.prefix_reuse import CacheIdentity, ReusePolicy
 from deepinfer_core.engine.tokenizer import TOKENIZER_FILE, open_tokenizer
 from deepinfer_core.errors import WeightsError
+from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved, load
 from deepinfer_core.plugin.resolution import Resolution
@@ -79,20 +84,26 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
     tell_resolved(resolution)
     resolved = resolution.require()
     tokenizer = open_tokenizer(folder)
-    runner, memory = _build_runner(folder, config, settings, resolved, stream)
+    runner, memory, policy = _build_runner(folder, config, settings, resolved, stream)
     limits = Limits(
         max_rows=settings.engine.max_num_batched_tokens,
         max_sequences=settings.engine.max_num_seqs,
         block_tokens=BLOCK_TOKENS,
         usable_blocks=memory.num_blocks - 1,
+        mixes=settings.engine.mixed_steps,
+    )
+    counts = PageCounts(
+        blocks=memory.num_blocks, slots=memory.num_slots, snapshots=memory.snapshot_slots
     )
     engine = Engine(
         runner,
-        Batch(limits, memory.num_slots),
+        Batch(limits, counts, policy),
         _rules(config, settings, memory, has_text=tokenizer is not None),
         tokenizer,
         load_s=time.monotonic() - began_s,
         seed=settings.engine.seed,
+        is_asynchronous=settings.engine.asynchronous,
+        priority_boost_s=settings.engine.priority_boost_s,
     )
     info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
     tell_started(resolution, info)
@@ -106,6 +117,45 @@ def _rules(config: ModelConfig, settings: Settings, memory: MemoryPlan, *, has_t
         eos_ids=frozenset({config.eos_token_id}),
         banned_ids=settings.engine.decode_token_blacklist,
         has_text=has_text,
+        keep_tokens=None if settings.engine.replay == "off" else settings.engine.replay_keep_tokens,
+    )
+
+
+def _truncation(
+    config: ModelConfig, settings: Settings, memory: MemoryPlan
+) -> DecoderTruncation | None:
+    mode = settings.engine.replay
+    if mode == "off":
+        return None
+    from deepinfer_core.model.replay import check_halves
+
+    truncation = DecoderTruncation(mode=mode, keep_tokens=settings.engine.replay_keep_tokens)
+    truncation.check(
+        window_tokens=config.text_config.sliding_window, max_backtracking=memory.max_backtracking
+    )
+    check_halves(config)
+    return truncation
+
+
+def _reuse_policy(
+    config: ModelConfig, settings: Settings, resolved: Resolved, fingerprint: str, layout: bytes
+) -> ReusePolicy:
+    picks = (f"{pick.kind}/{pick.slot}={pick.identity}" for pick in resolved.picks)
+    versions = (f"{name}=={version}" for name, version in resolved.distributions)
+    numerics = asdict(settings.model.numerics.numerics())
+    return ReusePolicy(
+        block_tokens=BLOCK_TOKENS,
+        window_tokens=config.text_config.sliding_window,
+        # One more than layers: the drafter's keys are made of what the last layers give.
+        layers=config.text_config.num_hidden_layers + 1,
+        recovery=settings.engine.recovery,
+        is_enabled=settings.engine.prefix_cache,
+        truncates=settings.engine.replay != "off",
+        identity=CacheIdentity(
+            model=bytes.fromhex(fingerprint),
+            layout=layout,
+            numerics="|".join((*picks, *versions, str(numerics))),
+        ),
     )
 
 
@@ -115,7 +165,7 @@ def _build_runner(
     settings: Settings,
     resolved: Resolved,
     stream: ProgressStream,
-) -> tuple[ModelRunner, MemoryPlan]:
+) -> tuple[ModelRunner, MemoryPlan, ReusePolicy]:
     """Read the weights; torch and the components are imported here, after the cheap questions."""
     import torch
 
@@ -127,6 +177,7 @@ def _build_runner(
     torch.set_num_threads(settings.threads)
     parts = model_parts(resolved, settings)
     memory = plan_memory(config, settings, parts.device.memory().total_bytes)
+    truncation = _truncation(config, settings, memory)
     checkpoint = open_checkpoint(folder)
     checkpoint.config = config
     with stream.phase("weights.load", total=checkpoint.nbytes, unit="bytes") as phase:
@@ -142,9 +193,18 @@ def _build_runner(
         max_backtracking=memory.max_backtracking,
         block_tokens=BLOCK_TOKENS,
     )
-    sampler = load(resolved, "sampler")
-    vocabulary = config.text_config.vocab_size
-    return ModelRunner(model, caches, sampler, vocabulary=vocabulary), memory
+    is_asynchronous = settings.engine.asynchronous
+    runner = ModelRunner(
+        model,
+        caches,
+        load(resolved, "sampler"),
+        parts.device.stream() if is_asynchronous else InlineStream(),
+        vocabulary=config.text_config.vocab_size,
+        truncation=truncation,
+    )
+    layout = layout_fingerprint(caches.layout)
+    policy = _reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
+    return runner, memory, policy
 
 
 def model_parts(resolved: Resolved, settings: Settings) -> ModelParts:

@@ -17,7 +17,16 @@ from deepinfer_core.model.cache_needs import cache_formats, cache_needs
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.weights.manifest import manifest_of
 
-__all__ = ["BLOCK_TOKENS", "CACHE_SHARE", "MemoryPlan", "PageSizes", "page_sizes", "plan_memory"]
+__all__ = [
+    "BLOCK_TOKENS",
+    "CACHE_SHARE",
+    "SNAPSHOTS_PER_SEQUENCE",
+    "SNAPSHOT_SHARE",
+    "MemoryPlan",
+    "PageSizes",
+    "page_sizes",
+    "plan_memory",
+]
 
 BLOCK_TOKENS = 128
 """Tokens of a block, as in the published engine: prefixes are shared in these units."""
@@ -27,6 +36,13 @@ CACHE_SHARE = 0.5
 
 The other half is for activations, logits and whatever else runs on the machine.
 """
+
+SNAPSHOTS_PER_SEQUENCE = 4
+"""Copies of states that are kept for each running sequence when nobody sets their number: a few
+turns of a conversation and a shared beginning each."""
+
+SNAPSHOT_SHARE = 0.1
+"""Part of the memory left beside weights and running states that these copies may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +69,8 @@ class MemoryPlan:
         max_model_tokens: longest prompt and output together.
         max_backtracking: rows that a step may feed and take back.
         num_blocks: blocks, the dummy included.
-        num_slots: state slots, the dummy included.
+        num_slots: state slots, the dummy and those of snapshots included.
+        snapshot_slots: of these, for copies of states.
     """
 
     sizes: PageSizes
@@ -61,6 +78,7 @@ class MemoryPlan:
     max_backtracking: int
     num_blocks: int
     num_slots: int
+    snapshot_slots: int
 
     @property
     def total_bytes(self) -> int:
@@ -133,6 +151,9 @@ def plan_memory(
             f"weights and state slots need {taken_bytes} bytes, the device has {memory_bytes}",
             hint="this checkpoint needs a device with more memory",
         )
+    snapshots = _snapshot_slots(engine, sizes, memory_bytes - taken_bytes if memory_bytes else None)
+    num_slots += snapshots
+    taken_bytes += snapshots * sizes.state_bytes
     num_blocks = _num_blocks(engine, sizes, longest, memory_bytes, taken_bytes)
     plan = MemoryPlan(
         sizes=sizes,
@@ -140,6 +161,7 @@ def plan_memory(
         max_backtracking=backtracking(config, engine),
         num_blocks=num_blocks,
         num_slots=num_slots,
+        snapshot_slots=snapshots,
     )
     _check_fit(plan, memory_bytes)
     return plan
@@ -154,6 +176,16 @@ def _max_model_tokens(config: ModelConfig, engine: EngineSettings) -> int:
             hint=f"set it from 2 to {context}, or leave it out",
         )
     return longest
+
+
+def _snapshot_slots(engine: EngineSettings, sizes: PageSizes, left_bytes: int | None) -> int:
+    """Slots for copies of states; without a setting they take a small share of what is left."""
+    if engine.snapshot_slots is not None:
+        return engine.snapshot_slots
+    wanted = SNAPSHOTS_PER_SEQUENCE * engine.max_num_seqs
+    if left_bytes is None:
+        return wanted
+    return min(wanted, int(left_bytes * SNAPSHOT_SHARE) // sizes.state_bytes)
 
 
 def _num_blocks(

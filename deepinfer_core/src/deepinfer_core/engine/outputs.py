@@ -40,8 +40,8 @@ class Usage:
     Attributes:
         prompt_tokens: tokens of the prompt, the beginning-of-sequence token included.
         completion_tokens: tokens that were drawn, the one that ended the request included.
-        cached_tokens: prompt tokens whose cache entries were found; none in this version.
-        replayed_tokens: tokens that were fed again after a cache hit; none in this version.
+        cached_tokens: prompt tokens whose cache entries were found when the request started.
+        replayed_tokens: of these, tokens that were fed again to get their window keys back.
     """
 
     prompt_tokens: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from deepinfer_core.engine.outputs import (
     Completion,
     Delta,
@@ -31,7 +29,7 @@ def logprob_of(result: RowResult) -> TokenLogprob:
 
 def score_of(result: RowResult) -> TokenLogprob:
     """The probability of a token of the prompt; nothing was drawn, so nothing was processed."""
-    return logprob_of(replace(result, processed_logprob=result.logprob))
+    return logprob_of(result._replace(processed_logprob=result.logprob))
 
 
 def delta_of(sequence: Sequence, *, drawn: int, completion: Completion | None = None) -> Delta:
@@ -83,7 +81,12 @@ def completion_of(
         finish_reason=reason,
         logprobs=None if params.alternatives is None else tuple(sequence.logprobs),
         prompt_logprobs=prompt_logprobs,
-        usage=Usage(prompt_tokens=len(request.prompt_ids), completion_tokens=sequence.output_count),
+        usage=Usage(
+            prompt_tokens=len(request.prompt_ids),
+            completion_tokens=sequence.output_count,
+            cached_tokens=sequence.cached_tokens or 0,
+            replayed_tokens=sequence.replayed_tokens,
+        ),
         timings_s=Timings(
             load=load_s,
             first_token=None if first_s is None else first_s - arrival_s,

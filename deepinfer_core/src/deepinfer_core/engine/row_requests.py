@@ -6,7 +6,7 @@ Depends on each sequence alone, so that no request's tokens depend on its neighb
 from __future__ import annotations
 
 from deepinfer_core.engine.admission import Rules
-from deepinfer_core.engine.rows import RowRequest
+from deepinfer_core.engine.rows import RowRequest, RowSettings
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.token_history import last_of_bad_sequences, seen_tokens
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
@@ -17,64 +17,49 @@ __all__ = ["sampled_rows"]
 def sampled_rows(
     plan: StepPlan, sequences: list[Sequence], rules: Rules
 ) -> tuple[tuple[RowRequest, ...], list[Sequence]]:
-    """The rows to sample, and the sequence of each.
+    """The rows to sample, and the sequence of each; remembers the place of each drawn one.
 
     Args:
         plan: the step.
-        sequences: the sequence of each entry of the plan.
+        sequences: the sequence of each entry of the plan; those that are gone need no rows.
         rules: of the engine.
     """
     rows: list[RowRequest] = []
     owners: list[Sequence] = []
-    first_row = 0
+    place = 0
     for step, sequence in zip(plan.sequences, sequences, strict=True):
-        last_row = first_row + len(step.token_ids) - 1
-        mine = _scoring_rows(step, sequence, first_row) if step.wants_scores else []
-        if step.wants_token:
-            mine.append(_drawing_row(sequence, rules, last_row))
-        rows += mine
-        owners += [sequence] * len(mine)
-        first_row = last_row + 1
+        scored = step.scored_rows
+        if not sequence.is_gone:
+            if scored:
+                rows += _scoring_rows(step, sequence, place)
+                owners += [sequence] * scored
+            if step.wants_token:
+                sequence.drawn_index = len(rows)
+                rows.append(_drawing_row(sequence, rules, place + scored))
+                owners.append(sequence)
+        place += scored + step.wants_token
     return tuple(rows), owners
 
 
-def _scoring_rows(step: SequenceStep, sequence: Sequence, first_row: int) -> list[RowRequest]:
+def _scoring_rows(step: SequenceStep, sequence: Sequence, place: int) -> list[RowRequest]:
     """Rows that score the next prompt token: it is forced, and only its probability is read."""
     prompt = sequence.request.prompt_ids
-    alternatives = sequence.request.params.prompt_alternatives or 0
-    end = min(step.start + 1 + len(step.token_ids), len(prompt))
+    settings = RowSettings(alternatives=sequence.request.params.prompt_alternatives or 0)
     return [
-        RowRequest(
-            row=first_row + position - step.start - 1,
-            position=position,
-            seed=0,
-            forced=prompt[position],
-            alternatives=alternatives,
-        )
-        for position in range(step.start + 1, end)
+        RowRequest(place + row, step.start + row + 1, settings, prompt[step.start + row + 1])
+        for row in range(step.scored_rows)
     ]
 
 
-def _drawing_row(sequence: Sequence, rules: Rules, row: int) -> RowRequest:
-    request, done = sequence.request, sequence.output_count
-    params, golden = request.params, request.params.golden_ids
+def _drawing_row(sequence: Sequence, rules: Rules, place: int) -> RowRequest:
+    done, golden = sequence.output_count, sequence.request.params.golden_ids
     return RowRequest(
-        row=row,
-        position=len(sequence.tokens),
-        seed=request.seed,
-        temperature=float(params.temperature),
-        top_p=float(params.top_p),
-        top_k=int(params.top_k),
-        min_p=float(params.min_p),
-        forced=golden[done] if done < len(golden) else None,
-        banned=_banned(sequence, rules),
-        allowed=params.allowed_ids,
-        bias=params.biases,
-        repetition_penalty=float(params.repetition_penalty),
-        frequency_penalty=float(params.frequency_penalty),
-        presence_penalty=float(params.presence_penalty),
-        seen=_seen(sequence),
-        alternatives=params.alternatives or 0,
+        place,
+        len(sequence.tokens),
+        sequence.settings,
+        golden[done] if done < len(golden) else None,
+        _banned(sequence, rules),
+        _seen(sequence),
     )
 
 

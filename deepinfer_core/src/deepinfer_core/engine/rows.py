@@ -1,62 +1,77 @@
-"""What does the engine ask of the runner for each sampled row, and what comes back?
+"""What does the engine ask of the runner, and what comes back?
 
-Plain values, so that the step loop is tested without a model.
+Plain values, so that the step loop is tested without a model. A step takes two launches, because
+the tokens of the step before decide what may be drawn in this one, but not what is fed: first the
+forward pass is launched, then, when the engine has seen those tokens, the sampling.
+
+The values of one row are named tuples: a step makes several hundred.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from deepinfer_core.schedule.plan import StepPlan
 
-__all__ = ["RowRequest", "RowResult", "Runner"]
+__all__ = ["RowRequest", "RowResult", "RowSettings", "Runner", "StepHandle"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowRequest:
-    """One row of the step whose logits become a token.
+class RowSettings:
+    """What holds for every drawn row of a request.
 
     Attributes:
-        row: index among all rows of the step.
-        position: absolute position of the token that is drawn.
         seed: unsigned 64-bit seed of the request.
         temperature, top_p, top_k, min_p: as in ``SamplingParams``.
-        forced: token to emit in place of the draw, or None.
-        banned: tokens that must not be drawn.
         allowed: tokens of which one is drawn, if it is not banned; None: all.
         bias: token and what is added to its logit; no token twice.
         repetition_penalty, frequency_penalty, presence_penalty: as in ``SamplingParams``.
-        seen: token before the row, and how often it stands in the output; no token twice, and only
-            those that a penalty of the row concerns.
         alternatives: how many of the likeliest tokens to report.
     """
 
-    row: int
-    position: int
-    seed: int
+    seed: int = 0
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = -1
     min_p: float = 0.0
-    forced: int | None = None
-    banned: tuple[int, ...] = ()
     allowed: tuple[int, ...] | None = None
     bias: tuple[tuple[int, float], ...] = ()
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    seen: tuple[tuple[int, int], ...] = ()
     alternatives: int = 0
+
+
+class RowRequest(NamedTuple):
+    """One row of the step whose logits become a token.
+
+    Attributes:
+        row: place among the rows whose logits the plan wants.
+        position: absolute position of the token that is drawn.
+        settings: of the request.
+        forced: token to emit in place of the draw, or None.
+        banned: tokens that must not be drawn.
+        seen: token before the row, and how often it stands in the output; no token twice, and only
+            those that a penalty of the row concerns.
+    """
+
+    row: int
+    position: int
+    settings: RowSettings
+    forced: int | None = None
+    banned: tuple[int, ...] = ()
+    seen: tuple[tuple[int, int], ...] = ()
 
     def allows_any(self, vocabulary: int) -> bool:
         """Whether some token of so many may be drawn."""
-        tokens = range(vocabulary) if self.allowed is None else self.allowed
+        allowed = self.settings.allowed
+        tokens = range(vocabulary) if allowed is None else allowed
         return not set(self.banned).issuperset(tokens)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowResult:
+class RowResult(NamedTuple):
     """What one sampled row gave.
 
     Attributes:
@@ -74,17 +89,45 @@ class RowResult:
     invalid: bool = False
 
 
+class StepHandle:
+    """A step under way; each runner keeps in it what it needs."""
+
+    __slots__ = ()
+
+
 class Runner(ABC):
     """Runs steps; one model on one device, or a stand-in for it."""
 
     @abstractmethod
-    def execute(self, plan: StepPlan, rows: tuple[RowRequest, ...]) -> tuple[RowResult, ...]:
-        """Feed the rows of a plan and sample some of them.
+    def launch(self, plan: StepPlan, before: StepHandle | None) -> StepHandle:
+        """Queue the copies and the forward pass of a step, and return.
 
         Args:
             plan: all rows of the step.
-            rows: the rows to sample, ascending.
-
-        Returns:
-            One result for each of ``rows``.
+            before: the step that draws the tokens which the plan leaves open; None if it leaves
+                none. Its sampling was queued. Where that step failed, the open tokens mean nothing,
+                and nothing may be raised for it here or in ``results``.
         """
+
+    @abstractmethod
+    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
+        """Queue the sampling of a launched step, and return; called once a step.
+
+        Args:
+            step: from ``launch``.
+            rows: the rows to sample, ascending; there may be none.
+        """
+
+    @abstractmethod
+    def results(self, step: StepHandle) -> tuple[RowResult, ...]:
+        """Wait for a step and return one result for each sampled row.
+
+        Raises:
+            Exception: what the step raised.
+        """
+
+    def drain(self) -> None:  # noqa: B027 - there may be nothing to wait for
+        """Wait until nothing is under way, whatever became of it."""
+
+    def close(self) -> None:  # noqa: B027 - there may be nothing to give back
+        """Drain, and give back threads and streams. May be called again."""

@@ -1,7 +1,8 @@
 """How does a plan become tensors, and how do logits become results?
 
-Only this module and ``sampler_inputs`` of the engine know tensors. One step is one forward pass and
-one call of the sampler; results come to the host once.
+Only this module and ``sampler_inputs`` of the engine know tensors. A step is work on one stream of
+the device: copies, forward pass and, queued later, sampling. Tokens that the step before drew are
+taken from its outputs on the device. Results come to the host once.
 
 Shapes: T rows of the step, Q sequences, B blocks of the longest sequence, R sampled rows, V
 vocabulary, A alternatives.
@@ -12,16 +13,37 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.cache.storage import Caches
-from deepinfer_core.engine.rows import RowRequest, RowResult, Runner
+from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
 from deepinfer_core.engine.sampler_inputs import sampler_rows
 from deepinfer_core.interfaces.component import Plan
+from deepinfer_core.interfaces.device import Device, Event, Stream
 from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerSpec
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.step import StepInputs
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 
 __all__ = ["ModelRunner", "step_inputs"]
+
+
+class _ModelStep(StepHandle):
+    """A step on the stream.
+
+    Attributes:
+        logits_RV: of the rows that the plan wants; gone when they were sampled.
+        rows: what is sampled.
+        out: of the sampler, when it ran.
+        ends: of the forward pass, and of the sampling if rows are sampled.
+    """
+
+    __slots__ = ("ends", "logits_RV", "out", "rows")
+
+    def __init__(self) -> None:
+        self.logits_RV: torch.Tensor | None = None
+        self.rows: tuple[RowRequest, ...] = ()
+        self.out: SamplerOutputs | None = None
+        self.ends: list[Event] = []
 
 
 class ModelRunner(Runner):
@@ -31,35 +53,88 @@ class ModelRunner(Runner):
         model: the network.
         caches: its memory; block and slot numbers of plans point into it.
         sampler: draws tokens.
+        stream: where steps run; closed with the runner.
         vocabulary: V.
+        truncation: how the decoder half treats prompts; None keeps all rows.
     """
 
     def __init__(
-        self, model: TextModel, caches: Caches, sampler: Sampler, *, vocabulary: int
+        self,
+        model: TextModel,
+        caches: Caches,
+        sampler: Sampler,
+        stream: Stream,
+        *,
+        vocabulary: int,
+        truncation: DecoderTruncation | None = None,
     ) -> None:
         self.model = model
         self.caches = caches
         self.sampler = sampler
         self.vocabulary = vocabulary
-        self.device = model.parts.device.torch_device
+        self.truncation = truncation
+        self.device = model.parts.device
+        self._stream = stream
         self._plans: dict[tuple[int, int], Plan] = {}
 
-    @torch.inference_mode()
-    def execute(self, plan: StepPlan, rows: tuple[RowRequest, ...]) -> tuple[RowResult, ...]:
-        """Run a step; see ``Runner``."""
-        inputs = step_inputs(plan, [row.row for row in rows], self.device)
-        logits_RV = self.model.forward(inputs, self.caches)
-        return self._sample(logits_RV, rows) if rows else ()
+    def launch(self, plan: StepPlan, before: StepHandle | None) -> StepHandle:
+        """Queue a forward pass; see ``Runner``."""
+        assert before is None or isinstance(before, _ModelStep)
+        step = _ModelStep()
+        inputs = step_inputs(plan, self.device, self.truncation)
+        open_2U = _open_tokens(plan, self.device)
 
-    def _sample(
-        self, logits_RV: torch.Tensor, rows: tuple[RowRequest, ...]
-    ) -> tuple[RowResult, ...]:
-        alternatives = min(max(row.alternatives for row in rows), self.vocabulary)
-        out = _outputs(len(rows), alternatives, self.device)
+        @torch.inference_mode()
+        def work() -> None:
+            self.caches.copy_blocks(plan.block_copies)
+            self.caches.copy_slots(plan.restored_slots)
+            if open_2U is not None and before is not None and before.out is not None:
+                row_U, drawn_U = open_2U
+                inputs.token_T[row_U] = before.out.token_R[drawn_U]
+            step.logits_RV = self.model.forward(inputs, self.caches)
+            self.caches.copy_slots(plan.saved_slots)
+
+        step.ends.append(self._stream.submit(work))
+        return step
+
+    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
+        """Queue the sampling; see ``Runner``."""
+        assert isinstance(step, _ModelStep)
+        if not rows:
+            return
+        step.rows = rows
+        alternatives = min(max(row.settings.alternatives for row in rows), self.vocabulary)
+        settings = sampler_rows(rows, self.vocabulary, self.device.torch_device)
+        row_R = _staged([np.array([row.row for row in rows])], self.device)[0]
         plan = self._sampler_plan(alternatives, len(rows))
-        settings = sampler_rows(rows, self.vocabulary, self.device)
-        self.sampler.run(plan, logits_RV, settings, out)
-        return _results(rows, out)
+
+        @torch.inference_mode()
+        def work() -> None:
+            logits_RV, step.logits_RV = step.logits_RV, None
+            if logits_RV is None:
+                return  # the forward pass failed, and says so in ``results``
+            if len(rows) < logits_RV.shape[0]:
+                logits_RV = logits_RV[row_R]
+            out = _outputs(len(rows), alternatives, logits_RV.device)
+            self.sampler.run(plan, logits_RV, settings, out)
+            step.out = out
+
+        step.ends.append(self._stream.submit(work))
+
+    def results(self, step: StepHandle) -> tuple[RowResult, ...]:
+        """Wait; see ``Runner``."""
+        assert isinstance(step, _ModelStep)
+        for end in step.ends:
+            end.wait()
+        return () if step.out is None else _results(step.rows, step.out)
+
+    def drain(self) -> None:
+        """Wait until the stream is empty."""
+        self._stream.drain()
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
 
     def _sampler_plan(self, alternatives: int, rows: int) -> Plan:
         # Sizes are rounded up to powers of two, so that few plans serve all steps.
@@ -70,52 +145,99 @@ class ModelRunner(Runner):
         return self._plans[alternatives, size]
 
 
-def step_inputs(plan: StepPlan, sampled: list[int], device: torch.device) -> StepInputs:
+def step_inputs(
+    plan: StepPlan, device: Device, truncation: DecoderTruncation | None = None
+) -> StepInputs:
     """Turn a plan into the model's inputs.
 
     Args:
-        plan: at least one sequence.
-        sampled: rows of the step whose logits are wanted.
+        plan: at least one sequence; unknown tokens stay open.
         device: where the tensors go.
+        truncation: how the decoder half treats prompts.
     """
     steps = plan.sequences
     counts = [len(step.token_ids) for step in steps]
     longest = max(len(step.block_ids) for step in steps)
     table_QB = np.full((len(steps), longest), -1, dtype=np.int64)
-    for number, step in enumerate(steps):
-        table_QB[number, : len(step.block_ids)] = step.block_ids
-    previous_T3 = np.concatenate([_previous(step) for step in steps])
-    position_T = np.concatenate(
-        [np.arange(step.start, step.start + len(step.token_ids)) for step in steps]
-    )
-
-    def on_device(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array.astype(np.int64, copy=False)).to(device)
-
-    no_image_T3 = torch.zeros(previous_T3.shape, dtype=torch.bool, device=device)
+    for row_B, step in zip(table_QB, steps, strict=True):
+        row_B[: len(step.block_ids)] = step.block_ids
+    starts = np.array([step.start for step in steps])
+    offsets = np.cumsum([0, *counts[:-1]])
+    sequence_T = np.repeat(np.arange(len(steps)), counts)
+    position_T = np.arange(sum(counts)) + (starts - offsets)[sequence_T]
+    token_T, previous_T3 = _tokens(steps)
+    arrays = [
+        token_T,
+        position_T,
+        sequence_T,
+        previous_T3,
+        table_QB,
+        np.array([step.state_slot for step in steps]),
+        np.array(plan.wanted_rows()),
+    ]
+    token, position, sequence, previous, table, slot, wanted = _staged(arrays, device)
+    no_image_T3 = torch.zeros(previous.shape, dtype=torch.bool, device=device.torch_device)
     return StepInputs(
-        token_T=on_device(np.concatenate([step.token_ids for step in steps])),
-        position_T=on_device(position_T),
-        sequence_T=on_device(np.repeat(np.arange(len(steps)), counts)),
-        previous_T3=on_device(previous_T3),
+        token_T=token,
+        position_T=position,
+        sequence_T=sequence,
+        previous_T3=previous,
         image_T=no_image_T3[:, 0].clone(),
         image_previous_T3=no_image_T3,
         embedding_TD=None,
-        block_table_QB=on_device(table_QB),
-        state_slot_Q=on_device(np.array([step.state_slot for step in steps])),
+        block_table_QB=table,
+        state_slot_Q=slot,
         starts=tuple(step.start for step in steps),
         row_counts=tuple(counts),
-        valid_starts=(0,) * len(steps),
-        sample_row_R=on_device(np.array(sampled, dtype=np.int64)),
+        valid_starts=tuple(step.valid_start for step in steps),
+        sample_row_R=wanted,
+        cached_ends=tuple(step.cached_end for step in steps),
+        truncation=truncation,
+        keep_from=tuple(step.keep_from for step in steps),
     )
 
 
+def _tokens(steps: tuple[SequenceStep, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of the rows [rows], and the ids at distance 1, 2 and 3 before each [rows, 3]."""
+    if all(len(step.token_ids) == 1 for step in steps):
+        tokens = np.array([step.token_ids[0] for step in steps], dtype=np.int64)
+        return tokens, np.array([step.history for step in steps], dtype=np.int64)
+    previous = np.concatenate([_previous(step) for step in steps])
+    return np.concatenate([np.array(s.token_ids, dtype=np.int64) for s in steps]), previous
+
+
 def _previous(step: SequenceStep) -> np.ndarray:
-    """Ids at distance 1, 2 and 3 before each row, [rows, 3]."""
     known = np.array([*reversed(step.history), *step.token_ids], dtype=np.int64)
     count = len(step.token_ids)
     # Row i stands at place i + 3 of ``known``, so distance d at i + 3 - d.
     return np.stack([known[3 - distance : 3 - distance + count] for distance in (1, 2, 3)], axis=1)
+
+
+def _open_tokens(plan: StepPlan, device: Device) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Rows whose token is open, and the place of each among the rows drawn before."""
+    places: list[tuple[int, int]] = []
+    end = 0
+    for step in plan.sequences:
+        end += len(step.token_ids)
+        if step.drawn_index >= 0:
+            places.append((end - 1, step.drawn_index))
+    if not places:
+        return None
+    row_U, drawn_U = _staged([np.array(column) for column in zip(*places, strict=True)], device)
+    return row_U, drawn_U
+
+
+def _staged(arrays: list[np.ndarray], device: Device) -> list[torch.Tensor]:
+    """Bring integer arrays to the device in one copy from one host buffer."""
+    sizes = [array.size for array in arrays]
+    buffer = device.host_buffer((sum(sizes),), torch.int64)
+    np.concatenate([array.reshape(-1) for array in arrays], out=buffer.numpy(), casting="unsafe")
+    moved = buffer.to(device.torch_device, non_blocking=True)
+    ends = np.cumsum(sizes).tolist()
+    return [
+        moved[end - array.size : end].view(array.shape)
+        for end, array in zip(ends, arrays, strict=True)
+    ]
 
 
 def _outputs(rows: int, alternatives: int, device: torch.device) -> SamplerOutputs:
@@ -138,17 +260,18 @@ def _results(rows: tuple[RowRequest, ...], out: SamplerOutputs) -> tuple[RowResu
     top_tokens, top_logprobs = out.top_token_RA.tolist(), out.top_logprob_RA.tolist()
     return tuple(
         RowResult(
-            token_id=tokens[i],
-            logprob=logprobs[i],
-            processed_logprob=processed[i],
-            top=tuple(
-                zip(
-                    top_tokens[i][: row.alternatives],
-                    top_logprobs[i][: row.alternatives],
-                    strict=True,
-                )
-            ),
-            invalid=invalid[i],
+            tokens[i],
+            logprobs[i],
+            processed[i],
+            _top(row, top_tokens[i], top_logprobs[i]),
+            invalid[i],
         )
         for i, row in enumerate(rows)
     )
+
+
+def _top(
+    row: RowRequest, tokens: list[int], logprobs: list[float]
+) -> tuple[tuple[int, float], ...]:
+    count = row.settings.alternatives
+    return tuple(zip(tokens[:count], logprobs[:count], strict=True)) if count else ()

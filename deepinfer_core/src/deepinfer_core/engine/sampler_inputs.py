@@ -34,12 +34,11 @@ def sampler_rows(
         return torch.tensor(values, dtype=torch.int64, device=device)
 
     return SamplerRows(
-        temperature_R=_floats([row.temperature for row in rows], device),
-        top_p_R=_floats([row.top_p for row in rows], device),
-        top_k_R=integers([row.top_k for row in rows]),
-        min_p_R=_floats([row.min_p for row in rows], device),
-        # The bits of an unsigned seed in a signed number.
-        seed_R=integers([row.seed - (1 << 64) * (row.seed >> 63) for row in rows]),
+        temperature_R=_floats([row.settings.temperature for row in rows], device),
+        top_p_R=_floats([row.settings.top_p for row in rows], device),
+        top_k_R=integers([row.settings.top_k for row in rows]),
+        min_p_R=_floats([row.settings.min_p for row in rows], device),
+        seed_R=integers([_signed(row.settings.seed) for row in rows]),
         position_R=integers([row.position for row in rows]),
         forced_R=integers([-1 if row.forced is None else row.forced for row in rows]),
         allowed_RW=_allowed(rows, vocabulary, device),
@@ -47,34 +46,39 @@ def sampler_rows(
     )
 
 
+def _signed(seed: int) -> int:
+    """The bits of an unsigned 64-bit number in a signed one."""
+    return seed - (1 << 64) * (seed >> 63)
+
+
 def _allowed(
     rows: tuple[RowRequest, ...], vocabulary: int, device: torch.device
 ) -> torch.Tensor | None:
-    if all(row.allowed is None and not row.banned for row in rows):
+    if all(row.settings.allowed is None and not row.banned for row in rows):
         return None
     words = -(-vocabulary // 32)
     allowed_RV = np.ones((len(rows), 32 * words), dtype=np.bool_)
     for number, row in enumerate(rows):
-        if row.allowed is not None:
+        if row.settings.allowed is not None:
             allowed_RV[number] = False
-            allowed_RV[number, list(row.allowed)] = True
+            allowed_RV[number, list(row.settings.allowed)] = True
         allowed_RV[number, list(row.banned)] = False
     allowed_RW = np.packbits(allowed_RV, axis=1, bitorder="little").view("<i4")
     return torch.from_numpy(allowed_RW.astype(np.int32, copy=False)).to(device)
 
 
 def _rules(rows: tuple[RowRequest, ...], device: torch.device) -> LogitsRules | None:
-    if not any(row.bias or row.seen for row in rows):
+    if not any(row.settings.bias or row.seen for row in rows):
         return None
-    biases, seen = [row.bias for row in rows], [row.seen for row in rows]
+    biases, seen = [row.settings.bias for row in rows], [row.seen for row in rows]
     return LogitsRules(
         bias_token_RB=_column(biases, 0, np.int64, device),
         bias_RB=_column(biases, 1, np.float32, device),
         seen_token_RN=_column(seen, 0, np.int64, device),
         output_count_RN=_column(seen, 1, np.int64, device),
-        repetition_R=_floats([row.repetition_penalty for row in rows], device),
-        frequency_R=_floats([row.frequency_penalty for row in rows], device),
-        presence_R=_floats([row.presence_penalty for row in rows], device),
+        repetition_R=_floats([row.settings.repetition_penalty for row in rows], device),
+        frequency_R=_floats([row.settings.frequency_penalty for row in rows], device),
+        presence_R=_floats([row.settings.presence_penalty for row in rows], device),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from deepinfer_core.interfaces.component import Component
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Device", "DeviceMemory"]
+__all__ = ["Device", "DeviceMemory", "Event", "InlineStream", "Stream"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +29,76 @@ class DeviceMemory:
     free_bytes: int
 
 
+class Event(ABC):
+    """The end of one piece of work on a stream."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return when the work is done.
+
+        Raises:
+            Exception: what the work raised; the same again if asked again.
+        """
+
+
+class Stream(ABC):
+    """Work in the order in which it was given, while the caller goes on."""
+
+    @abstractmethod
+    def submit(self, work: Callable[[], None]) -> Event:
+        """Queue work behind all that was given before.
+
+        Work that raises does not keep later work from running.
+
+        Args:
+            work: called once, with this stream as the current one of the device.
+
+        Raises:
+            EngineError: the stream was closed.
+        """
+
+    @abstractmethod
+    def drain(self) -> None:
+        """Return when nothing is under way; what work raised is not raised here."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Drain, and give back what the stream holds. May be called again."""
+
+
+class _Done(Event):
+    """Work that was done when it was given."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+class InlineStream(Stream):
+    """Does all work at once, on the caller's thread: for debugging, and for tests."""
+
+    def submit(self, work: Callable[[], None]) -> Event:
+        """Do the work now."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            return _Done(error)
+        return _Done(None)
+
+    def drain(self) -> None:
+        """Nothing is ever under way."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class Device(Component):
     """Facts, memory, streams and collectives of one device.
 
-    Streams, events and graphs join with the first device that has them; a CPU runs in order.
+    Graphs join with the first device that has them.
     """
 
     @property
@@ -64,6 +130,10 @@ class Device(Component):
     @abstractmethod
     def host_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Host memory suited to copies to this device (pinned where that exists)."""
+
+    @abstractmethod
+    def stream(self) -> Stream:
+        """A new stream of this device; whoever asked closes it."""
 
     @abstractmethod
     def synchronise(self) -> None:

@@ -19,7 +19,7 @@ from deepinfer_core.errors import NotSupported
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.model.step import StepInputs
 
-__all__ = ["DecoderRows", "check_replay", "decoder_rows"]
+__all__ = ["DecoderRows", "check_halves", "check_replay", "decoder_rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def check_replay(step: StepInputs, config: ModelConfig, layout: CacheLayout) -> 
             window_tokens=config.text_config.sliding_window,
             max_backtracking=layout.max_backtracking,
         )
-        _check_halves(config)
+        check_halves(config)
     elif any(step.keep_from):
         raise NotSupported(
             f"asked to keep positions from {max(step.keep_from)} on, found no truncation",
@@ -116,7 +116,12 @@ def check_replay(step: StepInputs, config: ModelConfig, layout: CacheLayout) -> 
         _check_positions(start, valid, cached, group)
 
 
-def _check_halves(config: ModelConfig) -> None:
+def check_halves(config: ModelConfig) -> None:
+    """Refuse to truncate the decoder half of a model that feeds more than window keys into it.
+
+    Raises:
+        NotSupported: an Engram lies in the decoder half, or the drafter listens to both halves.
+    """
     boundary = config.boundary_layer
     late = [layer for layer in config.text_config.engram_layer_ids if layer >= boundary]
     if late:

@@ -9,17 +9,18 @@ import torch
 
 from deepinfer_core.errors import DeviceError
 from deepinfer_core.interfaces.component import Properties
-from deepinfer_core.interfaces.device import Device, DeviceMemory
+from deepinfer_core.interfaces.device import Device, DeviceMemory, Stream
 from deepinfer_core.plugin import BuildContext
 from deepinfer_core.plugin.cpu_facts import cpu_facts
 from deepinfer_core.reference.process_memory import process_memory
 from deepinfer_core.reference.promises import PROMISES
+from deepinfer_core.reference.worker_stream import WorkerStream
 
 __all__ = ["CpuDevice", "build_cpu"]
 
 
 class CpuDevice(Device):
-    """The CPU. Work is done when the call returns."""
+    """The CPU. Work outside a stream is done when the call returns."""
 
     @property
     def properties(self) -> Properties:
@@ -75,8 +76,12 @@ class CpuDevice(Device):
         """Ordinary memory: the host is the device."""
         return torch.empty(shape, dtype=dtype)
 
+    def stream(self) -> Stream:
+        """A thread that plays the part of the device."""
+        return WorkerStream()
+
     def synchronise(self) -> None:
-        """Nothing is ever under way."""
+        """Nothing is ever under way outside a stream."""
 
     def peak_flops(self, number_format: str) -> float | None:
         """Not known: clock rates and vector units say little about what a CPU sustains."""

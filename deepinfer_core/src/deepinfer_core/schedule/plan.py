@@ -1,27 +1,51 @@
 """What does the scheduler tell the runner to do in one step?
 
-A plan speaks of token ids, positions and block numbers; it holds no tensor. Source of the
-block and slot conventions: block 0 and state slot 0 are dummies.
+A plan speaks of token ids, positions and page numbers; it holds no tensor. Source of the block and
+slot conventions: block 0 and state slot 0 are dummies.
+
+Both are named tuples because a step of several hundred sequences makes as many of them, and a
+frozen dataclass takes four times as long to make.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["SequenceStep", "StepPlan"]
+__all__ = ["UNKNOWN_TOKEN", "Copy", "SequenceStep", "StepPlan"]
+
+UNKNOWN_TOKEN = -1
+"""Stands for a token that the step before draws, so that only the device knows it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceStep:
+class Copy(NamedTuple):
+    """One page whose bytes are copied to another one.
+
+    Attributes:
+        source: page to read.
+        destination: page to overwrite.
+    """
+
+    source: int
+    destination: int
+
+
+class SequenceStep(NamedTuple):
     """The rows that one sequence feeds in a step.
 
     Attributes:
         sequence_id: the engine's number of the sequence.
         start: absolute position of the first row.
-        token_ids: ids of the rows, at positions ``start`` and following.
+        token_ids: ids of the rows, at positions ``start`` and following; the last may be
+            ``UNKNOWN_TOKEN``.
         history: the ids at ``start - 1``, ``start - 2``, ``start - 3``; -1 where there is none.
         block_ids: the sequence's blocks so far, enough for all rows.
         state_slot: the sequence's state slot.
         wants_token: whether the last row's logits are sampled.
-        wants_scores: whether the other rows' logits are wanted too, to score the token behind each.
+        scored_rows: leading rows whose logits are wanted too, to score the token behind each; not
+            the last row if it is sampled.
+        drawn_index: place of the unknown token among the sampled rows of the step before; -1 if
+            all tokens are known.
+        cached_end: rows before this position are fed again and write no entries.
+        valid_start: first position whose window keys exist.
+        keep_from: first position that a truncated decoder half keeps.
     """
 
     sequence_id: int
@@ -31,16 +55,40 @@ class SequenceStep:
     block_ids: tuple[int, ...]
     state_slot: int
     wants_token: bool
-    wants_scores: bool = False
+    scored_rows: int = 0
+    drawn_index: int = -1
+    cached_end: int = 0
+    valid_start: int = 0
+    keep_from: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepPlan:
-    """All sequences of one step, in row order."""
+class StepPlan(NamedTuple):
+    """All sequences of one step, in row order, and what is copied around it.
+
+    Attributes:
+        sequences: who feeds which rows.
+        block_copies: blocks to copy before the rows are fed.
+        restored_slots: state slots to copy before the rows are fed.
+        saved_slots: state slots to copy when the rows have left their states.
+    """
 
     sequences: tuple[SequenceStep, ...]
+    block_copies: tuple[Copy, ...] = ()
+    restored_slots: tuple[Copy, ...] = ()
+    saved_slots: tuple[Copy, ...] = ()
 
     @property
     def rows(self) -> int:
         """Rows of the step over all sequences."""
         return sum(len(step.token_ids) for step in self.sequences)
+
+    def wanted_rows(self) -> list[int]:
+        """Rows of the step whose logits are wanted, ascending."""
+        rows: list[int] = []
+        first = 0
+        for step in self.sequences:
+            rows += range(first, first + step.scored_rows)
+            first += len(step.token_ids)
+            if step.wants_token:
+                rows.append(first - 1)
+        return rows

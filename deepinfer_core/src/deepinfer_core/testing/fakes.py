@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable
 
 from deepinfer_core.engine.byte_letters import BYTE_LETTERS
-from deepinfer_core.engine.rows import RowRequest, RowResult, Runner
-from deepinfer_core.schedule.plan import SequenceStep, StepPlan
+from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
+from deepinfer_core.interfaces.device import Event, InlineStream, Stream
+from deepinfer_core.schedule.plan import Copy, SequenceStep, StepPlan
 
-__all__ = ["CONTROL_TOKENS", "FakeRunner", "byte_tokenizer_source", "fake_token"]
+__all__ = ["CONTROL_TOKENS", "FakeRunner", "LateStream", "byte_tokenizer_source", "fake_token"]
 
 
 CONTROL_TOKENS = (
@@ -37,13 +39,74 @@ def fake_token(seed: int, position: int, history: tuple[int, ...], vocabulary: i
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) % vocabulary
 
 
+class LateStream(Stream):
+    """Does no work before somebody waits for it: what the host changes too early shows."""
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[_Late, Callable[[], None]]] = deque()
+
+    def submit(self, work: Callable[[], None]) -> Event:
+        """Remember the work."""
+        event = _Late(self)
+        self._queue.append((event, work))
+        return event
+
+    def run_up_to(self, wanted: Event | None) -> None:
+        """Do all work up to the end of ``wanted``, or all there is."""
+        while self._queue and (wanted is None or not getattr(wanted, "is_done", False)):
+            event, work = self._queue.popleft()
+            event.error = _error_of(work)
+            event.is_done = True
+
+    def drain(self) -> None:
+        """Do all work."""
+        self.run_up_to(None)
+
+    def close(self) -> None:
+        """Do all work."""
+        self.drain()
+
+
+class _Late(Event):
+    def __init__(self, stream: LateStream) -> None:
+        self.is_done = False
+        self.error: Exception | None = None
+        self._stream = stream
+
+    def wait(self) -> None:
+        self._stream.run_up_to(self)
+        if self.error is not None:
+            raise self.error
+
+
+def _error_of(work: Callable[[], None]) -> Exception | None:
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - raised where it is waited for
+        return error
+    return None
+
+
+class _FakeStep(StepHandle):
+    """Histories of the wanted rows, then what was drawn from them."""
+
+    def __init__(self) -> None:
+        self.ends: list[Event] = []
+        self.histories: list[tuple[int, ...]] | None = None
+        self.results: tuple[RowResult, ...] = ()
+
+
 class FakeRunner(Runner):
     """Draws a function of seed, position and the history that its blocks hold.
+
+    A state slot holds the whole history of its sequence, so that a state restored too early, too
+    late or from elsewhere raises.
 
     Args:
         vocabulary: number of token ids.
         block_tokens: tokens in one block.
         before_step: called with the plan of each step, to raise in a test.
+        stream: where the steps run; None runs each at once.
 
     Attributes:
         plans: every plan that was executed.
@@ -54,63 +117,149 @@ class FakeRunner(Runner):
         vocabulary: int = 1000,
         block_tokens: int = 128,
         before_step: Callable[[StepPlan], None] = lambda plan: None,
+        stream: Stream | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.block_tokens = block_tokens
         self.before_step = before_step
         self.plans: list[StepPlan] = []
+        self._stream = stream or InlineStream()
         self._blocks: dict[int, dict[int, int]] = {}
-        self._slots: dict[int, tuple[int, int]] = {}
+        self._slots: dict[int, tuple[int, ...] | None] = {}
+        self._broken: set[int] = set()
 
-    def execute(self, plan: StepPlan, rows: tuple[RowRequest, ...]) -> tuple[RowResult, ...]:
-        """Store the rows, then draw from what is stored; see ``Runner``."""
-        self.before_step(plan)
+    def launch(self, plan: StepPlan, before: StepHandle | None) -> StepHandle:
+        """Queue storing the rows; see ``Runner``."""
+        assert before is None or isinstance(before, _FakeStep)
+        step = _FakeStep()
+        step.ends.append(self._stream.submit(lambda: self._forward(step, plan, before)))
+        return step
+
+    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
+        """Queue drawing from what is stored; see ``Runner``."""
+        assert isinstance(step, _FakeStep)
+        if rows:
+            step.ends.append(self._stream.submit(lambda: self._sample(step, rows)))
+
+    def results(self, step: StepHandle) -> tuple[RowResult, ...]:
+        """Wait; see ``Runner``."""
+        assert isinstance(step, _FakeStep)
+        for end in step.ends:
+            end.wait()
+        return step.results
+
+    def drain(self) -> None:
+        """Do what is queued."""
+        self._stream.drain()
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+    def _forward(self, step: _FakeStep, plan: StepPlan, before: _FakeStep | None) -> None:
+        try:
+            self.before_step(plan)
+        except Exception:
+            # What such a step leaves of its sequences means nothing to a step launched before.
+            self._broken |= {entry.sequence_id for entry in plan.sequences}
+            raise
         self.plans.append(plan)
         self._check_plan(plan)
+        blocks = {copy.source: dict(self._blocks[copy.source]) for copy in plan.block_copies}
+        for source, destination in plan.block_copies:
+            self._blocks[destination] = dict(blocks[source])
+        self._copy_slots(plan.restored_slots)
         histories: list[tuple[int, ...]] = []
-        for step in plan.sequences:
-            self._store(step)
-            whole = self._history(step)
-            histories += [whole[: step.start + i + 1] for i in range(len(step.token_ids))]
-        return tuple(self._draw(row, histories[row.row]) for row in rows)
+        for entry in plan.sequences:
+            whole = (0,) * (entry.start + len(entry.token_ids))
+            if entry.sequence_id not in self._broken:
+                self._store(_filled_in(entry, before))
+                whole = self._history(entry)
+            ends = [entry.start + 1 + row for row in range(entry.scored_rows)]
+            ends += [len(whole)] if entry.wants_token else []
+            histories += [whole[:end] for end in ends]
+        self._copy_slots(plan.saved_slots)
+        step.histories = histories
+
+    def _sample(self, step: _FakeStep, rows: tuple[RowRequest, ...]) -> None:
+        if step.histories is not None:
+            step.results = self.draw(rows, [step.histories[row.row] for row in rows])
+
+    def draw(
+        self, rows: tuple[RowRequest, ...], histories: list[tuple[int, ...]]
+    ) -> tuple[RowResult, ...]:
+        """Draw for each row; for tests to watch or to replace.
+
+        Args:
+            rows: what is asked for, at least one row.
+            histories: all tokens before each drawn one.
+        """
+        return tuple(map(self._drawn, rows, histories))
+
+    def _copy_slots(self, copies: tuple[Copy, ...]) -> None:
+        held = [self._slots.get(copy.source) for copy in copies]
+        for copy, state in zip(copies, held, strict=True):
+            self._slots[copy.destination] = state
 
     def _check_plan(self, plan: StepPlan) -> None:
-        blocks = [block for step in plan.sequences for block in step.block_ids]
         slots = [step.state_slot for step in plan.sequences]
-        if len(set(blocks)) < len(blocks) or len(set(slots)) < len(slots) or 0 in blocks + slots:
-            raise ValueError("two sequences share a block or a slot, or one holds the dummy")
+        blocks = [block for step in plan.sequences for block in step.block_ids]
+        if len(set(slots)) < len(slots) or 0 in blocks + slots:
+            raise ValueError("two sequences share a slot, or one holds the dummy")
 
     def _store(self, step: SequenceStep) -> None:
-        behind = self._slots.get(step.state_slot)
-        if step.start and behind != (step.sequence_id, step.start):
-            raise ValueError(f"slot {step.state_slot} holds {behind}, not the state of {step}")
-        self._slots[step.state_slot] = (step.sequence_id, step.start + len(step.token_ids))
+        cached = {position: self._token_at(step, position) for position in range(step.cached_end)}
         for position, token in enumerate(step.token_ids, step.start):
+            if position < step.cached_end:
+                if cached[position] != token:
+                    raise ValueError(
+                        f"{token} is fed again at {position}, {cached[position]} cached"
+                    )
+                continue
             block = step.block_ids[position // self.block_tokens]
             self._blocks.setdefault(block, {})[position % self.block_tokens] = token
+        whole = self._history(step)
+        state = self._slots.get(step.state_slot)
+        # Behind a replay the state is made of what is fed again.
+        if step.start > step.valid_start and state != whole[: step.start]:
+            raise ValueError(f"slot {step.state_slot} holds {state}, not the state of {step}")
+        self._slots[step.state_slot] = whole
+
+    def _token_at(self, step: SequenceStep, position: int) -> int:
+        block, offset = divmod(position, self.block_tokens)
+        return self._blocks[step.block_ids[block]][offset]
 
     def _history(self, step: SequenceStep) -> tuple[int, ...]:
         end = step.start + len(step.token_ids)
-        places = [divmod(position, self.block_tokens) for position in range(end)]
-        found = tuple(self._blocks[step.block_ids[block]][offset] for block, offset in places)
+        found = tuple(self._token_at(step, position) for position in range(end))
         before = tuple(found[step.start - i] if step.start >= i else -1 for i in (1, 2, 3))
         if before != step.history:
             raise ValueError(f"the blocks hold {before} before the rows, the plan {step.history}")
         return found
 
-    def _draw(self, row: RowRequest, history: tuple[int, ...]) -> RowResult:
+    def _drawn(self, row: RowRequest, history: tuple[int, ...]) -> RowResult:
         if row.position != len(history):
             raise ValueError(f"row {row.row} ends {len(history)} tokens, not {row.position}")
-        token = fake_token(row.seed, row.position, history, self.vocabulary)
+        token = fake_token(row.settings.seed, row.position, history, self.vocabulary)
         if not row.allows_any(self.vocabulary):
-            return RowResult(token_id=0, logprob=0.0, processed_logprob=0.0, invalid=True)
-        while token in row.banned or (row.allowed is not None and token not in row.allowed):
+            return RowResult(0, 0.0, 0.0, invalid=True)
+        allowed = row.settings.allowed
+        while token in row.banned or (allowed is not None and token not in allowed):
             token = (token + 1) % self.vocabulary
         if row.forced is not None:
             token = row.forced
         logprob = -1.0 - token / self.vocabulary
-        top = tuple((i, -0.1 * (i + 1)) for i in range(row.alternatives))
-        return RowResult(token_id=token, logprob=logprob, processed_logprob=logprob, top=top)
+        top = tuple((i, -0.1 * (i + 1)) for i in range(row.settings.alternatives))
+        return RowResult(token, logprob, logprob, top)
+
+
+def _filled_in(step: SequenceStep, before: _FakeStep | None) -> SequenceStep:
+    """With the token that the step before drew; any, if that one failed."""
+    if step.drawn_index < 0:
+        return step
+    assert before is not None
+    drawn = before.results[step.drawn_index].token_id if before.results else 0
+    return step._replace(token_ids=(*step.token_ids[:-1], drawn))
 
 
 def byte_tokenizer_source() -> str:

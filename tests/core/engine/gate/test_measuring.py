@@ -33,13 +33,13 @@ def test_the_decode_path_takes_a_step_for_each_token(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = []
-    execute = llm.engine.runner.execute
+    launch = llm.engine.runner.launch
 
-    def counting(plan, requests):  # type: ignore[no-untyped-def]
+    def counting(plan, before):  # type: ignore[no-untyped-def]
         rows.append([len(step.token_ids) for step in plan.sequences])
-        return execute(plan, requests)
+        return launch(plan, before)
 
-    monkeypatch.setattr(llm.engine.runner, "execute", counting)
+    monkeypatch.setattr(llm.engine.runner, "launch", counting)
     token_likelihoods(llm, SAMPLES, DECODE)
     assert rows == [[1, 1], [1], [1], [1], [1]]
 

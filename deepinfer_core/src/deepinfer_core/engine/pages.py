@@ -1,0 +1,352 @@
+"""Which blocks and slots does a sequence get when it enters, and what becomes of them?
+
+Everything that takes, shares, publishes or gives back a block or a slot is here, so that a sequence
+leaves with nothing, whatever state it was in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from deepinfer_core.cache.pool import PagePool
+from deepinfer_core.cache.prefix import PrefixCache
+from deepinfer_core.cache.recovery import Resume
+from deepinfer_core.engine.fork import Fork
+from deepinfer_core.engine.prefix_reuse import ReusePolicy
+from deepinfer_core.engine.sequence import Sequence
+from deepinfer_core.errors import EngineError
+from deepinfer_core.schedule.plan import Copy
+from deepinfer_core.schedule.snapshot import SequenceView
+
+__all__ = ["Entry", "PageCounts", "Pages", "Saved"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageCounts:
+    """How many pages an engine has.
+
+    Attributes:
+        blocks: blocks, the dummy included.
+        slots: state slots, the dummy and those of snapshots included.
+        snapshots: slots that copies of states may take.
+    """
+
+    blocks: int
+    slots: int
+    snapshots: int = 0
+
+
+class Entry(NamedTuple):
+    """What a waiting sequence would take over if it were admitted now.
+
+    Attributes:
+        view: what the policy sees.
+        resume: where it resumes; None at a fork.
+        block_ids: blocks to share.
+    """
+
+    view: SequenceView
+    resume: Resume | None
+    block_ids: tuple[int, ...]
+
+
+class Saved(NamedTuple):
+    """A copy of a state that a step makes.
+
+    Attributes:
+        sequence: whose state.
+        admission: of its stays, the one that the state belongs to.
+        tokens: rows behind which it is.
+        slot: of the copy.
+        is_fork: kept for other samples of the prompt; otherwise for whoever has this prefix.
+    """
+
+    sequence: Sequence
+    admission: int
+    tokens: int
+    slot: int
+    is_fork: bool
+
+
+class Pages:
+    """The blocks and slots of one engine.
+
+    Args:
+        counts: how many there are.
+        policy: what is reused.
+    """
+
+    def __init__(self, counts: PageCounts, policy: ReusePolicy) -> None:
+        self.policy = policy
+        self._counts = counts
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget who holds what and what is cached, in whatever state an interrupt left it."""
+        blocks = PagePool(self._counts.blocks, "block")
+        self._slots = PagePool(self._counts.slots, "state slot")
+        self.cache = PrefixCache(
+            blocks,
+            self._slots,
+            block_tokens=self.policy.block_tokens,
+            max_snapshots=self._counts.snapshots,
+        )
+        self._forks: dict[int, Sequence] = {}
+
+    @property
+    def running_slots(self) -> int:
+        """Slots for running sequences; those set apart for copies do not count."""
+        return self._counts.slots - 1 - self._counts.snapshots
+
+    def entry(self, sequence: Sequence) -> Entry:
+        """Look up what a waiting sequence would take over; nothing changes."""
+        leader = sequence.leader
+        if leader is not None and leader.fork is not None:
+            return self._fork_entry(sequence, leader.fork)
+        keys: list[bytes] = []
+        if sequence.chain is not None:
+            sequence.chain.extend(sequence.tokens)
+            keys = sequence.chain.keys
+        found = self.cache.match(keys)
+        resume = self.policy.resume(sequence, len(found.block_ids), found.snapshots)
+        blocks = found.block_ids[: resume.cached_tokens // self.policy.block_tokens]
+        stops = self._stops(sequence, resume)
+        view = SequenceView(
+            sequence.sequence_id,
+            len(sequence.tokens),
+            resume.start,
+            len(blocks),
+            self.cache.idle_among(blocks),
+            stops[0] if stops else None,
+            sequence.is_ready,
+            sequence.rank,
+        )
+        return Entry(view, resume, blocks)
+
+    def admit(self, sequence: Sequence, entry: Entry) -> Copy | None:
+        """Let a sequence take over what was found; the copy that restores its state, if any."""
+        self.cache.share(entry.block_ids)
+        sequence.block_ids += entry.block_ids
+        sequence.published = len(entry.block_ids)
+        [slot] = self._slots.take(1)
+        sequence.state_slot = slot
+        sequence.admissions += 1
+        source = self._start(sequence, entry.resume)
+        if sequence.leader is not None:
+            self._leave_leader(sequence)
+        return None if source is None else Copy(source, slot)
+
+    def may_fork(self, leader: Sequence) -> bool:
+        """Whether a first sample can be forked: there are slots for that, and it just arrived."""
+        return self._counts.snapshots > 0 and not leader.admissions
+
+    def grow(self, sequence: Sequence, count: int) -> Copy | None:
+        """Take new blocks; the copy that fills the first one, if another block's content goes on.
+
+        Args:
+            sequence: runs.
+            count: blocks to take.
+        """
+        new = self.cache.take(count)
+        sequence.block_ids += new
+        source, sequence.clone_source = sequence.clone_source, None
+        return None if source is None else Copy(source, new[0])
+
+    def save(self, sequence: Sequence) -> Saved | None:
+        """Set a slot apart for the state behind the rows launched so far, if someone needs it."""
+        end = sequence.computed
+        is_stop = bool(sequence.stops) and sequence.stops[0] == end
+        if is_stop:
+            del sequence.stops[0]
+        if not is_stop and end < len(sequence.request.prompt_ids):
+            return None
+        is_fork = sequence.fork_due and end == len(sequence.request.prompt_ids) - 1
+        if not is_fork and not self._is_boundary(sequence, end):
+            return None
+        slot = self.cache.reserve_snapshot()
+        if slot is None:
+            sequence.fork_due = sequence.fork_due and not is_fork
+            return None
+        return Saved(sequence, sequence.admissions, end, slot, is_fork)
+
+    def keep(self, saved: Saved, *, succeeded: bool) -> None:
+        """The step that made a copy has ended: publish the copy, or give its slot back."""
+        sequence = saved.sequence
+        is_present = not sequence.is_gone and sequence.admissions == saved.admission
+        if not succeeded or not is_present or sequence.state_slot is None:
+            self.cache.drop_snapshot(saved.slot)
+        elif saved.is_fork:
+            self._make_fork(saved)
+        else:
+            assert sequence.chain is not None
+            sequence.chain.extend(sequence.tokens)
+            key = sequence.chain.keys[saved.tokens // self.policy.block_tokens - 1]
+            self.cache.publish_snapshot(key, saved.slot)
+
+    def publish(self, sequence: Sequence) -> None:
+        """Let others find the blocks whose rows are all computed."""
+        whole = sequence.committed // self.policy.block_tokens
+        if sequence.chain is None or not sequence.is_exact or whole <= sequence.published:
+            return
+        sequence.chain.extend(sequence.tokens)
+        for number in range(sequence.published, whole):
+            self.cache.publish(sequence.chain.keys[number], sequence.block_ids[number])
+        sequence.published = whole
+
+    def release(self, sequence: Sequence) -> None:
+        """Take back what a sequence holds; blocks that others may find stay cached."""
+        self.cache.release(sequence.block_ids)
+        sequence.block_ids.clear()
+        if sequence.state_slot is not None:
+            self._slots.release([sequence.state_slot])
+            sequence.state_slot = None
+        sequence.computed = sequence.committed = sequence.published = 0
+        sequence.clone_source = None
+        sequence.stops.clear()
+
+    def leave(self, sequence: Sequence) -> None:
+        """A sequence is gone: release what it holds, and what was kept for it alone.
+
+        The computed prompt that it leaves for other samples stays until the last one has started.
+        """
+        self.release(sequence)
+        sequence.is_gone = True
+        if sequence.leader is not None:
+            self._leave_leader(sequence)
+
+    def drop_forks(self) -> None:
+        """Give up all computed prompts that are kept for other samples."""
+        for leader in list(self._forks.values()):
+            self._drop_fork(leader)
+
+    def check_integrity(self, sequences: Iterable[Sequence], saved: Iterable[Saved]) -> None:
+        """Compare the books with what everybody says to hold.
+
+        Args:
+            sequences: all in work.
+            saved: copies whose steps have not ended.
+
+        Raises:
+            EngineError: a block or slot is lost, or held otherwise than counted.
+        """
+        sequences = list(sequences)
+        forks = [leader.fork for leader in self._forks.values() if leader.fork is not None]
+        self.cache.check_integrity(
+            [*(item.block_ids for item in sequences), *(fork.block_ids for fork in forks)],
+            [[item.state_slot] for item in sequences if item.state_slot is not None],
+        )
+        copies = {*(item.slot for item in saved), *(fork.state_slot for fork in forks)}
+        if copies != self.cache.reserved_slots:
+            raise EngineError(
+                f"state slots {sorted(self.cache.reserved_slots)} are set apart for copies, "
+                f"{sorted(copies)} are accounted for"
+            )
+
+    def _start(self, sequence: Sequence, resume: Resume | None) -> int | None:
+        """Set where a sequence starts; the slot to restore its state from, if any."""
+        return self._start_at_fork(sequence) if resume is None else self._resume(sequence, resume)
+
+    def _resume(self, sequence: Sequence, resume: Resume) -> int | None:
+        """Start behind what is cached; the slot to restore the state from, if any."""
+        sequence.computed = sequence.committed = resume.start
+        sequence.cached_end = resume.cached_tokens
+        sequence.valid_start = resume.valid_start
+        sequence.is_exact = resume.is_exact
+        sequence.stops = self._stops(sequence, resume)
+        if sequence.fork_due and resume.start >= len(sequence.request.prompt_ids) - 1:
+            # The others find in the cache what this one found.
+            sequence.fork_due = False
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = resume.cached_tokens
+            sequence.replayed_tokens = resume.replayed_tokens
+            self.cache.count_lookup(sequence.published)
+        if resume.restore_at is None:
+            return None
+        assert sequence.chain is not None
+        key = sequence.chain.keys[resume.restore_at // self.policy.block_tokens - 1]
+        slot = self.cache.snapshot_slot(key)
+        assert slot is not None
+        return slot
+
+    def _stops(self, sequence: Sequence, resume: Resume) -> list[int]:
+        stops = self.policy.stops(sequence, resume)
+        fork_at = len(sequence.request.prompt_ids) - 1
+        if sequence.fork_due and fork_at > resume.start:
+            stops = sorted({*stops, fork_at})
+        return stops
+
+    def _is_boundary(self, sequence: Sequence, end: int) -> bool:
+        """Whether the state behind so many rows is one that others can restore, and is new."""
+        size = self.policy.block_tokens
+        if end % size or end < sequence.cached_end or not sequence.is_exact:
+            return False
+        if sequence.chain is None:
+            return False
+        known = sequence.chain.keys
+        return end // size > len(known) or self.cache.snapshot_slot(known[end // size - 1]) is None
+
+    def _fork_entry(self, sequence: Sequence, fork: Fork) -> Entry:
+        blocks = fork.block_ids[: fork.tokens // self.policy.block_tokens]
+        view = SequenceView(
+            sequence.sequence_id,
+            len(sequence.tokens),
+            fork.tokens,
+            len(blocks),
+            rank=sequence.rank,
+        )
+        return Entry(view, None, blocks)
+
+    def _start_at_fork(self, sequence: Sequence) -> int:
+        assert sequence.leader is not None
+        fork = sequence.leader.fork
+        assert fork is not None
+        sequence.computed = sequence.committed = fork.tokens
+        sequence.cached_end = fork.cached_end
+        sequence.valid_start = fork.valid_start
+        sequence.is_exact = fork.is_exact
+        sequence.published = fork.published
+        whole = fork.tokens // self.policy.block_tokens
+        if whole < len(fork.block_ids):
+            sequence.clone_source = fork.block_ids[whole]
+        sequence.cached_tokens = fork.tokens
+        self.cache.count_lookup(whole)
+        return fork.state_slot
+
+    def _make_fork(self, saved: Saved) -> None:
+        leader = saved.sequence
+        leader.fork_due = False
+        if not leader.followers:
+            self.cache.drop_snapshot(saved.slot)
+            return
+        count = -(-saved.tokens // self.policy.block_tokens)
+        blocks = tuple(leader.block_ids[:count])
+        self.cache.share(blocks)
+        leader.fork = Fork(
+            tokens=saved.tokens,
+            block_ids=blocks,
+            state_slot=saved.slot,
+            published=min(leader.published, saved.tokens // self.policy.block_tokens),
+            cached_end=leader.cached_end,
+            valid_start=leader.valid_start,
+            is_exact=leader.is_exact,
+        )
+        self._forks[leader.sequence_id] = leader
+
+    def _leave_leader(self, sequence: Sequence) -> None:
+        """A sample no longer waits for the first one of its prompt."""
+        leader, sequence.leader = sequence.leader, None
+        assert leader is not None
+        leader.followers -= 1
+        if not leader.followers:
+            leader.fork_due = False
+            if leader.fork is not None:
+                self._drop_fork(leader)
+
+    def _drop_fork(self, leader: Sequence) -> None:
+        fork, leader.fork = leader.fork, None
+        assert fork is not None
+        del self._forks[leader.sequence_id]
+        self.cache.release(fork.block_ids)
+        self.cache.drop_snapshot(fork.state_slot)

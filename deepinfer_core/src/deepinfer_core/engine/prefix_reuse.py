@@ -1,0 +1,112 @@
+"""How much of a sequence is cached when it starts, and where do its chunks end to serve others?
+
+Numbers only: which blocks and slots these are is the business of ``Batch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from deepinfer_core.cache.keys import KeyChain, namespace
+from deepinfer_core.cache.recovery import Recovery, Resume, resume_point
+from deepinfer_core.engine.sequence import Sequence
+
+__all__ = ["CacheIdentity", "ReusePolicy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheIdentity:
+    """What cached bytes depend on beside the tokens.
+
+    Attributes:
+        model: digest of the weights.
+        layout: fingerprint of the caches' layout.
+        numerics: class of results that are interchangeable.
+    """
+
+    model: bytes = b""
+    layout: bytes = b""
+    numerics: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReusePolicy:
+    """What an engine reuses.
+
+    Attributes:
+        block_tokens: tokens of a block.
+        window_tokens: keys that a row sees in its window, itself included.
+        layers: windows on top of each other.
+        recovery: what happens when a prefix is cached but its window keys are gone.
+        is_enabled: whether requests share prefixes at all.
+        truncates: whether a truncated decoder half leaves states that are exact in the encoder
+            half only.
+        identity: of the cached bytes.
+    """
+
+    block_tokens: int
+    window_tokens: int = 1
+    layers: int = 1
+    recovery: Recovery = "exact"
+    is_enabled: bool = True
+    truncates: bool = False
+    identity: CacheIdentity = CacheIdentity()
+
+    def chain(self, salt: str) -> KeyChain | None:
+        """The keys of a new sequence's blocks; None if it shares nothing.
+
+        Args:
+            salt: of the users who may share.
+        """
+        if not self.is_enabled:
+            return None
+        identity = self.identity
+        root = namespace(
+            model=identity.model,
+            layout=identity.layout,
+            numerics=identity.numerics,
+            salt=salt.encode(),
+        )
+        return KeyChain(root, self.block_tokens)
+
+    def limit_tokens(self, sequence: Sequence) -> int:
+        """Most tokens that a sequence may reuse.
+
+        One row is fed at least, to draw from. A row whose token is to be scored is fed. The rows
+        that a truncated decoder half keeps are fed, because nothing else leaves its window keys.
+        """
+        if sequence.request.params.prompt_alternatives is not None:
+            return 0
+        limit = len(sequence.tokens) - 1
+        return min(limit, sequence.keep_from) if self.truncates else limit
+
+    def resume(self, sequence: Sequence, cached_blocks: int, snapshots: Collection[int]) -> Resume:
+        """Where a sequence resumes if it is admitted now.
+
+        Args:
+            sequence: waits.
+            cached_blocks: leading blocks that are cached.
+            snapshots: boundaries in tokens with a snapshot.
+        """
+        return resume_point(
+            cached_blocks=cached_blocks,
+            snapshots=snapshots,
+            limit_tokens=self.limit_tokens(sequence),
+            recovery=self.recovery,
+            block_tokens=self.block_tokens,
+            window_tokens=self.window_tokens,
+            layers=self.layers,
+        )
+
+    def stops(self, sequence: Sequence, resume: Resume) -> list[int]:
+        """Boundaries at which a snapshot serves others: where they were missed, and the last one.
+
+        Args:
+            sequence: is admitted.
+            resume: where it resumes.
+        """
+        if sequence.chain is None or not resume.is_exact:
+            return []
+        last = self.limit_tokens(sequence) // self.block_tokens * self.block_tokens
+        return sorted({at for at in (resume.cached_tokens, last) if at > resume.start})

@@ -1,0 +1,223 @@
+"""Whatever happens in whatever order: nothing leaks, nobody starves, and no token changes.
+
+A state machine submits, aborts, fails and expires requests on small engines of all kinds. The fake
+runner keeps tokens where a model keeps keys, so a block or a state that is shared, restored or
+written wrongly gives other tokens.
+"""
+
+import os
+from itertools import count
+from typing import Any
+
+from deepinfer_core.engine.admission import Rules
+from deepinfer_core.engine.batch import Batch
+from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.outputs import Completion
+from deepinfer_core.engine.pages import PageCounts
+from deepinfer_core.engine.prefix_reuse import ReusePolicy
+from deepinfer_core.engine.request_options import RequestOptions
+from deepinfer_core.engine.sample_seeds import sample_seed
+from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.errors import DeadlineExceeded
+from deepinfer_core.interfaces.device import InlineStream
+from deepinfer_core.schedule.plan import StepPlan
+from deepinfer_core.schedule.snapshot import Limits
+from deepinfer_core.testing.fakes import FakeRunner, LateStream, fake_token
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+BLOCK = 4
+LONGEST = 40
+VOCABULARY = 1000
+SCHEDULES = int(os.environ.get("DEEPINFER_TEST_SCHEDULES", "2000"))
+
+# Prompts are beginnings of a few texts with a few endings, so that many share a prefix.
+TEXTS = [[(7 * text + 3 * place) % VOCABULARY for place in range(LONGEST)] for text in range(3)]
+
+
+class Failed(Exception):
+    """What a broken step raises."""
+
+
+class Schedules(RuleBasedStateMachine):
+    """Random requests on a random engine."""
+
+    @initialize(
+        rows=st.integers(4, 20),
+        sequences=st.integers(1, 4),
+        spare_blocks=st.integers(0, 8),
+        snapshots=st.integers(0, 5),
+        is_mixing=st.booleans(),
+        is_asynchronous=st.booleans(),
+        is_sharing=st.booleans(),
+        is_late=st.booleans(),
+        recovery=st.sampled_from(["exact", "bounded"]),
+    )
+    def build(
+        self,
+        rows: int,
+        sequences: int,
+        spare_blocks: int,
+        snapshots: int,
+        is_mixing: bool,
+        is_asynchronous: bool,
+        is_sharing: bool,
+        is_late: bool,
+        recovery: Any,
+    ) -> None:
+        self.breaks = False
+        self.now_s = 0.0
+        self.indices = count()
+        self.asked: dict[tuple[int, int], tuple[list[int], int, int]] = {}
+        self.numbers: dict[tuple[int, int], int] = {}
+        self.ended: dict[tuple[int, int], Completion] = {}
+        blocks = LONGEST // BLOCK + spare_blocks
+        limits = Limits(
+            max_rows=max(rows, sequences),
+            max_sequences=sequences,
+            block_tokens=BLOCK,
+            usable_blocks=blocks,
+            mixes=is_mixing,
+        )
+        policy = ReusePolicy(
+            block_tokens=BLOCK,
+            window_tokens=BLOCK,
+            layers=2,
+            is_enabled=is_sharing,
+            recovery=recovery,
+        )
+        slots = 1 + sequences + snapshots
+        batch = Batch(
+            limits, PageCounts(blocks=blocks + 1, slots=slots, snapshots=snapshots), policy
+        )
+        stream = LateStream() if is_late else InlineStream()
+        self.engine = Engine(
+            FakeRunner(VOCABULARY, BLOCK, self.before_step, stream),
+            batch,
+            Rules(vocabulary=VOCABULARY, max_model_tokens=LONGEST),
+            is_asynchronous=is_asynchronous,
+            clock_s=lambda: self.now_s,
+            priority_boost_s=3.0,
+        )
+
+    def before_step(self, plan: StepPlan) -> None:
+        if self.breaks:
+            self.breaks = False
+            raise Failed("broken on purpose")
+
+    @rule(
+        text=st.integers(0, 2),
+        length=st.integers(1, LONGEST - 1),
+        ending=st.one_of(st.none(), st.integers(0, VOCABULARY - 1)),
+        most=st.integers(1, 12),
+        priority=st.integers(-2, 2),
+        samples=st.sampled_from([1, 1, 1, 2, 3]),
+        timeout_s=st.one_of(st.none(), st.none(), st.integers(1, 30)),
+        is_scored=st.sampled_from([False, False, False, True]),
+    )
+    def submit(
+        self,
+        text: int,
+        length: int,
+        ending: int | None,
+        most: int,
+        priority: int,
+        samples: int,
+        timeout_s: int | None,
+        is_scored: bool,
+    ) -> None:
+        index = next(self.indices)
+        prompt = TEXTS[text][:length]
+        if ending is not None:
+            prompt[-1] = ending
+        params = SamplingParams(
+            max_tokens=most, seed=index, n=samples, prompt_logprobs=is_scored or None
+        )
+        options = RequestOptions(priority=priority, timeout_s=timeout_s)
+        first = None
+        for sample in range(samples):
+            number = self.engine.submit(
+                index, prompt, params, sample=sample, options=options, follows=first
+            )
+            first = number if first is None else first
+            self.numbers[index, sample] = number
+            self.asked[index, sample] = (prompt, min(most, LONGEST - length), index)
+
+    @precondition(lambda self: self.numbers)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        place = data.draw(st.sampled_from(sorted(self.numbers)))
+        update = self.engine.abort(self.numbers[place])
+        assert update is not None
+        self.take(update.delta.completion)
+
+    @rule(steps=st.integers(1, 6))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            self.now_s += 1
+            for update in self.engine.step():
+                self.take(update.delta.completion)
+            self.engine.check_integrity()
+
+    @rule()
+    def fail_the_next_step(self) -> None:
+        self.breaks = True
+
+    def take(self, completion: Completion | None) -> None:
+        if completion is not None:
+            place = (completion.index, completion.sample)
+            assert place not in self.ended
+            self.ended[place] = completion
+            del self.numbers[place]
+
+    @invariant()
+    def books_are_right(self) -> None:
+        self.engine.check_integrity()
+
+    def teardown(self) -> None:
+        """Everybody ends soon, as alone, and everything is given back."""
+        if not hasattr(self, "engine"):
+            return
+        self.breaks = False
+        # A step feeds the first sequence a row or, where kinds take turns, the next one does; a
+        # last step only reads results. Preempted rows count again, at most once a sequence ahead.
+        work = sum(len(prompt) + most + 4 for prompt, most, _ in self.asked.values())
+        bound = 4 * (1 + len(self.asked)) * (work + 1)
+        for _ in range(bound):
+            if not len(self.engine.batch):
+                break
+            self.step(1)
+        assert not self.numbers, "somebody starves"
+        for place, completion in self.ended.items():
+            self.compare(completion, *self.asked[place])
+        pages = self.engine.batch.pages
+        assert pages.cache.free_blocks == self.engine.batch.limits.usable_blocks
+        assert not pages.cache.reserved_slots
+
+    def compare(self, done: Completion, prompt: list[int], most: int, seed: int) -> None:
+        wanted = list(prompt)
+        for _ in range(most):
+            token = fake_token(
+                sample_seed(seed, done.sample), len(wanted), tuple(wanted), VOCABULARY
+            )
+            wanted.append(token)
+        answer = tuple(wanted[len(prompt) :])
+        assert done.token_ids == answer[: len(done.token_ids)]
+        assert done.usage.replayed_tokens <= done.usage.cached_tokens < max(len(prompt), 1)
+        if done.finish_reason == "error":
+            assert isinstance(done.error, DeadlineExceeded) or "broken on purpose" in str(
+                done.error
+            )
+        elif done.finish_reason != "abort":
+            assert done.token_ids == answer
+            if done.prompt_logprobs is not None:
+                assert [entry is None for entry in done.prompt_logprobs] == [
+                    place == 0 for place in range(len(prompt))
+                ]
+
+
+TestSchedules = Schedules.TestCase
+TestSchedules.settings = settings(
+    max_examples=SCHEDULES, stateful_step_count=25, deadline=None, derandomize=True
+)
