@@ -72,7 +72,7 @@ class StepFacts(NamedTuple):
         wait_s: waiting for its results.
         output_s: handling them.
         queued_s: from arrival to scheduling, of each sequence that entered for the first time.
-        first_tokens_s: from arrival to ``ended_s``, of each sequence that drew its first token.
+        first_tokens_s: from arrival to the first token, of each sequence that drew its first one.
         previous_tokens_s: ``ended_s`` of the step that drew the token before, of each sequence
             that drew a later one; as many equal values as sequences.
     """
