@@ -63,6 +63,11 @@ def test_leak_block():
     leak(make())
 
 
+def test_leak_of_an_engine_that_is_gone():
+    leak(make())
+    gc.collect()
+
+
 def test_leak_slot():
     make().batch._slots.take(1)
 
