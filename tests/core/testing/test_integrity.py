@@ -17,6 +17,8 @@ import pytest
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.pages import PageCounts
+from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.testing.fakes import FakeRunner
@@ -24,7 +26,16 @@ from deepinfer_core.testing.fakes import FakeRunner
 
 def make():
     limits = Limits(max_rows=8, max_sequences=2, block_tokens=4, usable_blocks=8)
-    return Engine(FakeRunner(100, 4), Batch(limits, 3), Rules(vocabulary=100, max_model_tokens=32))
+    batch = Batch(limits, PageCounts(blocks=9, slots=5, snapshots=2), ReusePolicy(block_tokens=4))
+    return Engine(FakeRunner(100, 4), batch, Rules(vocabulary=100, max_model_tokens=32))
+
+
+KEPT = []
+
+
+def make_and_keep():
+    KEPT.append(make())
+    return KEPT[-1]
 
 
 def work(engine, steps=3):
@@ -34,7 +45,7 @@ def work(engine, steps=3):
 
 
 def leak(engine):
-    engine.batch._blocks.take(1)
+    engine.batch.pages.cache.take(1)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +80,31 @@ def test_leak_of_an_engine_that_is_gone():
 
 
 def test_leak_slot():
-    make().batch._slots.take(1)
+    make().batch.pages._slots.take(1)
+
+
+def test_leak_slot_for_a_copy():
+    make_and_keep().batch.pages.cache.reserve_snapshot()
+
+
+def test_clean_copy_under_way():
+    engine = make_and_keep()
+    work(engine, 1)
+    assert engine.batch.pages.cache.reserved_slots
+
+
+def test_clean_copy_under_way_of_an_engine_that_is_gone():
+    engine = make()
+    work(engine, 1)
+    assert engine.batch.pages.cache.reserved_slots
+    del engine
+    gc.collect()
+
+
+def test_clean_reset_with_a_copy_under_way():
+    engine = make_and_keep()
+    work(engine, 1)
+    engine.reset()
 
 
 def test_leak_then_reset():
@@ -114,11 +149,11 @@ def test_clean_engine_is_not_kept_alive():
 
 def test_clean_after_a_moment():
     engine = make()
-    [block] = engine.batch._blocks.take(1)
+    [block] = engine.batch.pages.cache.take(1)
 
     def give_back():
         time.sleep(0.1)
-        engine.batch._blocks.release([block])
+        engine.batch.pages.cache.release([block])
 
     threading.Thread(target=give_back).start()
 """

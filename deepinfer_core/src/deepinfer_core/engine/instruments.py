@@ -63,12 +63,12 @@ class StepFacts(NamedTuple):
 
     Attributes:
         kind: of ``STEP_KINDS``.
-        prompt_rows: rows of prompts, recomputed and replayed ones included.
+        prompt_rows: rows of chunks, recomputed and replayed ones included; see ``StepKind``.
         decode_rows: the other rows.
         ended_s: when its last output was handled.
         elapsed_s: from the end of the step before, or from its own start if none was under way
             then, to ``ended_s``: elapsed times of steps never overlap.
-        schedule_s: deciding it and preparing its plan.
+        schedule_s: deciding it, and launching its forward pass and its sampling.
         wait_s: waiting for its results.
         output_s: handling them.
         queued_s: from arrival to scheduling, of each sequence that entered for the first time.

@@ -75,7 +75,7 @@ class Timeline:
     Attributes:
         arrived_s: it was accepted.
         scheduled_s: its first row was scheduled.
-        prefilled_s: the step with the last row of its prompt ended.
+        prefilled_s: the step with the last row of its prompt was known to have succeeded.
         first_token_s: its first token came.
         finished_s: it ended.
         preemptions: how often it lost its blocks and waited again.

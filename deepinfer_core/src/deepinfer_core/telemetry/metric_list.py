@@ -152,7 +152,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "kind",
         STEP_KINDS,
     ),
-    _histogram("step_schedule_seconds", "Deciding a step and preparing its plan.", _OVERHEAD_S),
+    _histogram("step_schedule_seconds", "Deciding a step and launching its parts.", _OVERHEAD_S),
     _histogram("step_wait_seconds", "Waiting of the step loop for a step's results.", _STEP_S),
     _histogram("step_output_seconds", "Turning a step's results into outputs.", _OVERHEAD_S),
 )

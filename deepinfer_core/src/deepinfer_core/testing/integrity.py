@@ -13,11 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from typing import Any
-from weakref import WeakSet
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import pytest
 
 from deepinfer_core.engine.batch import Batch
+from deepinfer_core.engine.core import Engine
 from deepinfer_core.errors import EngineError
 
 __all__ = ["IntegrityWatch"]
@@ -33,17 +34,22 @@ class IntegrityWatch:
 
     Engines themselves are not kept alive, so that a test can see that a closed one gave its memory
     back. Queues that a test made are kept until its end: most of their engines are gone by then.
+
+    An engine knows what its step under way holds. Where none is there to say, state slots that are
+    set apart are taken to be such a step's; so they are when queues are cleared, which may follow
+    an interrupt in the middle of a step.
     """
 
     def __init__(self) -> None:
         self._living: WeakSet[Batch] = WeakSet()
         self._recent: list[Batch] = []
         self._found: list[str] = []
-        self._replaced = (Batch.__init__, Batch.clear)
+        self._engines: WeakKeyDictionary[Batch, ReferenceType[Engine]] = WeakKeyDictionary()
+        self._replaced = (Batch.__init__, Batch.clear, Engine.__init__)
 
     def install(self) -> None:
         """Watch every engine that is made from now on."""
-        watch, (construct, clear) = self, self._replaced
+        watch, (construct, clear, begin) = self, self._replaced
 
         def watched_construct(self: Batch, *arguments: Any, **keywords: Any) -> None:
             construct(self, *arguments, **keywords)
@@ -51,20 +57,25 @@ class IntegrityWatch:
             watch._recent.append(self)
 
         def watched_clear(self: Batch) -> None:
-            if self in watch._living:  # not while it is constructed
-                watch._check(self, patience_s=0.0)
+            if self in watch._living and (problem := _problem(self)) is not None:
+                watch._found.append(problem)  # not while it is constructed
             clear(self)
 
+        def watched_begin(self: Engine, *arguments: Any, **keywords: Any) -> None:
+            begin(self, *arguments, **keywords)
+            watch._engines[self.batch] = ref(self)
+
         Batch.__init__, Batch.clear = watched_construct, watched_clear  # type: ignore[method-assign]
+        Engine.__init__ = watched_begin  # type: ignore[method-assign]
 
     def uninstall(self) -> None:
         """Watch no more."""
-        Batch.__init__, Batch.clear = self._replaced  # type: ignore[method-assign]
+        Batch.__init__, Batch.clear, Engine.__init__ = self._replaced  # type: ignore[method-assign]
 
     def problems(self) -> list[str]:
         """What was wrong since the last call, and what is wrong now."""
         for batch in tuple(self._living):
-            self._check(batch, patience_s=_PATIENCE_S)
+            self._check(batch)
         found, self._found = list(dict.fromkeys(self._found)), []
         self._recent.clear()
         return found
@@ -72,23 +83,30 @@ class IntegrityWatch:
     def forget(self) -> None:
         """Let go of what was found, and of every engine that is damaged."""
         for batch in tuple(self._living):
-            if _problem(batch) is not None:
+            if self._problem(batch) is not None:
                 self._living.discard(batch)
         self._found.clear()
         self._recent.clear()
 
-    def _check(self, batch: Batch, *, patience_s: float) -> None:
-        deadline_s = time.monotonic() + patience_s
-        while (problem := _problem(batch)) is not None:
+    def _check(self, batch: Batch) -> None:
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while (problem := self._problem(batch)) is not None:
             if time.monotonic() >= deadline_s:
                 self._found.append(problem)
                 return
             time.sleep(_PAUSE_S)
 
+    def _problem(self, batch: Batch) -> str | None:
+        known = self._engines.get(batch)
+        return _problem(batch, None if known is None else known())
 
-def _problem(batch: Batch) -> str | None:
+
+def _problem(batch: Batch, engine: Engine | None = None) -> str | None:
     try:
-        batch.check_integrity()
+        if engine is not None:
+            engine.check_integrity()
+        else:
+            batch.check_integrity(None)
     except (EngineError, RuntimeError) as error:  # a dict that changes while it is looked through
         return str(error)
     return None
