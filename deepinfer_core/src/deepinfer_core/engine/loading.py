@@ -71,7 +71,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
 
     Raises:
         ConfigError: a setting or the checkpoint's config cannot be used.
-        PluginError: a slot cannot be filled.
+        PluginError: a slot cannot be filled, or its component breaks what ``strict`` asks for.
         WeightsError: the checkpoint is missing or damaged.
         DeviceError: there is not enough memory.
         NotSupported: a component lacks a format or width of this model.
@@ -169,6 +169,7 @@ def _build_runner(
     """Read the weights; torch and the components are imported here, after the cheap questions."""
     import torch
 
+    from deepinfer_core.engine.proof.proving import prove
     from deepinfer_core.engine.runner import ModelRunner
     from deepinfer_core.model.builder import build_model
     from deepinfer_core.model.caches import allocate_caches
@@ -183,6 +184,8 @@ def _build_runner(
     with stream.phase("weights.load", total=checkpoint.nbytes, unit="bytes") as phase:
         checkpoint.progress = _advance(phase)
         model = build_model(checkpoint, parts, compressed_ids=_compressed_ids(folder, config))
+    sampler = load(resolved, "sampler")
+    prove(model, sampler, resolved, max_rows=settings.engine.max_num_batched_tokens)
     caches = allocate_caches(
         config,
         parts.numerics,
@@ -197,7 +200,7 @@ def _build_runner(
     runner = ModelRunner(
         model,
         caches,
-        load(resolved, "sampler"),
+        sampler,
         parts.device.stream() if is_asynchronous else InlineStream(),
         vocabulary=config.text_config.vocab_size,
         truncation=truncation,
