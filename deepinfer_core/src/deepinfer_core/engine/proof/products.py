@@ -7,7 +7,7 @@ Shapes: N rows of a batch, k experts a row, D hidden width, E experts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -17,7 +17,7 @@ from deepinfer_core.interfaces.all_to_all import Dispatched, ExchangeSpec
 from deepinfer_core.interfaces.gemm import DenseSpec
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.mixture import Experts, Mixture
-from deepinfer_core.model.operators import Linear, torch_dtype
+from deepinfer_core.model.operators import Linear
 from deepinfer_core.model.projections import AttentionProjections
 
 __all__ = ["dense_trials", "exchange_trials", "grouped_trials"]
@@ -29,81 +29,88 @@ def dense_trials(samples: Samples) -> Iterator[Trial]:
     """One trial for each shape and format among the model's products."""
     met: set[tuple[DenseSpec, str, torch.dtype]] = set()
     for name, linear, dtype in _linears(samples.model):
-        spec = linear.spec
-        if (spec, linear.weight_format, dtype) in met:
-            continue
-        met.add((spec, linear.weight_format, dtype))
-        x_PK = samples.rows(spec.groups * spec.in_width, dtype=dtype)
-        widths = f"{spec.groups} x " * (spec.groups > 1) + f"{spec.in_width} to {spec.out_width}"
-        yield Trial(
-            kind="gemm",
-            slot="dense",
-            operator=f"the product {name} ({widths}, {linear.weight_format})",
-            run=lambda order, linear=linear, x_PK=x_PK: [linear(x_PK[order])],  # type: ignore[misc]
-            plan=linear.plan,
-        )
+        form = (linear.spec, linear.weight_format, dtype)
+        if form not in met:
+            met.add(form)
+            yield _dense(samples, name, linear, dtype)
+
+
+def _dense(samples: Samples, name: str, linear: Linear, dtype: torch.dtype) -> Trial:
+    spec = linear.spec
+    x_PK = samples.rows(spec.groups * spec.in_width, dtype=dtype)
+    widths = f"{spec.groups} x " * (spec.groups > 1) + f"{spec.in_width} to {spec.out_width}"
+    return Trial(
+        kind="gemm",
+        slot="dense",
+        operator=f"the product {name} ({widths}, {linear.weight_format})",
+        run=lambda order: [linear(x_PK[order])],
+        plan=linear.plan,
+    )
 
 
 def grouped_trials(samples: Samples) -> Iterator[Trial]:
     """Both products of the experts; three rows of four meet in one expert."""
-    rows = samples.model.rows
+    compute, wide = samples.model.rows.compute, samples.model.rows.accumulate
     for name, experts in _experts(samples.model):
-        spec = experts.exchange_spec
-        last = spec.experts - 1
-        expert_P = torch.tensor([(0, last, 0, 0)[row % 4] for row in range(POOL_ROWS)])
-        for product, width, dtype, run, plan in (
-            ("gate and up", spec.width, rows.compute, experts.gate_up, experts.gate_up_plan),
-            ("down", experts.width, rows.accumulate, experts.down, experts.down_plan),
+        count, width = experts.exchange_spec.experts, experts.exchange_spec.width
+        gate_up = _by_expert(samples.rows(width, dtype=compute), count, experts.gate_up)
+        down = _by_expert(samples.rows(experts.width, dtype=wide), count, experts.down)
+        for product, run, plan in (
+            ("gate and up", gate_up, experts.gate_up_plan),
+            ("down", down, experts.down_plan),
         ):
-            x_PK = samples.rows(width, dtype=dtype)
-
-            def multiply(
-                order: torch.Tensor, x_PK: torch.Tensor = x_PK, run=run, experts=spec.experts
-            ) -> list[torch.Tensor]:
-                sorted_N = expert_P[order].argsort(stable=True)
-                count_E = torch.bincount(expert_P[order], minlength=experts)
-                x_RK = x_PK[order[sorted_N]]
-                out_RN = run(x_RK, count_E.cumsum(0).to(x_RK.device))
-                return [out_RN[sorted_N.argsort().to(out_RN.device)]]
-
             yield Trial(
                 kind="gemm",
                 slot="grouped",
                 operator=f"the product {product} of the experts of {name}",
-                run=multiply,
+                run=run,
                 plan=plan,
             )
 
 
+def _by_expert(
+    x_PK: torch.Tensor,
+    experts: int,
+    product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Callable[[torch.Tensor], list[torch.Tensor]]:
+    """Sort rows by their expert, multiply, and bring the results back into order."""
+    expert_P = torch.tensor([(0, experts - 1, 0, 0)[row % 4] for row in range(POOL_ROWS)])
+
+    def run(order: torch.Tensor) -> list[torch.Tensor]:
+        expert_N = expert_P[order]
+        sorted_N = expert_N.argsort(stable=True)
+        end_E = torch.bincount(expert_N, minlength=experts).cumsum(0)
+        out_RK = product(x_PK[order[sorted_N]], end_E.to(x_PK.device))
+        return [out_RK[sorted_N.argsort()]]
+
+    return run
+
+
 def exchange_trials(samples: Samples) -> Iterator[Trial]:
     """Rows to their experts and back; what experts answer is made up."""
-    exchange, model = samples.model.parts.all_to_all, samples.model
-    for name, experts in _experts(model):
-        spec = experts.exchange_spec
-        x_PD = samples.rows(spec.width, dtype=model.rows.compute)
-        expert_Pk, weight_Pk = _choices(samples, spec, model.rows.accumulate)
+    for name, experts in _experts(samples.model):
+        yield _exchange(samples, name, experts.exchange_spec)
 
-        def there_and_back(
-            order: torch.Tensor,
-            spec: ExchangeSpec = spec,
-            x_PD: torch.Tensor = x_PD,
-            expert_Pk: torch.Tensor = expert_Pk,
-            weight_Pk: torch.Tensor = weight_Pk,
-        ) -> list[torch.Tensor]:
-            plan = exchange.plan(spec, len(order))
-            x_ND = x_PD[order]
-            sent = exchange.dispatch(plan, x_ND, expert_Pk[order], weight_Pk[order])
-            out_ND = torch.empty_like(x_ND, dtype=model.rows.accumulate)
-            exchange.combine(plan, _answers(sent, out_ND.dtype), sent, out_ND)
-            return [out_ND]
 
-        yield Trial(
-            kind="all_to_all",
-            slot="all_to_all",
-            operator=f"dispatch and combine for the experts of {name}",
-            run=there_and_back,
-            plan=lambda rows, spec=spec: exchange.plan(spec, rows),  # type: ignore[misc]
-        )
+def _exchange(samples: Samples, name: str, spec: ExchangeSpec) -> Trial:
+    exchange, rows = samples.model.parts.all_to_all, samples.model.rows
+    x_PD = samples.rows(spec.width, dtype=rows.compute)
+    expert_Pk, weight_Pk = _choices(samples, spec, rows.accumulate)
+
+    def run(order: torch.Tensor) -> list[torch.Tensor]:
+        plan, x_ND = exchange.plan(spec, len(order)), x_PD[order]
+        sent = exchange.dispatch(plan, x_ND, expert_Pk[order], weight_Pk[order])
+        out_ND = torch.empty_like(x_ND, dtype=rows.accumulate)
+        exchange.combine(plan, _answers(sent, out_ND.dtype), sent, out_ND)
+        return [out_ND]
+
+    return Trial(
+        kind="all_to_all",
+        slot="all_to_all",
+        operator=f"dispatch and combine for the experts of {name}",
+        run=run,
+        plan=lambda rows: exchange.plan(spec, rows),
+    )
 
 
 def _choices(

@@ -39,7 +39,7 @@ class Trial:
     Attributes:
         kind, slot: the place that the component fills.
         operator: the operator and the shape it runs at, for a message.
-        run: outputs, rows first, for the rows of the pool with these indices, int64 [N] on the host.
+        run: outputs, rows first, for rows of the pool by their indices, int64 [N] on the host.
         most_rows: largest batch.
         plan: gives the plan for so many rows; None for an operator that needs none.
     """
@@ -76,9 +76,7 @@ def batch_breach(trial: Trial, most_rows: int) -> str:
 
 
 def repeat_breach(trial: Trial, most_rows: int) -> str:
-    """Look for a call that gives other bits the second time; arguments are those of
-    ``batch_breach``.
-    """
+    """Look for a call with other bits the second time; arguments of ``batch_breach``."""
     for count in sorted({min(n, most_rows, trial.most_rows) for n in _REPEATED_ROWS}):
         order = torch.arange(count) % POOL_ROWS
         first = _bytes(trial.run(order))

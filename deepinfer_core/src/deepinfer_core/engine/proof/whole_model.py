@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from deepinfer_core.engine.proof.samples import Samples
+from deepinfer_core.engine.proof.samples import SEQUENCES, Samples
 from deepinfer_core.model.evaluate import text_step
 from deepinfer_core.model.joined_steps import join_steps
 from deepinfer_core.model.step import StepInputs
@@ -26,6 +26,9 @@ _ENDS = (1, 10, 11, 16, TEXT_TOKENS)
 _OTHERS = ((9, 1), (0, 0), (12, 5), (1, 0), (3, 10))
 """Rows of two other texts in the steps of those chunks."""
 
+_FED_TOKENS = 32
+"""Tokens of each text; at least what is fed of it."""
+
 
 def chunk_breach(samples: Samples) -> str:
     """Feed a text whole and alone, then in chunks that stand behind, between and before others.
@@ -35,25 +38,23 @@ def chunk_breach(samples: Samples) -> str:
     Returns:
         What was found, or an empty text.
     """
-    texts = samples.integers(0, samples.model.config.text_config.vocab_size, 3, TEXT_TOKENS + 40)
-    own, *others = texts.tolist()
-    caches, model = samples.caches, samples.model
-    want_TV = model.forward(text_step(own, 0, TEXT_TOKENS, caches, block_ids=[1]), caches)
-    start, fed = 0, [0, 0]
+    vocabulary, caches = samples.model.config.text_config.vocab_size, samples.caches
+    own, *others = samples.integers(0, vocabulary, SEQUENCES, _FED_TOKENS).tolist()
+    whole = text_step(own, 0, TEXT_TOKENS, caches, block_ids=[1])
+    want_TV = samples.model.forward(whole, caches)
+    start, fed = 0, [0] * len(others)
     for number, (end, counts) in enumerate(zip(_ENDS, _OTHERS, strict=True)):
-        steps: list[tuple[bool, StepInputs]] = []
-        for slot, (text, count) in enumerate(zip(others, counts, strict=True), start=2):
+        steps: list[StepInputs] = []
+        for slot, text, count in zip((2, 3), others, counts, strict=True):
+            begin, fed[slot - 2] = fed[slot - 2], fed[slot - 2] + count
             if count:
-                begin = fed[slot - 2]
-                fed[slot - 2] += count
-                place = {"block_ids": [slot], "state_slot": slot}
-                steps.append((False, text_step(text, begin, begin + count, caches, **place)))
-        mine = text_step(own, start, end, caches, block_ids=[1])
-        steps.insert(number % (len(steps) + 1), (True, mine))
-        logits_TV = model.forward(join_steps([step for _, step in steps]), caches)
-        is_mine = [own for own, step in steps for _ in range(step.token_T.shape[0])]
-        got_TV = logits_TV[torch.tensor(is_mine, device=logits_TV.device)]
-        if not _same(got_TV, want_TV[start:end]):
+                stop, block = begin + count, [slot]
+                steps.append(text_step(text, begin, stop, caches, block_ids=block, state_slot=slot))
+        place = number % (len(steps) + 1)
+        first_row = sum(step.token_T.shape[0] for step in steps[:place])
+        steps.insert(place, text_step(own, start, end, caches, block_ids=[1]))
+        logits_TV = samples.model.forward(join_steps(steps), caches)
+        if not _same(logits_TV[first_row : first_row + end - start], want_TV[start:end]):
             return (
                 f"the logits of positions {start} to {end - 1} of a text of {TEXT_TOKENS} tokens "
                 f"have other bits as a chunk among {len(steps)} sequences than whole and alone"
