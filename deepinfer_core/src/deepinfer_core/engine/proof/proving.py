@@ -21,7 +21,7 @@ from deepinfer_core.engine.proof.samples import Samples
 from deepinfer_core.engine.proof.trial import Trial, batch_breach, repeat_breach
 from deepinfer_core.engine.proof.whole_model import chunk_breach, rerun_breach
 from deepinfer_core.errors import DeepInferError, NoUsableComponent, PluginFailed
-from deepinfer_core.interfaces.kinds import slot_title
+from deepinfer_core.interfaces.kinds import PROVEN, slot_title
 from deepinfer_core.interfaces.sampler import Sampler
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.plugin import Resolved, load
@@ -55,7 +55,7 @@ def prove(model: TextModel, sampler: Sampler, resolved: Resolved, *, max_rows: i
         DeviceError: there is no memory for the scratch caches.
     """
     _check_words(resolved)
-    asked = [name for name in _PROVABLE if name in resolved.context.strict]
+    asked = [name for name in PROVEN if name in resolved.context.strict]
     if not asked:
         return
     samples = Samples.of(model)
