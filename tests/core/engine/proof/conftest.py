@@ -63,24 +63,28 @@ def prove_with(
     def run(
         changes: Mapping[tuple[str, str], Any] | None = None,
         strict: tuple[str, ...] = ("batch_invariant",),
-        max_rows: int = 257,
+        numerics: Numerics | None = None,
     ) -> TextModel:
         module = types.ModuleType("acme_variants")
         monkeypatch.setitem(sys.modules, "acme_variants", module)
-        resolved = _resolved(changes or {}, strict, module)
+        numerics = numerics or Numerics()
+        resolved = _resolved(changes or {}, strict, numerics.compute, module)
         model = build_model(
             PlainWeights(config=config, tensors=weights),
-            _parts(resolved),
+            _parts(resolved, numerics),
             compressed_ids=torch.arange(512) % 500,
         )
-        prove(model, load(resolved, "sampler"), resolved, max_rows=max_rows)
+        prove(model, load(resolved, "sampler"), resolved, max_rows=257)
         return model
 
     return run
 
 
 def _resolved(
-    changes: Mapping[tuple[str, str], Any], strict: tuple[str, ...], module: types.ModuleType
+    changes: Mapping[tuple[str, str], Any],
+    strict: tuple[str, ...],
+    compute: str,
+    module: types.ModuleType,
 ) -> Resolved:
     picks = []
     for kind, slots in SLOTS.items():
@@ -89,8 +93,7 @@ def _resolved(
             if (kind, slot) in changes:
                 name, factory = f"acme.{slot}", f"acme_variants:build_{slot}"
                 component = changes[kind, slot]
-                monkey = lambda options, context, component=component: component  # noqa: E731
-                setattr(module, f"build_{slot}", monkey)
+                setattr(module, f"build_{slot}", lambda options, context, it=component: it)
             spec = ComponentSpec(
                 kind=kind, name=name, slots=(slot,), contract=1, factory=factory, devices=("cpu",)
             )
@@ -98,11 +101,12 @@ def _resolved(
             picks.append(
                 Pick(kind=kind, slot=slot, spec=spec, settings={}, distribution=distribution)
             )
-    context = BuildContext(device="cpu", needs=ModelNeeds(), strict=strict)
+    needs = ModelNeeds(compute=compute)
+    context = BuildContext(device="cpu", needs=needs, strict=strict)
     return Resolved(context=context, picks=tuple(picks), distributions=())
 
 
-def _parts(resolved: Resolved) -> ModelParts:
+def _parts(resolved: Resolved, numerics: Numerics) -> ModelParts:
     return ModelParts(
         device=load(resolved, "device"),
         prefill=load(resolved, "attention", "prefill"),
@@ -113,5 +117,5 @@ def _parts(resolved: Resolved) -> ModelParts:
         grouped=load(resolved, "gemm", "grouped"),
         transform=load(resolved, "transform"),
         all_to_all=load(resolved, "all_to_all"),
-        numerics=Numerics(),
+        numerics=numerics,
     )

@@ -9,14 +9,24 @@ from deepinfer_core.engine.proof import proving, whole_model
 from deepinfer_core.errors import DeviceError, NoUsableComponent, PluginFailed
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.kinds import SLOTS
+from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.reference.gemm import ReferenceGemm
 from deepinfer_core.reference.transform import ReferenceTransform
 
 Prove = Callable[..., Any]
 
 
-def test_the_reference_proves_everything(prove_with: Prove) -> None:
-    prove_with(strict=("batch_invariant", "deterministic"))
+@pytest.mark.parametrize(
+    "numerics",
+    [
+        Numerics(),
+        Numerics(cache_quantisation=False),
+        Numerics(compute="float64", activation_quantisation=False, cache_quantisation=False),
+    ],
+    ids=["production", "plain caches", "semantic"],
+)
+def test_the_reference_proves_everything(prove_with: Prove, numerics: Numerics) -> None:
+    prove_with(strict=("batch_invariant", "deterministic"), numerics=numerics)
 
 
 def test_every_slot_but_the_device_has_a_trial(
