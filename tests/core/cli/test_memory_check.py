@@ -81,4 +81,6 @@ def test_check_says_what_is_proven_at_load(deepinfer: Run, byte_checkpoint: Path
 def test_check_says_nothing_of_strict_where_nothing_is_asked(
     deepinfer: Run, byte_checkpoint: Path
 ) -> None:
-    assert "strict" not in deepinfer("check", "--set", f"model.path={byte_checkpoint}").stdout
+    shown = deepinfer("check", "--set", f"model.path={byte_checkpoint}").stdout
+    assert "strict" not in shown
+    assert "\n\n\n" not in shown

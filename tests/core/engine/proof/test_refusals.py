@@ -69,6 +69,15 @@ class TurnedAttention(ReferenceAttention):
         super().run(plan, q_TND, sources, sink_N, scale, out_TND, lse_TN)
 
 
+class LooseSumAttention(ReferenceAttention):
+    """Gives the sums over keys of later rows another last bit."""
+
+    def run(self, *arguments: Any) -> None:
+        super().run(*arguments)
+        lse_TN = arguments[-1]
+        lse_TN[1:] *= 1 + 2**-22
+
+
 class FarIndexer(ReferenceAttention):
     """Lets the row that sees the most decide how all scores are rounded."""
 
@@ -87,12 +96,12 @@ class LooseSelect(ReferenceAttention):
 
 
 class BatchScaledCodec(ReferenceAttention):
-    """Rounds rows relative to the largest value of their batch before it stores them."""
+    """Rounds rows to steps of the power of two above the largest value of their batch."""
 
     def store(self, x_TD: torch.Tensor, slot_T: torch.Tensor, pages: CachePages) -> None:
         if x_TD.numel():
-            largest = x_TD.abs().amax()
-            x_TD = (x_TD.float() / largest).to(torch.bfloat16) * largest
+            step = torch.exp2(x_TD.double().abs().amax().log2().ceil() - 6)
+            x_TD = ((x_TD.double() / step).round() * step).to(x_TD.dtype)
         super().store(x_TD, slot_T, pages)
 
 
@@ -160,6 +169,7 @@ class PlaceSampler(ReferenceSampler):
         (("gemm", "grouped"), SplitGemm(), "experts of layers.0"),
         (("attention", "prefill"), TurnedAttention(), "over a window"),
         (("attention", "decode"), TurnedAttention(), "over a window"),
+        (("attention", "decode"), LooseSumAttention(), "over a window"),
         (("attention", "indexer"), FarIndexer(), "scores, restrict and select"),
         (("attention", "indexer"), LooseSelect(), "scores, restrict and select"),
         (("attention", "cache_codec"), BatchScaledCodec(), "store and load of window keys"),
