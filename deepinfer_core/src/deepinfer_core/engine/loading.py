@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     import torch
 
     from deepinfer_core.engine.runner import ModelRunner
+    from deepinfer_core.model.backbone import TextModel
     from deepinfer_core.model.parts import ModelParts
+    from deepinfer_core.weights.checkpoint import Checkpoint
 
 __all__ = ["Loaded", "load_engine", "model_parts"]
 
@@ -171,7 +173,6 @@ def _build_runner(
 
     from deepinfer_core.engine.proof.proving import prove
     from deepinfer_core.engine.runner import ModelRunner
-    from deepinfer_core.model.builder import build_model
     from deepinfer_core.model.caches import allocate_caches
     from deepinfer_core.weights.checkpoint import open_checkpoint
 
@@ -181,9 +182,7 @@ def _build_runner(
     truncation = _truncation(config, settings, memory)
     checkpoint = open_checkpoint(folder)
     checkpoint.config = config
-    with stream.phase("weights.load", total=checkpoint.nbytes, unit="bytes") as phase:
-        checkpoint.progress = _advance(phase)
-        model = build_model(checkpoint, parts, compressed_ids=_compressed_ids(folder, config))
+    model = _build_model(folder, checkpoint, parts, stream)
     sampler = load(resolved, "sampler")
     prove(model, sampler, resolved, max_rows=settings.engine.max_num_batched_tokens)
     caches = allocate_caches(
@@ -208,6 +207,17 @@ def _build_runner(
     layout = layout_fingerprint(caches.layout)
     policy = _reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
     return runner, memory, policy
+
+
+def _build_model(
+    folder: Path, checkpoint: Checkpoint, parts: ModelParts, stream: ProgressStream
+) -> TextModel:
+    from deepinfer_core.model.builder import build_model
+
+    ids_V = _compressed_ids(folder, checkpoint.config)
+    with stream.phase("weights.load", total=checkpoint.nbytes, unit="bytes") as phase:
+        checkpoint.progress = _advance(phase)
+        return build_model(checkpoint, parts, compressed_ids=ids_V)
 
 
 def model_parts(resolved: Resolved, settings: Settings) -> ModelParts:
