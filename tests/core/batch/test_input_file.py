@@ -98,3 +98,29 @@ def test_memory_does_not_grow_with_the_size_of_the_requests(
         tracemalloc.stop()
     # One line is held in a few forms at a time (bytes, text, object); the file is a hundred lines.
     assert peak_bytes < 10 * size
+
+
+def test_a_byte_order_mark_in_front_of_the_file_is_no_part_of_its_first_line(
+    tmp_path: Path, request_text: RequestText
+) -> None:
+    plain, marked = tmp_path / "in.jsonl", tmp_path / "marked.jsonl"
+    plain.write_text(request_text("a") + request_text("b"))
+    marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes())
+    lines = [list(read_lines(file, scan_input(file, set()), set())) for file in (plain, marked)]
+    assert lines[0] == lines[1]
+    assert [line.error for line in lines[1]] == [None, None]
+
+
+def test_a_file_of_a_byte_order_mark_holds_no_requests(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b"\xef\xbb\xbf")
+    assert scan_input(tmp_path / "in.jsonl", set()).requests == 0
+
+
+def test_a_byte_order_mark_in_a_later_line_is_an_error_of_that_line(
+    tmp_path: Path, request_text: RequestText
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(request_text("a").encode() + b"\xef\xbb\xbf" + request_text("b").encode())
+    first, second = read_lines(source, scan_input(source, set()), set())
+    assert first.error is None
+    assert second.error is not None

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import sys
 from importlib import resources
 
 import pytest
@@ -179,3 +180,12 @@ def test_wrong_usage_exits_with_two(capsys, tmp_path, monkeypatch, arguments):
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (2, "")
     assert err.startswith("error: ")
+
+
+@pytest.mark.parametrize("action", ["inspect", "verify"])
+def test_a_folder_that_is_missing_is_said_without_importing_torch(capsys, monkeypatch, action):
+    monkeypatch.setitem(sys.modules, "torch", None)  # an import fails
+    monkeypatch.delitem(sys.modules, "deepinfer_core.weights.checkpoint", raising=False)
+    status, out, err = run(capsys, action, "/no/such/folder")
+    assert (status, out) == (2, "")
+    assert "/no/such/folder/config.json, found No such file" in err

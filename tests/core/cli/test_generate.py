@@ -59,13 +59,39 @@ def test_a_stream_prints_the_same_text(generate: Run) -> None:
 def test_json_has_exactly_the_fields_of_the_interface(generate: Run) -> None:
     done = generate("Once", *GREEDY, "--json")
     shown = json.loads(done.stdout)
-    assert list(shown) == ["text", "token_ids", "finish_reason", "usage", "timings_s"]
+    fields = ["text", "token_ids", "finish_reason", "usage", "timings_s", "seed", "sample"]
+    assert list(shown) == fields
     assert tuple(shown["usage"]) == USAGE
     assert shown["usage"]["prompt_tokens"] == 5
     assert shown["usage"]["completion_tokens"] == len(shown["token_ids"]) == 3
     assert list(shown["timings_s"]) == ["load", "first_token", "total"]
     assert shown["finish_reason"] == "length"
     assert 0 < shown["timings_s"]["first_token"] <= shown["timings_s"]["total"]
+
+
+def test_the_seed_in_the_output_gives_the_same_answer_again(generate: Run) -> None:
+    first = json.loads(generate("Once", "--max-tokens", "8", "--json").stdout)
+    again = generate("Once", "--max-tokens", "8", "--json", "--seed", str(first["seed"]))
+    assert json.loads(again.stdout)["token_ids"] == first["token_ids"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("p.txt", "Once"), ("p.jsonl", '{"prompt": "Once"}')]
+)
+def test_a_byte_order_mark_in_front_of_a_file_is_no_part_of_its_prompt(
+    generate: Run, tmp_path: Path, name: str, content: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(content, encoding="utf-8-sig")
+    shown = json.loads(generate("--prompt-file", str(file), *GREEDY, "--json").stdout)
+    assert shown["usage"]["prompt_tokens"] == 1 + len("Once")
+
+
+def test_a_byte_order_mark_in_front_of_standard_input_is_no_part_of_the_prompt(
+    generate: Run, expected: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", StringIO("\ufeffOnce\n"))
+    assert generate("-", *GREEDY).stdout == expected("Once") + "\n"
 
 
 def test_a_text_file_is_one_prompt_without_its_last_line_feed(
@@ -174,6 +200,8 @@ def test_wrong_usage_is_one_line_with_status_2(
         (b'{"prompt": "a", "max_tokens": 1}', ":1 has the unknown key 'max_tokens'"),
         (b'{"prompt": "a", "token_ids": [1]}', ":1 is not a prompt"),
         (b"{}", ":1 is not a prompt"),
+        (b'{"prompt": "a", "prompt": "b"}', ":1 is not JSON: the key prompt stands twice"),
+        (b'{"prompt": "a"}\n\xef\xbb\xbf{"prompt": "b"}', ":2 is not JSON"),
     ],
 )
 def test_a_prompt_file_that_cannot_be_used_is_named_with_its_line(

@@ -62,3 +62,25 @@ def test_probes_learn_about_the_checkpoint_if_there_is_one(
     path = byte_checkpoint if is_there else tmp_path
     needs = configured_needs(load_settings(None, [f"model.path={path}"], environ={}))
     assert (needs.head_width if needs else None) == (64 if is_there else None)
+
+
+def test_check_says_what_is_proven_at_load(deepinfer: Run, byte_checkpoint: Path) -> None:
+    chosen = ("--set", f"model.path={byte_checkpoint}", "--set", "strict=batch_invariant")
+    done = deepinfer("check", *chosen)
+    assert done.returncode == 0
+    assert "batch_invariant  every component promises it, and proves it when the engine loads" in (
+        done.stdout
+    )
+    data = json.loads(deepinfer("check", *chosen, "--json").stdout)
+    assert data["strict"] == {
+        "asked": ["batch_invariant"],
+        "proven_at_load": ["batch_invariant"],
+    }
+
+
+def test_check_says_nothing_of_strict_where_nothing_is_asked(
+    deepinfer: Run, byte_checkpoint: Path
+) -> None:
+    shown = deepinfer("check", "--set", f"model.path={byte_checkpoint}").stdout
+    assert "strict" not in shown
+    assert "\n\n\n" not in shown

@@ -35,7 +35,8 @@ def test_several_answers_come_one_after_the_other(generate: Run, tmp_path: Path)
     assert places == [(sample, tokens) for tokens in (2, 3) for sample in range(3)]
     alone = json.loads(generate("a", *options[2:], "--json").stdout)
     assert alone["token_ids"] == shown[0]["token_ids"] != shown[1]["token_ids"]
-    assert "sample" not in alone
+    assert (alone["sample"], alone["seed"]) == (0, 7)
+    assert len({one["seed"] for one in shown[:3]}) == 3
 
 
 def test_a_bias_and_a_penalty_change_what_is_drawn(generate: Run) -> None:

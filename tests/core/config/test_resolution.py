@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from deepinfer_core.config import load_settings, resolve_components
+from deepinfer_core.config import components, load_settings, resolve_components
 from deepinfer_core.errors import ConfigError, DeepInferError, NoUsableComponent
 from deepinfer_core.plugin import ModelNeeds
 from deepinfer_core.plugin.resolution import Resolution
+from pydantic import BaseModel
 
 
 def resolution(*overrides: str, needs: ModelNeeds | None = None) -> Resolution:
@@ -56,6 +57,19 @@ def test_an_unknown_option_gets_the_nearest() -> None:
     error = problem("components.gemm.options.weigths=stored")
     assert "core.reference has no option components.gemm.options.weigths" in error.message
     assert error.hint == "did you mean weights?"
+
+
+def test_an_unknown_option_of_a_schema_that_drops_such_keys_gets_the_nearest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Lax(BaseModel):
+        weights: str = "widened"
+
+    monkeypatch.setattr(components, "ReferenceGemmOptions", Lax)
+    error = problem("components.gemm.options.weigths=stored")
+    assert "core.reference has no option components.gemm.options.weigths" in error.message
+    assert error.hint == "did you mean weights?"
+    assert resolution("components.gemm.options.weights=stored").require()
 
 
 def test_a_component_that_takes_no_options_says_so() -> None:

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 from deepinfer_core.config import Settings
-from deepinfer_core.engine.memory_plan import CACHE_SHARE, PageSizes, page_sizes, plan_memory
+from deepinfer_core.engine.memory_plan import (
+    CACHE_SHARE,
+    SNAPSHOT_SHARE,
+    PageSizes,
+    page_sizes,
+    plan_memory,
+)
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.testing.tiny import tiny_test_config
@@ -16,7 +22,8 @@ SIZES = PageSizes(weights_bytes=1000, block_bytes=100, state_bytes=10)
 
 
 def settings(**engine: Any) -> Settings:
-    limits = {"max_model_len": 512, "max_num_seqs": 4, "max_num_batched_tokens": 64, **engine}
+    limits = {"max_model_len": 512, "max_num_seqs": 4, "max_num_batched_tokens": 64}
+    limits |= {"snapshot_slots": 0, **engine}
     return Settings.model_validate({"engine": limits})
 
 
@@ -113,5 +120,33 @@ def test_the_data_form_holds_every_figure() -> None:
         "max_backtracking": 6,
         "num_blocks": 17,
         "num_slots": 5,
+        "snapshot_slots": 0,
         "total_bytes": 1000 + 1700 + 50,
     }
+
+
+def snapshots(memory_bytes: int = 0, **engine: Any) -> int:
+    plan = plan_memory(
+        CONFIG, settings(**{"snapshot_slots": None, **engine}), memory_bytes, sizes=SIZES
+    )
+    running = plan_memory(CONFIG, settings(), 0, sizes=SIZES).num_slots
+    assert plan.num_slots == running + plan.snapshot_slots
+    return plan.snapshot_slots
+
+
+def test_there_are_four_snapshots_for_each_running_sequence() -> None:
+    assert snapshots() == 16
+
+
+def test_snapshots_take_a_tenth_of_what_weights_running_states_and_given_blocks_leave() -> None:
+    # 1000 bytes of weights and 5 slots of 10 bytes leave 1200 of 2250: 12 slots of 10 are a tenth.
+    assert SNAPSHOT_SHARE == 0.1
+    assert snapshots(memory_bytes=2250) == 12
+    assert snapshots(memory_bytes=2250, num_blocks=7) == 5
+    assert snapshots(memory_bytes=2250, kv_cache_bytes=1200) == 0
+
+
+def test_a_given_number_of_snapshots_is_taken_or_refused() -> None:
+    assert snapshots(memory_bytes=10_000, snapshot_slots=30) == 30
+    with pytest.raises(ConfigError, match="the device has 2250"):
+        snapshots(memory_bytes=2250, snapshot_slots=80, num_blocks=5)

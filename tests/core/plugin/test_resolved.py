@@ -14,11 +14,26 @@ from deepinfer_core.plugin import resolved as module
 Install = Callable[..., Path]
 
 COMPONENTS = """
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ConfigDict, Field, model_validator
     from deepinfer_core.errors import NotSupported
 
     class Options(BaseModel):
         size: int = 3
+
+    class Welcoming(BaseModel):
+        model_config = ConfigDict(extra="allow")
+        size: int = 3
+
+    class Renaming(BaseModel):
+        size: int = Field(default=3, alias="length")
+
+        @model_validator(mode="before")
+        @classmethod
+        def old_name(cls, values):
+            values = dict(values)
+            if "breadth" in values:
+                values["length"] = values.pop("breadth")
+            return values
 
     class Broken:
         @staticmethod
@@ -112,6 +127,30 @@ def test_a_pickle_carries_the_choice_and_no_built_object(make: Callable[..., Res
     copy = pickle.loads(pickle.dumps(resolved))
     assert copy == resolved
     assert load(copy, "sampler") is not built
+
+
+def test_an_option_that_the_schema_does_not_name_is_refused(make: Callable[..., Resolved]) -> None:
+    resolved = make(options="Options", settings={"size": 5, "sise": 6})
+    with pytest.raises(PluginFailed, match=r"sise\s+Extra inputs are not permitted"):
+        load(resolved, "sampler")
+
+
+def test_a_schema_that_takes_any_option_gets_it(make: Callable[..., Resolved]) -> None:
+    thing = load(make(options="Welcoming", settings={"size": 5, "more": 6}), "sampler")
+    assert (thing.options.size, thing.options.more) == (5, 6)
+
+
+@pytest.mark.parametrize("name", ["length", "breadth"])
+def test_an_alias_and_an_old_name_that_the_schema_renames_are_known(
+    make: Callable[..., Resolved], name: str
+) -> None:
+    assert load(make(options="Renaming", settings={name: 5}), "sampler").options.size == 5
+
+
+def test_options_are_an_instance_of_the_schema_itself(make: Callable[..., Resolved]) -> None:
+    thing = load(make(options="Options", settings={"size": 5}), "sampler")
+    assert type(thing.options).__qualname__ == "Options"
+    assert type(thing.options).__mro__[1].__name__ == "BaseModel"
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 Twice, line by line: once before anything runs, to refuse a ``custom_id`` that stands twice and to
 count; once to run. A few hundred bytes a request stay in memory, whatever its size. Lines that were
-appended after the first pass are left for the next run.
+appended after the first pass are left for the next run. A byte order mark of UTF-8 in front of the
+file is no part of its first line.
 """
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
@@ -116,5 +118,7 @@ def _lines(file: IO[bytes], end: int | None, max_line_bytes: int) -> Iterator[Ba
             problem = f"the line is longer than {max_line_bytes} bytes"
             while not rest.endswith(b"\n") and (rest := file.readline(max_line_bytes)):
                 pass
+        if number == 1:
+            content = content.removeprefix(codecs.BOM_UTF8)
         if content := content.strip():
             yield read_line(content, number, problem=problem)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from deepinfer_core.engine.checks import shown
 from deepinfer_core.errors import RequestError
+from deepinfer_core.model.config_reading import unique_keys
 
 __all__ = ["CHAT_URL", "COMPLETIONS_URL", "LINE_ID_PREFIX", "BatchLine", "read_line"]
 
@@ -80,7 +81,8 @@ def read_line(content: bytes, number: int, *, problem: str = "") -> BatchLine:
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        # As text: of bytes the parser would take other encodings, and a mark in any line.
+        found = json.loads(content.decode("utf-8"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"this is not JSON: {error}", hint=_HINT) from error
     if not isinstance(found, dict):

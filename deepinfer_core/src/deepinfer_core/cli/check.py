@@ -15,6 +15,7 @@ from deepinfer_core.cli.memory_check import check_memory, configured_needs
 from deepinfer_core.cli.output import complain, print_json, print_table
 from deepinfer_core.cli.parser import add_settings_arguments, settings_from
 from deepinfer_core.errors import DeepInferError
+from deepinfer_core.interfaces.kinds import PROVEN
 
 if TYPE_CHECKING:
     from deepinfer_core.config import LoadedSettings
@@ -31,7 +32,7 @@ class Finding:
 
     Attributes:
         name: key of ``data`` in the JSON output.
-        table: rows for a person, with a header.
+        table: rows for a person, with a header; empty if there is nothing to show.
         data: the same for a program.
         problems: what keeps the configuration from running.
     """
@@ -64,7 +65,25 @@ def check_components(loaded: LoadedSettings, resolution: Resolution) -> Finding:
     )
 
 
-CHECKS: tuple[Check, ...] = (check_components, check_memory)
+def check_strict(loaded: LoadedSettings, resolution: Resolution) -> Finding:
+    """What is still to be shown of the properties that ``strict`` asks for?
+
+    The proof needs the weights, so it is left to loading.
+    """
+    strict = loaded.settings.strict
+    promised = "every component promises it"
+    table = [
+        (name, f"{promised}, and proves it when the engine loads" if name in PROVEN else promised)
+        for name in strict
+    ]
+    return Finding(
+        name="strict",
+        table=[("strict", "held how"), *table] if table else [],
+        data={"asked": list(strict), "proven_at_load": [n for n in strict if n in PROVEN]},
+    )
+
+
+CHECKS: tuple[Check, ...] = (check_components, check_strict, check_memory)
 """All checks, in the order of their tables."""
 
 
@@ -90,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         ]
         print_json(data)
     else:
-        for number, finding in enumerate(findings):
+        for number, finding in enumerate(shown for shown in findings if shown.table):
             if number:
                 print()
             print_table(finding.table)

@@ -13,7 +13,7 @@ from deepinfer_core.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from deepinfer_core.weights.checkpoint import Checkpoint
     from deepinfer_core.weights.manifest import Manifest
-    from deepinfer_core.weights.progress import LoadProgress
+    from deepinfer_core.weights.progress import LoadProgress, ProgressListener
 
 __all__ = ["add_arguments", "run"]
 
@@ -57,9 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    from deepinfer_core.weights.checkpoint import open_checkpoint
-
-    checkpoint = open_checkpoint(args.folder)
+    checkpoint = _open(args.folder)
     data = _summary(checkpoint)
     if args.json:
         data["weights"] = [
@@ -83,11 +81,10 @@ def _inspect(args: argparse.Namespace) -> int:
 def _verify(args: argparse.Namespace) -> int:
     if args.config_only:
         return _verify_config(args)
-    from deepinfer_core.weights.checkpoint import open_checkpoint
     from deepinfer_core.weights.fingerprint import fingerprint
 
     with _ProgressLine() as line:
-        checkpoint = open_checkpoint(args.folder, progress=line.show)
+        checkpoint = _open(args.folder, progress=line.show)
         checkpoint.scan()
     data = _summary(checkpoint) | {"verified": "data"}
     if args.full:
@@ -98,6 +95,16 @@ def _verify(args: argparse.Namespace) -> int:
     _print_summary(data)
     print("\nverified: names, shapes, formats, file sizes; all data readable and finite")
     return 0
+
+
+def _open(folder: Path, progress: ProgressListener | None = None) -> Checkpoint:
+    """Open a checkpoint; whether there is one is answered before torch is imported."""
+    from deepinfer_core.model.config import ModelConfig
+
+    ModelConfig.from_file(folder / "config.json")
+    from deepinfer_core.weights.checkpoint import open_checkpoint
+
+    return open_checkpoint(folder, progress=progress)
 
 
 def _verify_config(args: argparse.Namespace) -> int:

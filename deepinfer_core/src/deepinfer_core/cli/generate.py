@@ -1,10 +1,9 @@
 """What follows a prompt?
 
 Standard output gets the generated text only, one line feed behind each; with ``--json`` one object
-a prompt and line, in the order of the prompts; with ``--n`` so many of either for each prompt, the
-objects with ``sample``. Progress and problems go to standard error. A
-request that fails does not stop the others; the exit status is then 1, or 2 if the only prompt was
-refused.
+a prompt and line, in the order of the prompts; with ``--n`` so many of either for each prompt.
+Progress and problems go to standard error. A request that fails does not stop the others; the exit
+status is then 1, or 2 if the only prompt was refused.
 """
 
 from __future__ import annotations
@@ -123,8 +122,7 @@ def _show(
 ) -> list[DeepInferError]:
     """Print one result; the error if it has one."""
     if as_json:
-        place = {"sample": completion.sample} if samples > 1 else {}
-        print(json.dumps(place | completion.to_json(), ensure_ascii=False), flush=True)
+        print(json.dumps(completion.to_json(), ensure_ascii=False), flush=True)
     elif completion.error is None or completion.text:
         print(completion.text, flush=True)
     if completion.error is None:

@@ -1,7 +1,8 @@
 """Where do prompts on the command line come from?
 
 An argument, standard input, a text file (one prompt), a JSON-lines file (one prompt a line) or
-token ids. Problems of the source are usage errors and name the file and the line.
+token ids. A byte order mark of UTF-8 in front of a file or of standard input is no part of a
+prompt. Problems of the source are usage errors and name the file and the line.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from deepinfer_core.cli.parser import UsageError
+from deepinfer_core.model.config_reading import unique_keys
 
 __all__ = ["add_prompt_arguments", "parse_token_ids", "prompts_from", "read_token_file"]
 
 Prompt = str | list[int]
+
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,14 +94,14 @@ def _read_stdin() -> str:
     if sys.stdin is None:
         raise UsageError("standard input is closed", hint="give PROMPT or --prompt-file")
     try:
-        return _without_last_newline(sys.stdin.read())
+        return _without_last_newline(sys.stdin.read().removeprefix(_BYTE_ORDER_MARK))
     except UnicodeDecodeError as error:
         raise UsageError(f"standard input is not text: {error}", hint="send UTF-8") from error
 
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror or error}", hint="name a readable file"
@@ -120,7 +124,7 @@ def _read_file(path: Path) -> list[Prompt]:
 
 def _line(line: str, source: str) -> Prompt:
     try:
-        found = json.loads(line)
+        found = json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{source} is not JSON: {error}", hint=_LINE_HINT) from error
     if not isinstance(found, dict):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from deepinfer_core.engine.acceptance import accept_matching
 from deepinfer_core.engine.admission import checked_prompt
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import NotSupported, RequestError
@@ -102,8 +103,7 @@ def _rounds(
         )
         draft_Qn, confidence_Qn = model.draft(anchor, last, slot, caches, count=count)
         drafts, wanted = tuple(draft_Qn[0].tolist()), text[fed + 1 : fed + 1 + count]
-        pairs = zip(drafts, wanted, strict=False)
-        accepted = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        accepted = accept_matching(drafts, wanted)
         yield DraftRound(
             position=fed,
             anchor=text[fed],

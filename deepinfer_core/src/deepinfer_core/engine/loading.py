@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     import torch
 
     from deepinfer_core.engine.runner import ModelRunner
+    from deepinfer_core.model.backbone import TextModel
     from deepinfer_core.model.parts import ModelParts
+    from deepinfer_core.weights.checkpoint import Checkpoint
 
 __all__ = ["Loaded", "load_engine", "model_parts"]
 
@@ -73,7 +75,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
 
     Raises:
         ConfigError: a setting or the checkpoint's config cannot be used.
-        PluginError: a slot cannot be filled.
+        PluginError: a slot cannot be filled, or its component breaks what ``strict`` asks for.
         WeightsError: the checkpoint is missing or damaged.
         DeviceError: there is not enough memory.
         NotSupported: a component lacks a format or width of this model.
@@ -185,8 +187,8 @@ def _build_runner(
     """Read the weights; torch and the components are imported here, after the cheap questions."""
     import torch
 
+    from deepinfer_core.engine.proof.proving import prove
     from deepinfer_core.engine.runner import ModelRunner
-    from deepinfer_core.model.builder import build_model
     from deepinfer_core.model.caches import allocate_caches
     from deepinfer_core.weights.checkpoint import open_checkpoint
 
@@ -196,9 +198,9 @@ def _build_runner(
     truncation = _truncation(config, settings, memory)
     checkpoint = open_checkpoint(folder)
     checkpoint.config = config
-    with stream.phase("weights.load", total=checkpoint.nbytes, unit="bytes") as phase:
-        checkpoint.progress = _advance(phase)
-        model = build_model(checkpoint, parts, compressed_ids=_compressed_ids(folder, config))
+    model = _build_model(folder, checkpoint, parts, stream)
+    sampler = load(resolved, "sampler")
+    prove(model, sampler, resolved, max_rows=settings.engine.max_num_batched_tokens)
     caches = allocate_caches(
         config,
         parts.numerics,
@@ -213,7 +215,7 @@ def _build_runner(
     runner = ModelRunner(
         model,
         caches,
-        load(resolved, "sampler"),
+        sampler,
         parts.device.stream() if is_asynchronous else InlineStream(),
         vocabulary=config.text_config.vocab_size,
         truncation=truncation,
@@ -221,6 +223,17 @@ def _build_runner(
     layout = layout_fingerprint(caches.layout)
     policy = _reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
     return runner, memory, policy
+
+
+def _build_model(
+    folder: Path, checkpoint: Checkpoint, parts: ModelParts, stream: ProgressStream
+) -> TextModel:
+    from deepinfer_core.model.builder import build_model
+
+    ids_V = _compressed_ids(folder, checkpoint.config)
+    with stream.phase("weights.load", total=checkpoint.nbytes, unit="bytes") as phase:
+        checkpoint.progress = _advance(phase)
+        return build_model(checkpoint, parts, compressed_ids=ids_V)
 
 
 def model_parts(resolved: Resolved, settings: Settings) -> ModelParts:

@@ -151,7 +151,8 @@ def plan_memory(
             f"weights and state slots need {taken_bytes} bytes, the device has {memory_bytes}",
             hint="this checkpoint needs a device with more memory",
         )
-    snapshots = _snapshot_slots(engine, sizes, memory_bytes - taken_bytes if memory_bytes else None)
+    left_bytes = memory_bytes - taken_bytes - _given_bytes(engine, sizes) if memory_bytes else None
+    snapshots = _snapshot_slots(engine, sizes, left_bytes)
     num_slots += snapshots
     taken_bytes += snapshots * sizes.state_bytes
     num_blocks = _num_blocks(engine, sizes, longest, memory_bytes, taken_bytes)
@@ -185,7 +186,14 @@ def _snapshot_slots(engine: EngineSettings, sizes: PageSizes, left_bytes: int | 
     wanted = SNAPSHOTS_PER_SEQUENCE * engine.max_num_seqs
     if left_bytes is None:
         return wanted
-    return min(wanted, int(left_bytes * SNAPSHOT_SHARE) // sizes.state_bytes)
+    return min(wanted, max(0, int(left_bytes * SNAPSHOT_SHARE) // sizes.state_bytes))
+
+
+def _given_bytes(engine: EngineSettings, sizes: PageSizes) -> int:
+    """Bytes of blocks that the settings ask for; 0 if their number is derived."""
+    if engine.num_blocks is not None:
+        return engine.num_blocks * sizes.block_bytes
+    return engine.kv_cache_bytes or 0
 
 
 def _num_blocks(

@@ -152,6 +152,8 @@ class Completion:
             "finish_reason": self.finish_reason,
             "usage": asdict(self.usage),
             "timings_s": asdict(self.timings_s),
+            "seed": self.seed,
+            "sample": self.sample,
         }
         if self.error is not None:
             shown["error"] = {

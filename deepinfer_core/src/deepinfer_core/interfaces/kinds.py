@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["CONTRACTS", "INTERFACES", "PROPERTIES", "SLOTS", "slot_title"]
+__all__ = ["CONTRACTS", "INTERFACES", "PROPERTIES", "PROVEN", "SLOTS", "slot_title"]
 
 SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -47,6 +47,9 @@ INTERFACES: Mapping[tuple[str, str], str] = MappingProxyType(
 
 PROPERTIES: tuple[str, ...] = ("batch_invariant", "deterministic", "graph_safe")
 """Properties that a component may promise and a configuration may be strict about."""
+
+PROVEN: tuple[str, ...] = ("batch_invariant", "deterministic")
+"""Properties that components prove at load, where a configuration is strict about them."""
 
 
 def slot_title(kind: str, slot: str) -> str:

@@ -31,6 +31,11 @@ class Experts:
         down: stacked second weights [E, D, I].
         experts_per_row: k.
         numerics: fixes formats and dtypes.
+
+    Attributes:
+        exchange_spec: what the exchange looks like.
+        width: I.
+        gate_up_plan, down_plan: give the plans of the two products for so many rows.
     """
 
     def __init__(
@@ -49,16 +54,19 @@ class Experts:
         self._gate_up = gemm.prepare_experts(gate_up)
         self._down = gemm.prepare_experts(down)
         self._widths = (double_width, hidden_width)
+        self.width = double_width // 2
         self._accumulate = torch_dtype(numerics.accumulate)
-        spec = ExchangeSpec(
+        self.exchange_spec = ExchangeSpec(
             experts=count,
             experts_per_row=experts_per_row,
             width=hidden_width,
             compute=numerics.compute,
         )
-        self._exchange_plan: Planned[Plan] = Planned(lambda rows: exchange.plan(spec, rows))
-        self._gate_up_plan = self._product(numerics, count, hidden_width, double_width)
-        self._down_plan = self._product(numerics, count, double_width // 2, hidden_width)
+        self._exchange_plan: Planned[Plan] = Planned(
+            lambda rows: exchange.plan(self.exchange_spec, rows)
+        )
+        self.gate_up_plan = self._product(numerics, count, hidden_width, double_width)
+        self.down_plan = self._product(numerics, count, self.width, hidden_width)
 
     def __call__(
         self,
@@ -71,17 +79,25 @@ class Experts:
         """Return the sum of each row's experts, [T, D] in the accumulation dtype."""
         plan = self._exchange_plan(x_TD.shape[0])
         sent = self._exchange.dispatch(plan, x_TD, expert_Tk, weight_Tk)
-        arrived = sent.x_RD.shape[0]
-        gate_up_R2I = self._empty(sent.x_RD, arrived, self._widths[0])
-        self._gemm.run_experts(
-            self._gate_up_plan(arrived), sent.x_RD, self._gate_up, sent.ends_E, gate_up_R2I
-        )
-        active_RI = rows.swiglu(gate_up_R2I, sent.weight_R, limit)
-        y_RD = self._empty(sent.x_RD, arrived, self._widths[1])
-        self._gemm.run_experts(self._down_plan(arrived), active_RI, self._down, sent.ends_E, y_RD)
+        gate_up_R2I = self.gate_up(sent.x_RD, sent.ends_E)
+        y_RD = self.down(rows.swiglu(gate_up_R2I, sent.weight_R, limit), sent.ends_E)
         out_TD = torch.empty_like(x_TD, dtype=self._accumulate)
         self._exchange.combine(plan, y_RD, sent, out_TD)
         return out_TD
+
+    def gate_up(self, x_RD: torch.Tensor, ends_E: torch.Tensor) -> torch.Tensor:
+        """Multiply rows, sorted by expert, with the first weights: [R, 2 * I]."""
+        rows = x_RD.shape[0]
+        out_R2I = self._empty(x_RD, rows, self._widths[0])
+        self._gemm.run_experts(self.gate_up_plan(rows), x_RD, self._gate_up, ends_E, out_R2I)
+        return out_R2I
+
+    def down(self, active_RI: torch.Tensor, ends_E: torch.Tensor) -> torch.Tensor:
+        """Multiply activations, sorted by expert, with the second weights: [R, D]."""
+        rows = active_RI.shape[0]
+        out_RD = self._empty(active_RI, rows, self._widths[1])
+        self._gemm.run_experts(self.down_plan(rows), active_RI, self._down, ends_E, out_RD)
+        return out_RD
 
     def _product(
         self, numerics: Numerics, experts: int, in_width: int, out_width: int

@@ -59,6 +59,11 @@ class Linear:
         activation_format: what the input is rounded to first.
         out_dtype: name of the dtype of results.
         groups: independent products of equal shape.
+
+    Attributes:
+        spec: what the product looks like.
+        weight_format: number format of the weight.
+        plan: gives the plan for so many rows.
     """
 
     def __init__(
@@ -80,7 +85,9 @@ class Linear:
         )
         self._gemm = gemm
         self._weight = gemm.prepare(weight)
-        self._plan = Planned(lambda max_rows: gemm.plan(spec, max_rows))
+        self.spec = spec
+        self.weight_format = weight.format
+        self.plan = Planned(lambda max_rows: gemm.plan(spec, max_rows))
         self._out_width = rows
         self._out_dtype = torch_dtype(out_dtype)
 
@@ -88,7 +95,7 @@ class Linear:
         """Return ``weight @ x`` of every row, [T, N] or [T, groups * N]."""
         rows = x_TK.shape[0]
         out_TN = torch.empty((rows, self._out_width), dtype=self._out_dtype, device=x_TK.device)
-        self._gemm.run(self._plan(rows), x_TK, self._weight, out_TN)
+        self._gemm.run(self.plan(rows), x_TK, self._weight, out_TN)
         return out_TN
 
 
@@ -130,6 +137,12 @@ class RowOperators:
         spec: widths to plan for.
         mix: constants of the hyper-connections.
         numerics: fixes the dtypes.
+
+    Attributes:
+        streams: residual streams.
+        plan: gives the plan for so many rows.
+        compute: dtype of activations.
+        accumulate: dtype of sums.
     """
 
     def __init__(
@@ -138,27 +151,27 @@ class RowOperators:
         self._transform = transform
         self._mix = mix
         self.streams = spec.streams
-        self._plan = Planned(lambda max_rows: transform.plan(spec, max_rows))
+        self.plan = Planned(lambda max_rows: transform.plan(spec, max_rows))
         self.compute = torch_dtype(numerics.compute)
         self.accumulate = torch_dtype(numerics.accumulate)
 
     def norm(self, x_TD: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
         """Return the RMS norm of every row, in the compute dtype."""
         out_TD = torch.empty_like(x_TD, dtype=self.compute)
-        plan = self._plan(x_TD.shape[0])
+        plan = self.plan(x_TD.shape[0])
         self._transform.rms_norm(plan, x_TD, weight_D, self._mix.norm_eps, out_TD)
         return out_TD
 
     def rotate(self, x_THD: torch.Tensor, by: Rotation, *, inverse: bool = False) -> torch.Tensor:
         """Rotate the last channels in place and return the same tensor."""
-        plan = self._plan(x_THD.shape[0])
+        plan = self.plan(x_THD.shape[0])
         self._transform.rope(plan, x_THD, by.cosine_TP, by.sine_TP, x_THD, inverse=inverse)
         return x_THD
 
     def round_trip(self, x_TD: torch.Tensor, number_format: str) -> torch.Tensor:
         """Return what rows become when they are stored in a format and read back."""
         out_TD = torch.empty_like(x_TD)
-        self._transform.fake_quantise(self._plan(x_TD.shape[0]), x_TD, number_format, out_TD)
+        self._transform.fake_quantise(self.plan(x_TD.shape[0]), x_TD, number_format, out_TD)
         return out_TD
 
     def mixes(self, trunk_TSD: torch.Tensor, weights: MixWeights) -> Mixes:
@@ -170,7 +183,7 @@ class RowOperators:
             comb_TSS=self._accumulator(trunk_TSD, rows, streams, streams),
         )
         self._transform.mhc_mixes(
-            self._plan(rows),
+            self.plan(rows),
             trunk_TSD,
             weights.fn_MK,
             weights.base_M,
@@ -185,12 +198,12 @@ class RowOperators:
     def collapse(self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor) -> torch.Tensor:
         """Return the weighted sum of the streams, [T, D]."""
         out_TD = torch.empty_like(trunk_TSD[:, 0])
-        self._transform.mhc_collapse(self._plan(trunk_TSD.shape[0]), trunk_TSD, pre_TS, out_TD)
+        self._transform.mhc_collapse(self.plan(trunk_TSD.shape[0]), trunk_TSD, pre_TS, out_TD)
         return out_TD
 
     def expand(self, trunk_TSD: torch.Tensor, y_TD: torch.Tensor, mixes: Mixes) -> None:
         """Mix the streams and add a sublayer's output to them, in place."""
-        plan = self._plan(trunk_TSD.shape[0])
+        plan = self.plan(trunk_TSD.shape[0])
         self._transform.mhc_expand(plan, trunk_TSD, y_TD, mixes.post_TS, mixes.comb_TSS, trunk_TSD)
 
     def route(
@@ -208,7 +221,7 @@ class RowOperators:
         expert_Tk = torch.empty((rows, experts_per_row), dtype=torch.int64, device=logits_TE.device)
         weight_Tk = self._accumulator(logits_TE, rows, experts_per_row)
         self._transform.gate_topk(
-            self._plan(rows),
+            self.plan(rows),
             logits_TE,
             bias_E,
             image_bias_E,
@@ -225,14 +238,14 @@ class RowOperators:
         """Return the expert activation [R, I], in the accumulation dtype."""
         rows, width = gate_up_R2I.shape
         out_RI = self._accumulator(gate_up_R2I, rows, width // 2)
-        self._transform.swiglu(self._plan(rows), gate_up_R2I, route_R, limit, out_RI)
+        self._transform.swiglu(self.plan(rows), gate_up_R2I, route_R, limit, out_RI)
         return out_RI
 
     def engram_rows(self, compressed_TN: torch.Tensor, spec: EngramHash) -> torch.Tensor:
         """Hash n-grams to table rows, int64 [T, C]."""
         rows, columns = compressed_TN.shape[0], spec.prime_C.shape[0]
         row_TC = torch.empty((rows, columns), dtype=torch.int64, device=compressed_TN.device)
-        self._transform.engram_rows(self._plan(rows), compressed_TN, spec, row_TC)
+        self._transform.engram_rows(self.plan(rows), compressed_TN, spec, row_TC)
         return row_TC
 
     def engram_gate(
@@ -246,7 +259,7 @@ class RowOperators:
     ) -> None:
         """Add the gated n-gram value to the trunk, in place."""
         self._transform.engram_gate(
-            self._plan(trunk_TSD.shape[0]),
+            self.plan(trunk_TSD.shape[0]),
             trunk_TSD,
             key_TSD,
             value_TD,

@@ -56,14 +56,24 @@ class ListedAttention:
         self, q_TNW: torch.Tensor, sources: Sequence[KeySource], sink_N: torch.Tensor
     ) -> torch.Tensor:
         """Attend over the listed keys of all sources, [T, N, W]."""
+        return self.run(q_TNW, sources, sink_N)[0]
+
+    def run(
+        self, q_TNW: torch.Tensor, sources: Sequence[KeySource], sink_N: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Attend; the result [T, N, W], and the log of the sum over keys [T, N]."""
+        out_TNW = torch.empty_like(q_TNW)
+        lse_TN = torch.empty(q_TNW.shape[:2], dtype=self._rows.accumulate, device=q_TNW.device)
+        plan = self.plan(sources, q_TNW.shape[0])
+        self._attention.run(plan, q_TNW, sources, sink_N, self._scale, out_TNW, lse_TN)
+        return out_TNW, lse_TN
+
+    def plan(self, sources: Sequence[KeySource], rows: int) -> Plan:
+        """The plan for so many rows with lists of these lengths."""
         lengths = tuple(source.slot_TL.shape[1] for source in sources)
         if lengths not in self._plans:
             self._plans[lengths] = self._planned(lengths)
-        out_TNW = torch.empty_like(q_TNW)
-        lse_TN = torch.empty(q_TNW.shape[:2], dtype=self._rows.accumulate, device=q_TNW.device)
-        plan = self._plans[lengths](q_TNW.shape[0])
-        self._attention.run(plan, q_TNW, sources, sink_N, self._scale, out_TNW, lse_TN)
-        return out_TNW
+        return self._plans[lengths](rows)
 
     def _planned(self, lengths: tuple[int, ...]) -> Planned[Plan]:
         spec = AttentionSpec(
@@ -83,6 +93,9 @@ class StepAttention:
         heads: query heads.
         head_width: channels of a head.
         rows: row operators.
+
+    Attributes:
+        decode, prefill: attend over rings, and over the workspace of longer chunks.
     """
 
     def __init__(
@@ -92,7 +105,7 @@ class StepAttention:
         self._codec = parts.codec
         self._rows = rows
         self._window_format = parts.numerics.window_format
-        self.decode, self._prefill = (
+        self.decode, self.prefill = (
             ListedAttention(
                 attention, heads=heads, head_width=head_width, rows=rows, compute=compute
             )
@@ -130,7 +143,7 @@ class StepAttention:
         out_TNW = torch.empty_like(q_TNW)
         for kind, pages, attention in (
             (decode, rings, self.decode),
-            (chunks, workspace, self._prefill),
+            (chunks, workspace, self.prefill),
         ):
             if kind is None or pages is None:
                 continue

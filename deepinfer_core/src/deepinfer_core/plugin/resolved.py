@@ -145,6 +145,9 @@ def load(resolved: Resolved, kind: str, slot: str | None = None) -> Any:
 def build_options(spec: ComponentSpec, settings: Mapping[str, Any]) -> Any:
     """Turn option values into the component's own schema; None where it has none.
 
+    A key that the schema does not name is refused, unless the schema says that it takes any; by
+    itself pydantic drops such a key, and nobody learns that an option was misspelt.
+
     Raises:
         PluginFailed: the schema cannot be imported, or raised something else.
         ValueError: a value does not fit; pydantic's error is one.
@@ -161,7 +164,9 @@ def build_options(spec: ComponentSpec, settings: Mapping[str, Any]) -> Any:
             f"options schema {spec.options} of {spec.name} cannot be loaded: {describe(error)}"
         ) from error
     try:
-        return validate(dict(settings))
+        options = validate(dict(settings))
+        _refuse_unknown(schema, settings)
+        return options
     except ValueError:
         raise
     except (Exception, SystemExit) as error:
@@ -169,6 +174,20 @@ def build_options(spec: ComponentSpec, settings: Mapping[str, Any]) -> Any:
             f"options schema {spec.options} of {spec.name} broke on {dict(settings)}:"
             f" {describe(error)}"
         ) from error
+
+
+def _refuse_unknown(schema: Any, settings: Mapping[str, Any]) -> None:
+    """Validate once more by a twin of the schema that knows no other keys.
+
+    Raises:
+        ValueError: pydantic's error about a key.
+    """
+    config = getattr(schema, "model_config", None)
+    if config is None or config.get("extra") in ("allow", "forbid"):
+        return
+    body = {"__module__": schema.__module__, "__doc__": schema.__doc__}
+    twin = type(schema)(schema.__name__, (schema,), body, extra="forbid")
+    twin.model_validate(dict(settings))
 
 
 def _build(pick: Pick, context: BuildContext) -> object:
