@@ -154,7 +154,7 @@ def test_a_removed_sequence_leaves_nothing_behind_in_any_state(steps: int) -> No
     batch.add(one)
     run(batch, one, steps)
     batch.remove(one)
-    assert (len(batch), one.is_gone, one.block_ids, one.state_slot) == (0, True, [], None)
+    assert (len(batch), one.is_gone, one.block_ids, one.state_slot) == (0, True, (), None)
     batch.check_integrity()
 
 
@@ -167,7 +167,7 @@ def test_a_preempted_sequence_waits_with_nothing() -> None:
     run(batch, old, 2)
     [step] = launched(batch).plan.sequences
     assert step.sequence_id == 1
-    assert (young.computed, young.block_ids, young.state_slot) == (0, [], None)
+    assert (young.computed, young.block_ids, young.state_slot) == (0, (), None)
     assert (young.preemptions, batch.preemptions) == (1, 1)
     assert [one.sequence_id for one in batch] == [1, 2]
 

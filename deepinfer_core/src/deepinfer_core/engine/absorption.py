@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.failures import invalid_row
-from deepinfer_core.engine.outputs import FinishReason
-from deepinfer_core.engine.results import Update, delta_of, logprob_of, score_of
+from deepinfer_core.engine.outputs import Delta, FinishReason, TokenLogprob
+from deepinfer_core.engine.results import Update, logprob_of, score_of
 from deepinfer_core.engine.rows import RowResult
 from deepinfer_core.engine.sequence import Sequence
-from deepinfer_core.engine.tokenizer import Tokenizer
 from deepinfer_core.engine.under_way import UnderWay
 from deepinfer_core.errors import DeepInferError
 
-__all__ = ["Absorption", "Finish"]
+__all__ = ["Finish", "absorb"]
 
 
 class Finish(Protocol):
@@ -38,66 +36,65 @@ class Finish(Protocol):
         """
 
 
-class Absorption:
-    """Takes results in.
+def absorb(
+    step: UnderWay,
+    results: tuple[RowResult, ...],
+    known_s: float,
+    vocabulary: int,
+    finish: Finish,
+) -> list[Update]:
+    """Take in what a step drew and scored; notes in the step who drew a token.
 
     Args:
-        rules: what holds for every request.
-        tokenizer: gives text; None: all text is empty.
+        step: its rows were committed.
+        results: one for each sampled row.
+        known_s: when they came; monotonic clock.
+        vocabulary: number of token ids.
+        finish: called for each sequence that ends.
     """
+    updates, drew = [], step.drew
+    for row, sequence, result in zip(step.rows, step.owners, results, strict=True):
+        if sequence.is_gone:
+            continue  # aborted meanwhile, or an earlier row of it was invalid
+        if result.invalid:
+            updates.append(finish(sequence, "error", invalid_row(row, vocabulary)))
+        elif row.position < sequence.prompt_tokens:
+            sequence.prompt_logprobs[row.position] = score_of(result)
+        else:
+            if sequence.first_token_s is None:
+                sequence.first_token_s = known_s
+            drew.append(sequence)
+            updates.append(_append(sequence, result, finish))
+    return updates
 
-    def __init__(self, rules: Rules, tokenizer: Tokenizer | None) -> None:
-        self._rules = rules
-        self._tokenizer = tokenizer
 
-    def absorb(
-        self, step: UnderWay, results: tuple[RowResult, ...], known_s: float, finish: Finish
-    ) -> list[Update]:
-        """Take in what a step drew and scored; notes in the step who drew a token.
-
-        Args:
-            step: its rows were committed.
-            results: one for each sampled row.
-            known_s: when they came; monotonic clock.
-            finish: called for each sequence that ends.
-        """
-        updates = []
-        for row, sequence, result in zip(step.rows, step.owners, results, strict=True):
-            if sequence.is_gone:
-                continue  # aborted meanwhile, or an earlier row of it was invalid
-            if result.invalid:
-                error = invalid_row(row, self._rules.vocabulary)
-                updates.append(finish(sequence, "error", error))
-            elif row.position < len(sequence.request.prompt_ids):
-                sequence.prompt_logprobs[row.position] = score_of(result)
-            else:
-                if sequence.first_token_s is None:
-                    sequence.first_token_s = known_s
-                step.drew.append(sequence)
-                updates.append(self._absorb(sequence, result, finish))
-        return updates
-
-    def _absorb(self, sequence: Sequence, result: RowResult, finish: Finish) -> Update:
-        """Append a drawn token and test, in this order: end or stop token, stop string, length."""
-        params, token = sequence.request.params, result.token_id
-        sequence.open_tokens -= 1
-        sequence.drawn_index = -1
-        sequence.tokens.append(token)
-        if params.alternatives is not None:
-            sequence.logprobs.append(logprob_of(result))
-        is_stop = token in params.stop_ids
-        is_end = is_stop or (token in self._rules.eos_ids and not params.ignore_eos)
-        if not is_end or (is_stop and params.include_stop_str_in_output):
-            is_searched = not is_end and sequence.output_count > params.min_tokens
-            sequence.text.push(self._piece(sequence, token), searched=is_searched)
-        if is_end or sequence.text.stopped:
-            return finish(sequence, "stop", drawn=1)
-        if sequence.output_count >= sequence.request.max_tokens:
-            return finish(sequence, "length", drawn=1)
-        return Update(sequence.sequence_id, delta_of(sequence, drawn=1))
-
-    def _piece(self, sequence: Sequence, token: int) -> bytes:
-        if self._tokenizer is None:
-            return b""
-        skip_control = sequence.request.params.skip_special_tokens
-        return self._tokenizer.piece(token, skip_control=skip_control)
+def _append(sequence: Sequence, result: RowResult, finish: Finish) -> Update:
+    """Append a drawn token and test, in this order: end or stop token, stop string, length."""
+    token, tokens, text, rules = result.token_id, sequence.tokens, sequence.text, sequence.rules
+    sequence.open_tokens -= 1
+    sequence.drawn_index = -1
+    tokens.append(token)
+    logprobs: tuple[TokenLogprob, ...] = ()
+    if sequence.wants_logprobs:
+        logprobs = (logprob_of(result),)
+        sequence.logprobs += logprobs
+    if token in rules.end_ids:
+        if token in rules.shown_end_ids:
+            text.push(rules.pieces.get(token, b""), searched=False)
+        return finish(sequence, "stop", drawn=1)
+    is_searched = len(tokens) - sequence.prompt_tokens > rules.searched_from
+    text.push(rules.pieces.get(token, b""), searched=is_searched)
+    if text.stopped:
+        return finish(sequence, "stop", drawn=1)
+    if len(tokens) >= sequence.longest:
+        return finish(sequence, "length", drawn=1)
+    return Update(
+        sequence.sequence_id,
+        Delta(
+            index=sequence.request.index,
+            text=text.take(),
+            token_ids=(token,),
+            logprobs=logprobs,
+            sample=sequence.request.sample,
+        ),
+    )

@@ -31,11 +31,12 @@ class Launch:
         kind: of the step.
         sequences: of each entry of the plan.
         admissions: the stay that each entry belongs to.
+        ends: position behind the rows of each entry.
         saved: copies of states that the step makes.
         admitted: sequences that entered with it.
     """
 
-    __slots__ = ("admissions", "admitted", "kind", "plan", "saved", "sequences")
+    __slots__ = ("admissions", "admitted", "ends", "kind", "plan", "saved", "sequences")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Launch:
         self.kind = kind
         self.sequences = sequences
         self.admissions = [sequence.admissions for sequence in sequences]
+        self.ends = [sequence.computed for sequence in sequences]
         self.saved = saved
         self.admitted = admitted
 
@@ -125,7 +127,7 @@ class Batch:
             leader: first sample of the same prompt, in work; what it computes is shared.
         """
         prompt = sequence.request.prompt_ids
-        is_scored = sequence.request.params.prompt_alternatives is not None
+        is_scored = sequence.is_scored
         if leader and len(prompt) > 1 and not is_scored and self.pages.may_fork(leader):
             sequence.leader = leader
             leader.followers += 1
@@ -166,17 +168,15 @@ class Batch:
             now_s: monotonic clock.
         """
         pages, size = self.pages, self.limits.block_tokens
-        for step, sequence, admission in zip(
-            launch.plan.sequences, launch.sequences, launch.admissions, strict=True
+        for sequence, admission, end in zip(
+            launch.sequences, launch.admissions, launch.ends, strict=True
         ):
-            if sequence.is_gone or sequence.admissions != admission or not sequence.block_ids:
+            if sequence.admissions != admission or sequence.state_slot is None:
                 continue  # what was computed is given back already
-            sequence.committed = step.start + len(step.token_ids)
-            if sequence.committed // size > sequence.published:
+            sequence.committed = end
+            if end // size > sequence.published:
                 pages.publish(sequence)
-            if sequence.prefilled_s is None and sequence.committed >= len(
-                sequence.request.prompt_ids
-            ):
+            if sequence.prefilled_s is None and end >= sequence.prompt_tokens:
                 sequence.prefilled_s = now_s
         for saved in launch.saved:
             pages.keep(saved, succeeded=True)

@@ -22,19 +22,20 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from deepinfer_core import __version__
-from deepinfer_core.engine.absorption import Absorption
+from deepinfer_core.engine.absorption import absorb
 from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.failures import expired, failed_step
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.outputs import FinishReason
 from deepinfer_core.engine.request_options import RequestOptions
-from deepinfer_core.engine.results import Update, completion_of, delta_of
+from deepinfer_core.engine.results import Update, completion_of, last_delta
 from deepinfer_core.engine.row_requests import sampled_rows
 from deepinfer_core.engine.rows import RowResult, Runner
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.sequence import Request, Sequence
 from deepinfer_core.engine.text import TextStream
+from deepinfer_core.engine.token_rules import token_rules
 from deepinfer_core.engine.tokenizer import Tokenizer
 from deepinfer_core.engine.under_way import UnderWay
 from deepinfer_core.errors import DeepInferError, EngineError
@@ -85,7 +86,6 @@ class Engine:
         self.instruments = instruments or Instruments(
             batch.readings, version=__version__, model="", clock_s=clock_s
         )
-        self._absorption = Absorption(rules, tokenizer)
         self._seeds = random.SystemRandom() if seed is None else random.Random(seed)
         self._numbers = count(1)
         self._under_way: UnderWay | None = None
@@ -211,6 +211,7 @@ class Engine:
             tokens=list(request.prompt_ids),
             text=TextStream(params.stop_strings, include_stop=params.include_stop_str_in_output),
             settings=request.settings(),
+            rules=token_rules(request, self.rules, self.tokenizer),
             keep_from=self.rules.keep_from(len(request.prompt_ids)),
             chain=self.batch.pages.policy.chain(options.cache_salt),
         )
@@ -263,7 +264,7 @@ class Engine:
             self._ended_s = known_s
             return self._fail(step, failed_step(step.failure))
         self.batch.commit(step.launch, known_s)
-        updates = self._absorption.absorb(step, results, known_s, self._finish)
+        updates = absorb(step, results, known_s, self.rules.vocabulary, self._finish)
         self._ended_s = ended_s = self.clock_s()
         self.instruments.stepped(
             step.facts(since_s=since_s, asked_s=asked_s, known_s=known_s, ended_s=ended_s)
@@ -295,5 +296,5 @@ class Engine:
         completion = completion_of(sequence, reason, error, load_s=self.load_s, ended_s=ended_s)
         assert completion.timeline is not None
         self.instruments.finished(reason, completion.usage, completion.timeline)
-        delta = delta_of(sequence, drawn=drawn, completion=completion)
+        delta = last_delta(sequence, completion, drawn=drawn)
         return Update(sequence.sequence_id, delta)

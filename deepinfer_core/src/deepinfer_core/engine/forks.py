@@ -69,7 +69,7 @@ class Forks:
         if not leader.followers:
             self._cache.drop_snapshot(slot)
             return
-        blocks = tuple(leader.block_ids[: -(-tokens // self._block_tokens)])
+        blocks = leader.block_ids[: -(-tokens // self._block_tokens)]
         self._cache.share(blocks)
         leader.fork = Fork(
             tokens=tokens,

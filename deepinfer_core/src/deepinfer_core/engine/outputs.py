@@ -5,7 +5,7 @@ Completions come in the order of the prompts, ``n`` for each, whatever happened 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from deepinfer_core.errors import DeepInferError
@@ -164,9 +164,12 @@ class Completion:
         return shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Delta:
     """What one step added to one request.
+
+    Not frozen, as a step makes one for each sequence: a frozen one takes five times as long to
+    make.
 
     Attributes:
         index: place of the prompt among the prompts of the call.
@@ -180,6 +183,6 @@ class Delta:
     index: int
     text: str = ""
     token_ids: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] = field(default=())
+    logprobs: tuple[TokenLogprob, ...] = ()
     completion: Completion | None = None
     sample: int = 0

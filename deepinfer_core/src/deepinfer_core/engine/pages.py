@@ -178,9 +178,9 @@ class Pages:
         is_stop = bool(sequence.stops) and sequence.stops[0] == end
         if is_stop:
             del sequence.stops[0]
-        if not is_stop and end < len(sequence.request.prompt_ids):
+        if not is_stop and end < sequence.prompt_tokens:
             return None
-        is_fork = sequence.fork_due and end == len(sequence.request.prompt_ids) - 1
+        is_fork = sequence.fork_due and end == sequence.prompt_tokens - 1
         if not is_fork and not self._is_boundary(sequence, end):
             return None
         slot = self.cache.reserve_snapshot()
@@ -216,7 +216,7 @@ class Pages:
     def release(self, sequence: Sequence) -> None:
         """Take back what a sequence holds; blocks that others may find stay cached."""
         self.cache.release(sequence.block_ids)
-        sequence.block_ids.clear()
+        sequence.block_ids = ()
         if sequence.state_slot is not None:
             self._slots.release([sequence.state_slot])
             sequence.state_slot = None
@@ -270,7 +270,7 @@ class Pages:
         sequence.valid_start = resume.valid_start
         sequence.is_exact = resume.is_exact
         sequence.stops = self.policy.stops(sequence, resume)
-        if sequence.fork_due and resume.start >= len(sequence.request.prompt_ids) - 1:
+        if sequence.fork_due and resume.start >= sequence.prompt_tokens - 1:
             # The others find in the cache what this one found.
             sequence.fork_due = False
         if sequence.cached_tokens is None:

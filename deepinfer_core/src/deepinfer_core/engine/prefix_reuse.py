@@ -96,7 +96,7 @@ class ReusePolicy:
         One row is fed at least, to draw from. A row whose token is to be scored is fed. The rows
         that a truncated decoder half keeps are fed, because nothing else leaves its window keys.
         """
-        if sequence.request.params.prompt_alternatives is not None:
+        if sequence.is_scored:
             return 0
         limit = len(sequence.tokens) - 1
         return min(limit, sequence.keep_from) if self.truncates else limit
@@ -134,5 +134,5 @@ class ReusePolicy:
             last = self.limit_tokens(sequence) // self.block_tokens * self.block_tokens
             wanted = {resume.cached_tokens, last}
         if sequence.fork_due:
-            wanted.add(len(sequence.request.prompt_ids) - 1)
+            wanted.add(sequence.prompt_tokens - 1)
         return sorted(at for at in wanted if at > resume.start)

@@ -17,7 +17,7 @@ from deepinfer_core.engine.rows import RowResult
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.errors import DeepInferError
 
-__all__ = ["Update", "completion_of", "delta_of", "logprob_of", "refusal", "score_of"]
+__all__ = ["Update", "completion_of", "last_delta", "logprob_of", "refusal", "score_of"]
 
 
 class Update(NamedTuple):
@@ -47,20 +47,19 @@ def score_of(result: RowResult) -> TokenLogprob:
     return logprob_of(result._replace(processed_logprob=result.logprob))
 
 
-def delta_of(sequence: Sequence, *, drawn: int, completion: Completion | None = None) -> Delta:
-    """What is new; takes the new text from the sequence.
+def last_delta(sequence: Sequence, completion: Completion, *, drawn: int) -> Delta:
+    """What a sequence gives at its end; takes the new text from it.
 
     Args:
-        sequence: after the step.
-        drawn: tokens that the step appended.
-        completion: the whole result, if this is the end.
+        sequence: has ended.
+        completion: the whole result.
+        drawn: tokens at the end that its caller does not know yet.
     """
-    wants_logprobs = drawn and sequence.request.params.alternatives is not None
     return Delta(
         index=sequence.request.index,
         text=sequence.text.take(),
         token_ids=tuple(sequence.tokens[len(sequence.tokens) - drawn :]),
-        logprobs=tuple(sequence.logprobs[-drawn:]) if wants_logprobs else (),
+        logprobs=tuple(sequence.logprobs[-drawn:]) if drawn and sequence.wants_logprobs else (),
         completion=completion,
         sample=sequence.request.sample,
     )

@@ -28,16 +28,16 @@ def sampled_rows(
     owners: list[Sequence] = []
     place = 0
     for step, sequence in zip(plan.sequences, sequences, strict=True):
-        scored = step.scored_rows
+        scored, wants_token = step.scored_rows, step.wants_token
         if not sequence.is_gone:
             if scored:
                 rows += _scoring_rows(step, sequence, place)
                 owners += [sequence] * scored
-            if step.wants_token:
+            if wants_token:
                 sequence.drawn_index = len(rows)
                 rows.append(_drawing_row(sequence, rules, place + scored))
                 owners.append(sequence)
-        place += scored + step.wants_token
+        place += scored + wants_token
     return tuple(rows), owners
 
 
@@ -52,10 +52,14 @@ def _scoring_rows(step: SequenceStep, sequence: Sequence, place: int) -> list[Ro
 
 
 def _drawing_row(sequence: Sequence, rules: Rules, place: int) -> RowRequest:
-    done, golden = sequence.output_count, sequence.request.params.golden_ids
+    length, plain_from = len(sequence.tokens), sequence.rules.plain_from
+    done = length - sequence.prompt_tokens
+    if plain_from is not None and done >= plain_from:
+        return RowRequest(place, length, sequence.settings, None, sequence.rules.banned)
+    golden = sequence.request.params.golden_ids
     return RowRequest(
         place,
-        len(sequence.tokens),
+        length,
         sequence.settings,
         golden[done] if done < len(golden) else None,
         _banned(sequence, rules),

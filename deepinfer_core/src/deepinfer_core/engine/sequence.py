@@ -10,6 +10,7 @@ the device only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deepinfer_core.cache.keys import KeyChain
@@ -22,7 +23,9 @@ from deepinfer_core.engine.text import TextStream
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep
 from deepinfer_core.schedule.snapshot import SequenceView
 
-__all__ = ["Request", "Sequence"]
+__all__ = ["Request", "Sequence", "TokenRules"]
+
+_ONE_OPEN_TOKEN: tuple[int, ...] = (UNKNOWN_TOKEN,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,28 @@ class Request:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRules:
+    """What holds for each token of a request, worked out once for all of its steps.
+
+    Attributes:
+        end_ids: tokens that end it.
+        shown_end_ids: those of them that stand in the text.
+        banned: tokens that are never drawn, ascending.
+        plain_from: tokens drawn before nothing but ``banned`` decides what may be drawn; None: that
+            never is so.
+        searched_from: tokens drawn before stop strings are looked for.
+        pieces: bytes of each token in the text.
+    """
+
+    end_ids: frozenset[int] = frozenset()
+    shown_end_ids: frozenset[int] = frozenset()
+    banned: tuple[int, ...] = ()
+    plain_from: int | None = None
+    searched_from: int = 0
+    pieces: Mapping[int, bytes] = field(default_factory=dict)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
     """A request in work.
@@ -80,6 +105,7 @@ class Sequence:
         tokens: prompt and output.
         text: the output as text.
         settings: of its drawn rows.
+        rules: of its tokens.
         keep_from: first position that a truncated decoder half keeps; the same for life, so that
             recomputing a sequence changes nothing.
         chain: keys of its blocks; None if it shares nothing.
@@ -112,6 +138,11 @@ class Sequence:
         first_token_s: when its first token came.
         last_token_s: when the step that drew its newest token ended.
         preemptions: how often it lost what it held.
+
+        prompt_tokens: tokens of the prompt.
+        longest: tokens of prompt and output at which it ends.
+        wants_logprobs: those of output tokens are asked for.
+        is_scored: those of prompt tokens are.
     """
 
     sequence_id: int
@@ -120,6 +151,7 @@ class Sequence:
     tokens: list[int]
     text: TextStream
     settings: RowSettings
+    rules: TokenRules = TokenRules()
     keep_from: int = 0
     chain: KeyChain | None = None
     leader: Sequence | None = None
@@ -134,7 +166,7 @@ class Sequence:
     admissions: int = 0
     is_gone: bool = False
 
-    block_ids: list[int] = field(default_factory=list)
+    block_ids: tuple[int, ...] = ()
     published: int = 0
     state_slot: int | None = None
     cached_end: int = 0
@@ -153,15 +185,28 @@ class Sequence:
     last_token_s: float | None = None
     preemptions: int = 0
 
+    prompt_tokens: int = field(init=False)
+    longest: int = field(init=False)
+    wants_logprobs: bool = field(init=False)
+    is_scored: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Work out once what every step looks at."""
+        request, params = self.request, self.request.params
+        self.prompt_tokens = len(request.prompt_ids)
+        self.longest = self.prompt_tokens + request.max_tokens
+        self.wants_logprobs = params.alternatives is not None
+        self.is_scored = params.prompt_alternatives is not None
+
     @property
     def output_ids(self) -> tuple[int, ...]:
         """Tokens drawn so far, without an open one."""
-        return tuple(self.tokens[len(self.request.prompt_ids) :])
+        return tuple(self.tokens[self.prompt_tokens :])
 
     @property
     def output_count(self) -> int:
         """Number of tokens drawn so far, without an open one."""
-        return len(self.tokens) - len(self.request.prompt_ids)
+        return len(self.tokens) - self.prompt_tokens
 
     @property
     def is_ready(self) -> bool:
@@ -171,15 +216,14 @@ class Sequence:
 
     def view(self, idle_blocks: int = 0) -> SequenceView:
         """What the policy sees of a running sequence; one that is exhausted has nothing to feed."""
-        known = len(self.tokens) + self.open_tokens
-        is_exhausted = known >= len(self.request.prompt_ids) + self.request.max_tokens
+        known, computed, stops = len(self.tokens) + self.open_tokens, self.computed, self.stops
         return SequenceView(
             self.sequence_id,
-            self.computed if is_exhausted else known,
-            self.computed,
+            known if known < self.longest else computed,
+            computed,
             len(self.block_ids),
             idle_blocks,
-            self.stops[0] if self.stops else None,
+            stops[0] if stops else None,
             True,
             self.rank,
         )
@@ -191,26 +235,26 @@ class Sequence:
         """
         assert self.state_slot is not None
         tokens, start = self.tokens, self.computed
+        count = len(tokens)
         self.computed = end = start + row_count
-        fed = tokens[start:end]
-        drawn_index = -1
-        if end > len(tokens):
-            fed.append(UNKNOWN_TOKEN)
-            drawn_index = self.drawn_index
-        wants_token = end == len(tokens) + self.open_tokens
         if start >= 3:
             history = (tokens[start - 1], tokens[start - 2], tokens[start - 3])
         else:
             history = self._short_history(start)
+        fed, drawn_index = _ONE_OPEN_TOKEN, self.drawn_index
+        if end <= count:
+            fed, drawn_index = tuple(tokens[start:end]), -1
+        elif start < count:
+            fed = (*tokens[start:end], UNKNOWN_TOKEN)
         return SequenceStep(
             self.sequence_id,
             start,
-            tuple(fed),
+            fed,
             history,
-            tuple(self.block_ids),
+            self.block_ids,
             self.state_slot,
-            wants_token,
-            self._scored_rows(start, end),
+            end == count + self.open_tokens,
+            self._scored_rows(start, end) if self.is_scored else 0,
             drawn_index,
             self.cached_end,
             self.valid_start,
@@ -223,8 +267,6 @@ class Sequence:
 
     def _scored_rows(self, start: int, end: int) -> int:
         """Rows that score the next token of the prompt; 0 if all their scores are there."""
-        if self.request.params.prompt_alternatives is None:
-            return 0
-        behind = range(start + 1, min(end + 1, len(self.request.prompt_ids)))
+        behind = range(start + 1, min(end + 1, self.prompt_tokens))
         missing = any(position not in self.prompt_logprobs for position in behind)
         return len(behind) if missing else 0

@@ -27,6 +27,8 @@ class TextStream:
         self.stopped = False
         self._stops = stop_strings
         self._include_stop = include_stop
+        self._is_between = True
+        """No character is unfinished."""
         # Malformed bytes become U+FFFD as soon as it is clear that they are malformed.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._given: list[str] = []
@@ -45,7 +47,18 @@ class TextStream:
             piece: may end within a character, and may be empty.
             searched: look for stop strings; text that is not searched cannot begin one.
         """
-        self._append(self._decoder.decode(piece), searched)
+        if self._is_between:
+            # Nearly every token ends with a character: no decoder is needed to remember a part.
+            try:
+                text = piece.decode()
+            except UnicodeDecodeError:
+                text = self._decode_part(piece)
+        else:
+            text = self._decode_part(piece)
+        if self._stops:
+            self._append(text, searched)
+        else:
+            self._ready += text
 
     def end(self) -> None:
         """Let go what is held back; an unfinished character becomes U+FFFD."""
@@ -59,6 +72,11 @@ class TextStream:
         new, self._ready = self._ready, ""
         self._given.append(new)
         return new
+
+    def _decode_part(self, piece: bytes) -> str:
+        text = self._decoder.decode(piece)
+        self._is_between = not self._decoder.getstate()[0]
+        return text
 
     def _append(self, text: str, searched: bool) -> None:
         if self.stopped:

@@ -30,14 +30,14 @@ class Tokenizer:
     Attributes:
         splitter: without added tokens, so that it sees ordinary text only.
         pieces: the bytes of each token.
-        control_ids: tokens that ``skip_special_tokens`` leaves out of the text.
+        visible_pieces: the same without what ``skip_special_tokens`` leaves out of the text.
         added: id of each added token by its spelling.
         source: the JSON text, for the conversation encoder.
     """
 
     splitter: TextSplitter
     pieces: Mapping[int, bytes]
-    control_ids: frozenset[int]
+    visible_pieces: Mapping[int, bytes]
     added: Mapping[str, int]
     source: str
 
@@ -62,9 +62,11 @@ class Tokenizer:
 
     def piece(self, token_id: int, *, skip_control: bool) -> bytes:
         """Bytes of a token; none for an id that the tokenizer does not know."""
-        if skip_control and token_id in self.control_ids:
-            return b""
-        return self.pieces.get(token_id, b"")
+        return self.pieces_of(skip_control=skip_control).get(token_id, b"")
+
+    def pieces_of(self, *, skip_control: bool) -> Mapping[int, bytes]:
+        """Bytes of every token that the text of a request may show."""
+        return self.visible_pieces if skip_control else self.pieces
 
     def decode(self, token_ids: list[int] | tuple[int, ...], *, skip_control: bool = True) -> str:
         """Text of tokens; bytes that are no text become U+FFFD."""
@@ -113,7 +115,7 @@ def _from_spec(spec: dict[str, Any], source: str) -> Tokenizer:
     return Tokenizer(
         splitter=TextSplitter.from_str(json.dumps(plain)),
         pieces=pieces,
-        control_ids=control,
+        visible_pieces={token: piece for token, piece in pieces.items() if token not in control},
         added={item["content"]: item["id"] for item in added},
         source=source,
     )
