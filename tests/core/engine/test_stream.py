@@ -209,6 +209,16 @@ def test_a_stream_of_a_closed_router_raises_and_keeps_no_engine_alive(
         next(stream)
 
 
+def test_closing_the_router_closes_the_engine(make_engine: MakeEngine) -> None:
+    closed: list[str] = []
+    engine = make_engine()
+    engine.runner.close = lambda: closed.append("runner")  # type: ignore[method-assign]
+    router = Router(engine, lambda text: [0], lambda update: None)
+    router.close("closed")
+    router.close("closed")
+    assert closed == ["runner"]
+
+
 def test_closing_gives_weights_and_caches_back_while_the_llm_is_still_named(
     byte_checkpoint: Path,
 ) -> None:

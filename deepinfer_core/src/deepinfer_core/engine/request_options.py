@@ -22,8 +22,10 @@ class RequestOptions:
     """How one request is treated.
 
     Attributes:
-        priority: -16 to 16; of two requests that arrive together the higher one goes first.
-        timeout_s: seconds from its arrival after which it is ended; None: no limit.
+        priority: -16 to 16; each step moves it forward as if it had arrived earlier by
+            ``engine.priority_boost_s``.
+        timeout_s: seconds from its arrival after which it ends with ``DeadlineExceeded``; None: no
+            limit.
         cache_salt: at most 256 characters; only requests of equal salt share cached prefixes, so
             that nobody learns from the time an answer takes what others asked.
 
