@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("deepinfer_core.testing.integrity",)
+"""No test may end with a block or a slot that nobody holds and nobody can take."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:

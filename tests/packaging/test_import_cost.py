@@ -7,7 +7,7 @@ import sys
 import pytest
 
 HEAVY = {"torch", "numpy", "httpx", "transformers", "tilelang", "triton", "xgrammar"}
-LATER = HEAVY | {"structlog", "rich", "tokenizers", "safetensors"}
+LATER = HEAVY | {"structlog", "rich", "tokenizers", "safetensors", "prometheus_client"}
 
 SCRIPT = """
 import contextlib, io, sys

@@ -63,7 +63,10 @@ def test_an_unknown_key_gets_the_nearest(key: str, nearest: str) -> None:
 
 
 def test_an_unknown_key_that_resembles_nothing_lists_its_table() -> None:
-    assert refusal("telemetry.xyzzy=1").hint == "keys here: format, level, progress"
+    assert (
+        refusal("telemetry.xyzzy=1").hint
+        == "keys here: format, level, progress, statistics_interval_s"
+    )
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:

@@ -80,6 +80,16 @@ class PrefixCache:
         return self._blocks.free_count + len(self._idle)
 
     @property
+    def idle_blocks(self) -> int:
+        """Published blocks that nobody holds."""
+        return len(self._idle)
+
+    @property
+    def snapshot_slots(self) -> int:
+        """State slots that snapshots take, reserved ones included."""
+        return len(self._snapshots)
+
+    @property
     def evicted_snapshots(self) -> int:
         """Snapshots that made room for others."""
         return self._snapshots.evicted

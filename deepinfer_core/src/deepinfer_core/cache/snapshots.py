@@ -44,6 +44,10 @@ class SnapshotShelf:
         """Is there a snapshot behind the block of this key?"""
         return key in self._slot_of
 
+    def __len__(self) -> int:
+        """Slots held, reserved ones included."""
+        return len(self._key_of)
+
     def __iter__(self) -> Iterator[int]:
         """All slots held, reserved ones included."""
         return iter(self._key_of)

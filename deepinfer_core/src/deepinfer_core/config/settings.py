@@ -206,17 +206,20 @@ class PluginsSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """Logs and progress, both on standard error.
+    """Logs, progress and statistics lines, all on standard error.
 
     Attributes:
         format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
         level: least severe event that is shown.
         progress: show bars on a terminal.
+        statistics_interval_s: least time between two lines about what the engine does, at level
+            ``info``; 0: none.
     """
 
     format: Literal["auto", "console", "json"] = "auto"
     level: Literal["debug", "info", "warning", "error", "off"] = "warning"
     progress: bool = True
+    statistics_interval_s: float = Field(default=0.0, ge=0, le=_LONGEST_WAIT_S)
 
 
 class Settings(Section):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from deepinfer_core.engine.instruments import Readings
 from deepinfer_core.engine.pages import Entry, PageCounts, Pages, Saved
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.ranked_queue import RankedQueue
@@ -31,18 +32,40 @@ class Launch:
         sequences: of each entry of the plan.
         admissions: the stay that each entry belongs to.
         saved: copies of states that the step makes.
+        admitted: sequences that entered with it.
     """
 
-    __slots__ = ("admissions", "kind", "plan", "saved", "sequences")
+    __slots__ = ("admissions", "admitted", "kind", "plan", "saved", "sequences")
 
     def __init__(
-        self, plan: StepPlan, kind: StepKind, sequences: list[Sequence], saved: list[Saved]
+        self,
+        plan: StepPlan,
+        kind: StepKind,
+        sequences: list[Sequence],
+        saved: list[Saved],
+        admitted: list[Sequence],
     ) -> None:
         self.plan = plan
         self.kind = kind
         self.sequences = sequences
         self.admissions = [sequence.admissions for sequence in sequences]
         self.saved = saved
+        self.admitted = admitted
+
+    def row_counts(self) -> tuple[int, int]:
+        """Rows of chunks and rows of decoding, told apart as ``StepKind`` does."""
+        entries = len(self.sequences)
+        if self.kind == "decode":
+            return 0, entries
+        rows = self.plan.rows
+        if self.kind == "prefill":
+            return rows, 0
+        entered = {sequence.sequence_id for sequence in self.admitted}
+        decodes = sum(
+            step.wants_token and len(step.token_ids) == 1 and step.sequence_id not in entered
+            for step in self.plan.sequences
+        )
+        return rows - decodes, decodes
 
 
 class Batch:
@@ -131,14 +154,60 @@ class Batch:
         decision = self._decide(entries)
         for sequence_id in decision.preempted:
             self._preempt(self._by_id[sequence_id])
-        restored = [self._admit(self._by_id[number], entries) for number in decision.admitted]
-        return self._launch(decision, [copy for copy in restored if copy is not None])
+        admitted = [self._by_id[number] for number in decision.admitted]
+        restored = [self._admit(sequence, entries) for sequence in admitted]
+        return self._launch(decision, admitted, [copy for copy in restored if copy is not None])
 
-    def check_integrity(self, saved: Iterable[Saved] = ()) -> None:
+    def commit(self, launch: Launch, now_s: float) -> None:
+        """The rows of a step are computed: let others find whole blocks and states.
+
+        Args:
+            launch: the step.
+            now_s: monotonic clock.
+        """
+        pages, size = self.pages, self.limits.block_tokens
+        for step, sequence, admission in zip(
+            launch.plan.sequences, launch.sequences, launch.admissions, strict=True
+        ):
+            if sequence.is_gone or sequence.admissions != admission or not sequence.block_ids:
+                continue  # what was computed is given back already
+            sequence.committed = step.start + len(step.token_ids)
+            if sequence.committed // size > sequence.published:
+                pages.publish(sequence)
+            if sequence.prefilled_s is None and sequence.committed >= len(
+                sequence.request.prompt_ids
+            ):
+                sequence.prefilled_s = now_s
+        for saved in launch.saved:
+            pages.keep(saved, succeeded=True)
+
+    def drop_copies(self, launch: Launch) -> None:
+        """The copies of states that a step makes are not wanted."""
+        for saved in launch.saved:
+            self.pages.keep(saved, succeeded=False)
+
+    def readings(self) -> Readings:
+        """What is held now; quick, and right from any thread."""
+        cache, running = self.pages.cache, len(self._running)
+        idle_blocks, free_blocks = cache.idle_blocks, cache.free_blocks
+        return Readings(
+            running=running,
+            waiting=len(self._waiting),
+            used_blocks=self.limits.usable_blocks - free_blocks,
+            idle_blocks=idle_blocks,
+            free_blocks=free_blocks - idle_blocks,
+            used_slots=running,
+            snapshots=cache.snapshot_slots,
+            free_slots=self.pages.free_slots,
+            preemptions=self.preemptions,
+            **self.pages.counts()._asdict(),
+        )
+
+    def check_integrity(self, saved: Iterable[Saved] | None = ()) -> None:
         """Compare the books with what the sequences hold.
 
         Args:
-            saved: copies whose steps have not ended.
+            saved: copies whose steps have not ended; None: not known, so any may be set apart.
 
         Raises:
             EngineError: a block or slot is lost, or held otherwise than counted.
@@ -177,7 +246,9 @@ class Batch:
             [sequence.view(cache.sole_among(sequence.block_ids)) for sequence in self._running]
         )
 
-    def _launch(self, decision: Decision, restored: list[Copy]) -> Launch | None:
+    def _launch(
+        self, decision: Decision, admitted: list[Sequence], restored: list[Copy]
+    ) -> Launch | None:
         if not decision.shares:
             return None
         steps, sequences = [], []
@@ -202,7 +273,7 @@ class Batch:
         self._last_kind = decision.kind
         copies = tuple([Copy(item.sequence.state_slot or 0, item.slot) for item in saved])
         plan = StepPlan(tuple(steps), tuple(cloned), tuple(restored), copies)
-        return Launch(plan, decision.kind, sequences, saved)
+        return Launch(plan, decision.kind, sequences, saved, admitted)
 
     def _admit(self, sequence: Sequence, entries: dict[int, Entry]) -> Copy | None:
         self._waiting.remove(sequence)

@@ -15,55 +15,32 @@ The caller's thread runs the loop; the device may have a thread of its own.
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import time
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import NamedTuple
 
+from deepinfer_core import __version__
+from deepinfer_core.engine.absorption import Absorption
 from deepinfer_core.engine.admission import Rules, admit
-from deepinfer_core.engine.batch import Batch, Launch
-from deepinfer_core.engine.outputs import Delta, FinishReason
+from deepinfer_core.engine.batch import Batch
+from deepinfer_core.engine.failures import expired, failed_step
+from deepinfer_core.engine.instruments import Instruments
+from deepinfer_core.engine.outputs import FinishReason
 from deepinfer_core.engine.request_options import RequestOptions
-from deepinfer_core.engine.results import completion_of, delta_of, logprob_of, score_of
+from deepinfer_core.engine.results import Update, completion_of, delta_of
 from deepinfer_core.engine.row_requests import sampled_rows
-from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
+from deepinfer_core.engine.rows import RowResult, Runner
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.sequence import Request, Sequence
 from deepinfer_core.engine.text import TextStream
 from deepinfer_core.engine.tokenizer import Tokenizer
-from deepinfer_core.errors import DeadlineExceeded, DeepInferError, EngineError, RequestError
+from deepinfer_core.engine.under_way import UnderWay
+from deepinfer_core.errors import DeepInferError, EngineError
 from deepinfer_core.schedule.rank import rank_of
 
 __all__ = ["Engine", "Update"]
-
-
-class Update(NamedTuple):
-    """What a step did to one sequence."""
-
-    sequence_id: int
-    delta: Delta
-
-
-class _UnderWay:
-    """A step whose results were not read yet.
-
-    Attributes:
-        launch: what it feeds.
-        handle: the runner's; None if the runner refused it.
-        rows: what is sampled.
-        owners: whose row each of them is.
-        failure: why it failed before it ran.
-    """
-
-    __slots__ = ("failure", "handle", "launch", "owners", "rows")
-
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
-        self.handle: StepHandle | None = None
-        self.rows: tuple[RowRequest, ...] = ()
-        self.owners: list[Sequence] = []
-        self.failure: Exception | None = None
 
 
 class Engine:
@@ -77,6 +54,7 @@ class Engine:
         load_s: seconds that loading took, for reports.
         seed: of the generator that requests without a seed draw theirs from, in the order of
             their arrival; None: the system's.
+        instruments: what it reports to; None: devices that only its ``instruments`` shows.
         clock_s: monotonic clock.
         is_asynchronous: decide and launch a step before the results of the last one are read.
         priority_boost_s: head start of one step of priority.
@@ -91,6 +69,7 @@ class Engine:
         *,
         load_s: float = 0.0,
         seed: int | None = None,
+        instruments: Instruments | None = None,
         clock_s: Callable[[], float] = time.monotonic,
         is_asynchronous: bool = True,
         priority_boost_s: float = 0.0,
@@ -103,10 +82,16 @@ class Engine:
         self.clock_s = clock_s
         self.is_asynchronous = is_asynchronous
         self.priority_boost_s = priority_boost_s
+        self.instruments = instruments or Instruments(
+            batch.readings, version=__version__, model="", clock_s=clock_s
+        )
+        self._absorption = Absorption(rules, tokenizer)
         self._seeds = random.SystemRandom() if seed is None else random.Random(seed)
         self._numbers = count(1)
-        self._under_way: _UnderWay | None = None
+        self._under_way: UnderWay | None = None
         self._deadlines: list[tuple[float, int]] = []
+        self._ended_s = -math.inf
+        """When the results of a step were last handled."""
 
     def submit(
         self,
@@ -153,6 +138,7 @@ class Engine:
         if request.options.timeout_s is not None:
             deadline_s = arrival_s + request.options.timeout_s
             heapq.heappush(self._deadlines, (deadline_s, sequence.sequence_id))
+        self.instruments.arrived()
         return sequence.sequence_id
 
     def step(self) -> list[Update]:
@@ -235,127 +221,65 @@ class Engine:
             _, number = heapq.heappop(self._deadlines)
             sequence = self.batch.get(number)
             if sequence is not None:
-                updates.append(self._finish(sequence, "error", _expired(sequence)))
+                updates.append(self._finish(sequence, "error", expired(sequence)))
         return updates
 
-    def _launch(self, before: _UnderWay | None) -> _UnderWay | None:
+    def _launch(self, before: UnderWay | None) -> UnderWay | None:
+        began_s = self.clock_s()
         launch = self.batch.launch()
         if launch is None:
             return None
-        step = _UnderWay(launch)
+        step = UnderWay(launch, began_s)
         try:
             step.handle = self.runner.launch(launch.plan, before.handle if before else None)
         except Exception as error:  # noqa: BLE001 - components are foreign code
             step.failure = error
+        step.schedule_s = self.clock_s() - began_s
         return step
 
-    def _sample(self, step: _UnderWay) -> None:
+    def _sample(self, step: UnderWay) -> None:
         """Queue the sampling, now that all tokens before are known."""
+        began_s = self.clock_s()
         launch = step.launch
         step.rows, step.owners = sampled_rows(launch.plan, launch.sequences, self.rules)
-        if step.handle is None:
-            return
         try:
-            self.runner.sample(step.handle, step.rows)
+            if step.handle is not None:
+                self.runner.sample(step.handle, step.rows)
         except Exception as error:  # noqa: BLE001 - components are foreign code
             step.failure = error
+        step.schedule_s += self.clock_s() - began_s
 
-    def _conclude(self, step: _UnderWay) -> list[Update]:
+    def _conclude(self, step: UnderWay) -> list[Update]:
         """Wait for a step and take in what it gave."""
-        launch = step.launch
         results: tuple[RowResult, ...] = ()
+        asked_s = self.clock_s()
         try:
             if step.failure is None and step.handle is not None:
                 results = self.runner.results(step.handle)
         except Exception as error:  # noqa: BLE001 - components are foreign code
             step.failure = error
+        known_s, since_s = self.clock_s(), self._ended_s
         if step.failure is not None:
-            return self._fail(launch, _failure(step.failure))
-        self._commit(launch)
-        return self._absorb_all(step.rows, step.owners, results)
+            self._ended_s = known_s
+            return self._fail(step, failed_step(step.failure))
+        self.batch.commit(step.launch, known_s)
+        updates = self._absorption.absorb(step, results, known_s, self._finish)
+        self._ended_s = ended_s = self.clock_s()
+        self.instruments.stepped(
+            step.facts(since_s=since_s, asked_s=asked_s, known_s=known_s, ended_s=ended_s)
+        )
+        return updates
 
     def _forget(self) -> None:
         """Nobody is left to want what is under way; later work waits for it on the device."""
         step, self._under_way = self._under_way, None
-        for saved in step.launch.saved if step else ():
-            self.batch.pages.keep(saved, succeeded=False)
+        if step is not None:
+            self.batch.drop_copies(step.launch)
 
-    def _fail(self, launch: Launch, failure: DeepInferError) -> list[Update]:
-        for saved in launch.saved:
-            self.batch.pages.keep(saved, succeeded=False)
-        alive = [sequence for sequence in launch.sequences if not sequence.is_gone]
+    def _fail(self, step: UnderWay, failure: DeepInferError) -> list[Update]:
+        self.batch.drop_copies(step.launch)
+        alive = [sequence for sequence in step.launch.sequences if not sequence.is_gone]
         return [self._finish(sequence, "error", failure) for sequence in alive]
-
-    def _commit(self, launch: Launch) -> None:
-        """The rows of a step are computed: let others find whole blocks and states."""
-        pages, size = self.batch.pages, self.batch.limits.block_tokens
-        for step, sequence, admission in zip(
-            launch.plan.sequences, launch.sequences, launch.admissions, strict=True
-        ):
-            if sequence.is_gone or sequence.admissions != admission or not sequence.block_ids:
-                continue  # what was computed is given back already
-            sequence.committed = step.start + len(step.token_ids)
-            if sequence.committed // size > sequence.published:
-                pages.publish(sequence)
-        for saved in launch.saved:
-            pages.keep(saved, succeeded=True)
-
-    def _absorb_all(
-        self,
-        rows: tuple[RowRequest, ...],
-        owners: list[Sequence],
-        results: tuple[RowResult, ...],
-    ) -> list[Update]:
-        updates = []
-        for row, sequence, result in zip(rows, owners, results, strict=True):
-            if sequence.is_gone:
-                continue  # aborted meanwhile, or an earlier row of it was invalid
-            if result.invalid:
-                updates.append(self._finish(sequence, "error", self._invalid_row(row)))
-            elif row.position < len(sequence.request.prompt_ids):
-                sequence.prompt_logprobs[row.position] = score_of(result)
-            else:
-                sequence.open_tokens -= 1
-                sequence.drawn_index = -1
-                updates.append(self._absorb(sequence, result))
-        return updates
-
-    def _absorb(self, sequence: Sequence, result: RowResult) -> Update:
-        """Append a drawn token and test, in this order: end or stop token, stop string, length."""
-        params, token = sequence.request.params, result.token_id
-        if sequence.first_token_s is None:
-            sequence.first_token_s = self.clock_s()
-        sequence.tokens.append(token)
-        if params.alternatives is not None:
-            sequence.logprobs.append(logprob_of(result))
-        is_stop = token in params.stop_ids
-        is_end = is_stop or (token in self.rules.eos_ids and not params.ignore_eos)
-        if not is_end or (is_stop and params.include_stop_str_in_output):
-            is_searched = not is_end and sequence.output_count > params.min_tokens
-            sequence.text.push(self._piece(sequence, token), searched=is_searched)
-        if is_end or sequence.text.stopped:
-            return self._finish(sequence, "stop", drawn=1)
-        if sequence.output_count >= sequence.request.max_tokens:
-            return self._finish(sequence, "length", drawn=1)
-        return Update(sequence.sequence_id, delta_of(sequence, drawn=1))
-
-    def _invalid_row(self, row: RowRequest) -> DeepInferError:
-        if not row.allows_any(self.rules.vocabulary):
-            return RequestError(
-                f"no token may be drawn at position {row.position}",
-                hint="allowed_token_ids, bad_words, bad_words_ids, min_tokens, "
-                "first_n_token_no_eos and engine.decode_token_blacklist leave none; loosen one",
-            )
-        return EngineError(
-            f"the model gave no valid distribution for position {row.position}",
-            hint="deepinfer checkpoint verify finds damaged weights",
-        )
-
-    def _piece(self, sequence: Sequence, token: int) -> bytes:
-        if self.tokenizer is None:
-            return b""
-        skip_control = sequence.request.params.skip_special_tokens
-        return self.tokenizer.piece(token, skip_control=skip_control)
 
     def _finish(
         self,
@@ -369,25 +293,7 @@ class Engine:
         sequence.text.end()
         ended_s = self.clock_s()
         completion = completion_of(sequence, reason, error, load_s=self.load_s, ended_s=ended_s)
+        assert completion.timeline is not None
+        self.instruments.finished(reason, completion.usage, completion.timeline)
         delta = delta_of(sequence, drawn=drawn, completion=completion)
         return Update(sequence.sequence_id, delta)
-
-
-def _expired(sequence: Sequence) -> DeepInferError:
-    timeout_s = sequence.request.options.timeout_s
-    return DeadlineExceeded(
-        f"the request was to end within {timeout_s} s, and drew {sequence.output_count} tokens",
-        hint="give it more time, or ask for fewer tokens",
-    )
-
-
-def _failure(error: Exception) -> DeepInferError:
-    if isinstance(error, DeepInferError):
-        return error
-    text = " ".join(str(error).split())
-    failure = EngineError(
-        f"a step failed: {type(error).__name__}: {text}",
-        hint="the other requests are unharmed; run with telemetry.level=debug for the traceback",
-    )
-    failure.__cause__ = error
-    return failure

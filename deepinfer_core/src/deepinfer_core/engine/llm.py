@@ -24,6 +24,8 @@ from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import EngineError, RequestError
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from deepinfer_core.config import LoadedSettings
     from deepinfer_core.engine.core import Engine, Update
     from deepinfer_core.engine.loading import Loaded
@@ -99,6 +101,24 @@ class LLM:
     def engine(self) -> Engine:
         """The step loop; raises like ``loaded``."""
         return self.loaded.engine
+
+    @property
+    def metrics(self) -> CollectorRegistry:
+        """Everything that is counted, as a registry of the Prometheus client library.
+
+        This engine's alone; it may be read from any thread, and stays readable after ``close``.
+        All names stand in ``docs/metrics.md``.
+
+        Raises:
+            EngineError: the LLM was closed.
+        """
+        return self.engine.instruments.registry
+
+    def metrics_text(self) -> str:
+        """The same in the Prometheus text format; raises like ``metrics``."""
+        from deepinfer_core.telemetry.registry import exposition
+
+        return exposition(self.metrics)
 
     @property
     def tokenizer(self) -> Tokenizer:

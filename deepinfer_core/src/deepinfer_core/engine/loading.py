@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepinfer_core import __version__
 from deepinfer_core.cache.fingerprint import layout_fingerprint
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.config import LoadedSettings, checkpoint_folder, resolve_components
@@ -19,6 +20,7 @@ from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
 from deepinfer_core.engine.model_folder import model_needs, read_config
 from deepinfer_core.engine.observers import tell_resolved, tell_started
@@ -97,19 +99,33 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
     counts = PageCounts(
         blocks=memory.num_blocks, slots=memory.num_slots, snapshots=memory.snapshot_slots
     )
+    batch = Batch(limits, counts, policy)
     engine = Engine(
         runner,
-        Batch(limits, counts, policy),
+        batch,
         _rules(config, settings, memory, has_text=tokenizer is not None),
         tokenizer,
         load_s=time.monotonic() - began_s,
         seed=settings.engine.seed,
+        instruments=_instruments(batch, folder, resolution, settings),
         is_asynchronous=settings.engine.asynchronous,
         priority_boost_s=settings.engine.priority_boost_s,
     )
     info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
     tell_started(resolution, info)
     return Loaded(engine=engine, folder=folder, config=config, resolution=resolution, memory=memory)
+
+
+def _instruments(
+    batch: Batch, folder: Path, resolution: Resolution, settings: Settings
+) -> Instruments:
+    return Instruments(
+        batch.readings,
+        version=__version__,
+        model=folder.name,
+        components=resolution.report.picked(),
+        statistics_interval_s=settings.telemetry.statistics_interval_s,
+    )
 
 
 def _rules(config: ModelConfig, settings: Settings, memory: MemoryPlan, *, has_text: bool) -> Rules:

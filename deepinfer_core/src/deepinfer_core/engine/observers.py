@@ -34,13 +34,20 @@ def tell_finished(resolution: Resolution, update: Update) -> None:
     """A request ended: counts, times and reason."""
     completion = update.delta.completion
     assert completion is not None
-    summary = {
+    summary: dict[str, Any] = {
         "request_id": str(update.sequence_id),
         "finish_reason": completion.finish_reason,
         "error": completion.error.code if completion.error else None,
         **asdict(completion.usage),
         **{f"{name}_s": value for name, value in asdict(completion.timings_s).items()},
     }
+    if (timeline := completion.timeline) is not None:
+        summary |= {
+            "queue_s": timeline.queue_s,
+            "prefill_s": timeline.prefill_s,
+            "decode_s": timeline.decode_s,
+            "preemptions": timeline.preemptions,
+        }
     log = get_logger(__name__)
     log.info("request.finished", **summary)
     if completion.error is not None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from deepinfer_core.errors import DeepInferError
 
-__all__ = ["Completion", "Delta", "FinishReason", "Timings", "TokenLogprob", "Usage"]
+__all__ = ["Completion", "Delta", "FinishReason", "Timeline", "Timings", "TokenLogprob", "Usage"]
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 """The end or a stop was met; a limit was met; the caller ended it; ``error`` says what failed."""
@@ -66,6 +66,52 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """When a request passed each station, in seconds of the engine's monotonic clock.
+
+    Only differences mean something; those between requests of one engine do, too. A station that a
+    request did not come to is None. Being preempted moves no station: each is passed once.
+
+    Attributes:
+        arrived_s: it was accepted.
+        scheduled_s: its first row was scheduled.
+        prefilled_s: the step with the last row of its prompt was known to have succeeded.
+        first_token_s: its first token came.
+        finished_s: it ended.
+        preemptions: how often it lost its blocks and waited again.
+    """
+
+    arrived_s: float
+    scheduled_s: float | None
+    prefilled_s: float | None
+    first_token_s: float | None
+    finished_s: float
+    preemptions: int = 0
+
+    @property
+    def queue_s(self) -> float | None:
+        """From arrival until its first row was scheduled."""
+        return None if self.scheduled_s is None else self.scheduled_s - self.arrived_s
+
+    @property
+    def prefill_s(self) -> float | None:
+        """From then on until its prompt was computed."""
+        if self.scheduled_s is None or self.prefilled_s is None:
+            return None
+        return self.prefilled_s - self.scheduled_s
+
+    @property
+    def decode_s(self) -> float | None:
+        """From the first token to the end."""
+        return None if self.first_token_s is None else self.finished_s - self.first_token_s
+
+    @property
+    def total_s(self) -> float:
+        """From arrival to the end."""
+        return self.finished_s - self.arrived_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """What became of one request, or of one of the ``n`` answers that it asked for.
 
@@ -83,6 +129,7 @@ class Completion:
         error: why the request failed, if ``finish_reason`` is ``error``; why it was ended, if it is
             ``abort`` and not its caller's wish; otherwise None.
         sample: place among the ``n`` answers to the prompt.
+        timeline: when it passed each station; None if it never entered the engine.
     """
 
     index: int
@@ -96,6 +143,7 @@ class Completion:
     seed: int | None
     error: DeepInferError | None = None
     sample: int = 0
+    timeline: Timeline | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``deepinfer generate --json`` prints; ``error`` only if there is one."""

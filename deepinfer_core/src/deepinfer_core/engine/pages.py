@@ -13,8 +13,8 @@ from typing import NamedTuple
 from deepinfer_core.cache.pool import PagePool
 from deepinfer_core.cache.prefix import PrefixCache
 from deepinfer_core.cache.recovery import Resume
-from deepinfer_core.engine.fork import Fork
-from deepinfer_core.engine.prefix_reuse import ReusePolicy
+from deepinfer_core.engine.forks import Forks
+from deepinfer_core.engine.prefix_reuse import ReuseCounts, ReusePolicy
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.errors import EngineError
 from deepinfer_core.schedule.plan import Copy
@@ -81,10 +81,15 @@ class Pages:
     def __init__(self, counts: PageCounts, policy: ReusePolicy) -> None:
         self.policy = policy
         self._counts = counts
-        self.clear()
+        self._past = ReuseCounts()
+        self._start_empty()
 
     def clear(self) -> None:
         """Forget who holds what and what is cached, in whatever state an interrupt left it."""
+        self._past = self.counts()
+        self._start_empty()
+
+    def _start_empty(self) -> None:
         blocks = PagePool(self._counts.blocks, "block")
         self._slots = PagePool(self._counts.slots, "state slot")
         self.cache = PrefixCache(
@@ -93,18 +98,28 @@ class Pages:
             block_tokens=self.policy.block_tokens,
             max_snapshots=self._counts.snapshots,
         )
-        self._forks: dict[int, Sequence] = {}
+        self._forks = Forks(self.cache, self.policy.block_tokens)
 
     @property
     def running_slots(self) -> int:
         """Slots for running sequences; those set apart for copies do not count."""
         return self._counts.slots - 1 - self._counts.snapshots
 
+    @property
+    def free_slots(self) -> int:
+        """Slots that nobody holds."""
+        return self._slots.free_count
+
+    def counts(self) -> ReuseCounts:
+        """What was reused and evicted so far, before every ``clear`` as well."""
+        return self._past.plus(self.cache)
+
     def entry(self, sequence: Sequence) -> Entry:
         """Look up what a waiting sequence would take over; nothing changes."""
         leader = sequence.leader
         if leader is not None and leader.fork is not None:
-            return self._fork_entry(sequence, leader.fork)
+            view, blocks = self._forks.entry(sequence, leader.fork)
+            return Entry(view, None, blocks)
         keys: list[bytes] = []
         if sequence.chain is not None:
             sequence.chain.extend(sequence.tokens)
@@ -112,7 +127,7 @@ class Pages:
         found = self.cache.match(keys)
         resume = self.policy.resume(sequence, len(found.block_ids), found.snapshots)
         blocks = found.block_ids[: resume.cached_tokens // self.policy.block_tokens]
-        stops = self._stops(sequence, resume)
+        stops = self.policy.stops(sequence, resume)
         view = SequenceView(
             sequence.sequence_id,
             len(sequence.tokens),
@@ -133,9 +148,12 @@ class Pages:
         [slot] = self._slots.take(1)
         sequence.state_slot = slot
         sequence.admissions += 1
-        source = self._start(sequence, entry.resume)
+        if entry.resume is None:
+            source: int | None = self._forks.start(sequence)
+        else:
+            source = self._resume(sequence, entry.resume)
         if sequence.leader is not None:
-            self._leave_leader(sequence)
+            self._forks.leave(sequence)
         return None if source is None else Copy(source, slot)
 
     def may_fork(self, leader: Sequence) -> bool:
@@ -178,7 +196,7 @@ class Pages:
         if not succeeded or not is_present or sequence.state_slot is None:
             self.cache.drop_snapshot(saved.slot)
         elif saved.is_fork:
-            self._make_fork(saved)
+            self._forks.make(saved.sequence, saved.tokens, saved.slot)
         else:
             assert sequence.chain is not None
             sequence.chain.extend(sequence.tokens)
@@ -214,29 +232,30 @@ class Pages:
         self.release(sequence)
         sequence.is_gone = True
         if sequence.leader is not None:
-            self._leave_leader(sequence)
+            self._forks.leave(sequence)
 
     def drop_forks(self) -> None:
         """Give up all computed prompts that are kept for other samples."""
-        for leader in list(self._forks.values()):
-            self._drop_fork(leader)
+        self._forks.drop_all()
 
-    def check_integrity(self, sequences: Iterable[Sequence], saved: Iterable[Saved]) -> None:
+    def check_integrity(self, sequences: Iterable[Sequence], saved: Iterable[Saved] | None) -> None:
         """Compare the books with what everybody says to hold.
 
         Args:
             sequences: all in work.
-            saved: copies whose steps have not ended.
+            saved: copies whose steps have not ended; None: not known.
 
         Raises:
             EngineError: a block or slot is lost, or held otherwise than counted.
         """
         sequences = list(sequences)
-        forks = [leader.fork for leader in self._forks.values() if leader.fork is not None]
+        forks = self._forks.living
         self.cache.check_integrity(
             [*(item.block_ids for item in sequences), *(fork.block_ids for fork in forks)],
             [[item.state_slot] for item in sequences if item.state_slot is not None],
         )
+        if saved is None:
+            return
         copies = {*(item.slot for item in saved), *(fork.state_slot for fork in forks)}
         if copies != self.cache.reserved_slots:
             raise EngineError(
@@ -244,17 +263,13 @@ class Pages:
                 f"{sorted(copies)} are accounted for"
             )
 
-    def _start(self, sequence: Sequence, resume: Resume | None) -> int | None:
-        """Set where a sequence starts; the slot to restore its state from, if any."""
-        return self._start_at_fork(sequence) if resume is None else self._resume(sequence, resume)
-
     def _resume(self, sequence: Sequence, resume: Resume) -> int | None:
         """Start behind what is cached; the slot to restore the state from, if any."""
         sequence.computed = sequence.committed = resume.start
         sequence.cached_end = resume.cached_tokens
         sequence.valid_start = resume.valid_start
         sequence.is_exact = resume.is_exact
-        sequence.stops = self._stops(sequence, resume)
+        sequence.stops = self.policy.stops(sequence, resume)
         if sequence.fork_due and resume.start >= len(sequence.request.prompt_ids) - 1:
             # The others find in the cache what this one found.
             sequence.fork_due = False
@@ -270,13 +285,6 @@ class Pages:
         assert slot is not None
         return slot
 
-    def _stops(self, sequence: Sequence, resume: Resume) -> list[int]:
-        stops = self.policy.stops(sequence, resume)
-        fork_at = len(sequence.request.prompt_ids) - 1
-        if sequence.fork_due and fork_at > resume.start:
-            stops = sorted({*stops, fork_at})
-        return stops
-
     def _is_boundary(self, sequence: Sequence, end: int) -> bool:
         """Whether the state behind so many rows is one that others can restore, and is new."""
         size = self.policy.block_tokens
@@ -286,67 +294,3 @@ class Pages:
             return False
         known = sequence.chain.keys
         return end // size > len(known) or self.cache.snapshot_slot(known[end // size - 1]) is None
-
-    def _fork_entry(self, sequence: Sequence, fork: Fork) -> Entry:
-        blocks = fork.block_ids[: fork.tokens // self.policy.block_tokens]
-        view = SequenceView(
-            sequence.sequence_id,
-            len(sequence.tokens),
-            fork.tokens,
-            len(blocks),
-            rank=sequence.rank,
-        )
-        return Entry(view, None, blocks)
-
-    def _start_at_fork(self, sequence: Sequence) -> int:
-        assert sequence.leader is not None
-        fork = sequence.leader.fork
-        assert fork is not None
-        sequence.computed = sequence.committed = fork.tokens
-        sequence.cached_end = fork.cached_end
-        sequence.valid_start = fork.valid_start
-        sequence.is_exact = fork.is_exact
-        sequence.published = fork.published
-        whole = fork.tokens // self.policy.block_tokens
-        if whole < len(fork.block_ids):
-            sequence.clone_source = fork.block_ids[whole]
-        sequence.cached_tokens = fork.tokens
-        self.cache.count_lookup(whole)
-        return fork.state_slot
-
-    def _make_fork(self, saved: Saved) -> None:
-        leader = saved.sequence
-        leader.fork_due = False
-        if not leader.followers:
-            self.cache.drop_snapshot(saved.slot)
-            return
-        count = -(-saved.tokens // self.policy.block_tokens)
-        blocks = tuple(leader.block_ids[:count])
-        self.cache.share(blocks)
-        leader.fork = Fork(
-            tokens=saved.tokens,
-            block_ids=blocks,
-            state_slot=saved.slot,
-            published=min(leader.published, saved.tokens // self.policy.block_tokens),
-            cached_end=leader.cached_end,
-            valid_start=leader.valid_start,
-            is_exact=leader.is_exact,
-        )
-        self._forks[leader.sequence_id] = leader
-
-    def _leave_leader(self, sequence: Sequence) -> None:
-        """A sample no longer waits for the first one of its prompt."""
-        leader, sequence.leader = sequence.leader, None
-        assert leader is not None
-        leader.followers -= 1
-        if not leader.followers:
-            leader.fork_due = False
-            if leader.fork is not None:
-                self._drop_fork(leader)
-
-    def _drop_fork(self, leader: Sequence) -> None:
-        fork, leader.fork = leader.fork, None
-        assert fork is not None
-        del self._forks[leader.sequence_id]
-        self.cache.release(fork.block_ids)
-        self.cache.drop_snapshot(fork.state_slot)

@@ -7,12 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from deepinfer_core.cache.keys import KeyChain, namespace
+from deepinfer_core.cache.prefix import PrefixCache
 from deepinfer_core.cache.recovery import Recovery, Resume, resume_point
 from deepinfer_core.engine.sequence import Sequence
 
-__all__ = ["CacheIdentity", "ReusePolicy"]
+__all__ = ["CacheIdentity", "ReuseCounts", "ReusePolicy"]
+
+
+class ReuseCounts(NamedTuple):
+    """What was counted since the engine was made; see ``Readings``."""
+
+    lookups: int = 0
+    hit_blocks: int = 0
+    evicted_blocks: int = 0
+    evicted_snapshots: int = 0
+
+    def plus(self, cache: PrefixCache) -> ReuseCounts:
+        """With what a cache counted."""
+        return ReuseCounts(
+            self.lookups + cache.lookups,
+            self.hit_blocks + cache.hit_blocks,
+            self.evicted_blocks + cache.evicted_blocks,
+            self.evicted_snapshots + cache.evicted_snapshots,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +120,19 @@ class ReusePolicy:
         )
 
     def stops(self, sequence: Sequence, resume: Resume) -> list[int]:
-        """Boundaries at which a snapshot serves others: where they were missed, and the last one.
+        """Boundaries at which a copy of the state serves others.
+
+        They are where a snapshot was missed, the last boundary, and in front of the last row of a
+        prompt that other samples wait for.
 
         Args:
             sequence: is admitted.
             resume: where it resumes.
         """
-        if sequence.chain is None or not resume.is_exact:
-            return []
-        last = self.limit_tokens(sequence) // self.block_tokens * self.block_tokens
-        return sorted({at for at in (resume.cached_tokens, last) if at > resume.start})
+        wanted: set[int] = set()
+        if sequence.chain is not None and resume.is_exact:
+            last = self.limit_tokens(sequence) // self.block_tokens * self.block_tokens
+            wanted = {resume.cached_tokens, last}
+        if sequence.fork_due:
+            wanted.add(len(sequence.request.prompt_ids) - 1)
+        return sorted(at for at in wanted if at > resume.start)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from deepinfer_core.engine.outputs import (
     Completion,
     Delta,
     FinishReason,
+    Timeline,
     Timings,
     TokenLogprob,
     Usage,
@@ -14,7 +17,19 @@ from deepinfer_core.engine.rows import RowResult
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.errors import DeepInferError
 
-__all__ = ["completion_of", "delta_of", "logprob_of", "refusal", "score_of"]
+__all__ = ["Update", "completion_of", "delta_of", "logprob_of", "refusal", "score_of"]
+
+
+class Update(NamedTuple):
+    """What a step did to one sequence.
+
+    Attributes:
+        sequence_id: the engine's number.
+        delta: what its caller gets.
+    """
+
+    sequence_id: int
+    delta: Delta
 
 
 def logprob_of(result: RowResult) -> TokenLogprob:
@@ -95,6 +110,14 @@ def completion_of(
         seed=request.seed,
         error=error,
         sample=request.sample,
+        timeline=Timeline(
+            arrived_s=arrival_s,
+            scheduled_s=sequence.first_scheduled_s,
+            prefilled_s=sequence.prefilled_s,
+            first_token_s=first_s,
+            finished_s=ended_s,
+            preemptions=sequence.preemptions,
+        ),
     )
 
 

@@ -107,8 +107,10 @@ class Sequence:
         cached_tokens, replayed_tokens: as in ``Usage``, of its first admission; None before.
         logprobs: one for each output token, if asked for.
         prompt_logprobs: by position of the prompt token, if asked for.
-        first_scheduled_s: monotonic clock of its first admission.
-        first_token_s: monotonic clock of the first output token.
+        first_scheduled_s: monotonic clock of its first admission, like all its times.
+        prefilled_s: when the step with the last row of its prompt was known to have succeeded.
+        first_token_s: when its first token came.
+        last_token_s: when the step that drew its newest token ended.
         preemptions: how often it lost what it held.
     """
 
@@ -146,7 +148,9 @@ class Sequence:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     first_scheduled_s: float | None = None
+    prefilled_s: float | None = None
     first_token_s: float | None = None
+    last_token_s: float | None = None
     preemptions: int = 0
 
     @property

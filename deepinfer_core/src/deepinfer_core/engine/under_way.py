@@ -1,0 +1,84 @@
+"""What is known about a step from its launch until its results were handled?
+
+The times of a step say what the step loop did for it, not what the device did: while a step is
+under way the next one is decided and launched. Only *elapsed* times never overlap.
+"""
+
+from __future__ import annotations
+
+from deepinfer_core.engine.batch import Launch
+from deepinfer_core.engine.instruments import StepFacts
+from deepinfer_core.engine.rows import RowRequest, StepHandle
+from deepinfer_core.engine.sequence import Sequence
+
+__all__ = ["UnderWay"]
+
+
+class UnderWay:
+    """A step whose results were not read yet.
+
+    Args:
+        launch: what it feeds.
+        began_s: when it began to be decided; monotonic clock, like all times.
+
+    Attributes:
+        launch: as given.
+        handle: the runner's; None if the runner refused it.
+        rows: what is sampled.
+        owners: whose row each of them is.
+        failure: why it failed before it ran.
+        schedule_s: seconds spent on deciding and launching it.
+        drew: sequences that drew a token in it.
+    """
+
+    __slots__ = (
+        "_began_s", "_queued_s", "drew", "failure", "handle", "launch", "owners", "rows",
+        "schedule_s",
+    )  # fmt: skip
+
+    def __init__(self, launch: Launch, began_s: float) -> None:
+        self.launch = launch
+        self.handle: StepHandle | None = None
+        self.rows: tuple[RowRequest, ...] = ()
+        self.owners: list[Sequence] = []
+        self.failure: Exception | None = None
+        self.schedule_s = 0.0
+        self.drew: list[Sequence] = []
+        self._began_s = began_s
+        self._queued_s: list[float] = []
+        for sequence in launch.admitted:
+            if sequence.first_scheduled_s is None:
+                sequence.first_scheduled_s = began_s
+                self._queued_s.append(began_s - sequence.request.arrival_s)
+
+    def facts(self, *, since_s: float, asked_s: float, known_s: float, ended_s: float) -> StepFacts:
+        """What the instruments are told; notes in each sequence when its newest token came.
+
+        Args:
+            since_s: when the step before ended.
+            asked_s: when its results were asked for.
+            known_s: when they came.
+            ended_s: when they were handled.
+        """
+        previous_s: list[float] = []
+        first_s: list[float] = []
+        for sequence in self.drew:
+            if sequence.last_token_s is None:
+                first_s.append(known_s - sequence.request.arrival_s)
+            else:
+                previous_s.append(sequence.last_token_s)
+            sequence.last_token_s = ended_s
+        prompt_rows, decode_rows = self.launch.row_counts()
+        return StepFacts(
+            kind=self.launch.kind,
+            prompt_rows=prompt_rows,
+            decode_rows=decode_rows,
+            ended_s=ended_s,
+            elapsed_s=ended_s - max(self._began_s, since_s),
+            schedule_s=self.schedule_s,
+            wait_s=known_s - asked_s,
+            output_s=ended_s - known_s,
+            queued_s=self._queued_s,
+            first_tokens_s=first_s,
+            previous_tokens_s=previous_s,
+        )
