@@ -11,10 +11,10 @@ from deepinfer_core import cli
 EXAMPLES = Path(deepinfer_core.__file__).parents[3] / "examples"
 
 
-def run_offline(checkpoint: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_example(name: str, checkpoint: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     environ = {name: text for name, text in os.environ.items() if "DEEPINFER_" not in name}
     return subprocess.run(
-        [sys.executable, str(EXAMPLES / "offline_inference.py"), str(checkpoint)],
+        [sys.executable, str(EXAMPLES / name), str(checkpoint)],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -24,7 +24,7 @@ def run_offline(checkpoint: Path, folder: Path) -> subprocess.CompletedProcess[s
 
 
 def test_the_offline_example_runs_to_its_end(byte_checkpoint: Path, tmp_path: Path) -> None:
-    done = run_offline(byte_checkpoint, tmp_path)
+    done = run_example("offline_inference.py", byte_checkpoint, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n== ") == 4
     assert "tokens]" in done.stdout
@@ -33,6 +33,14 @@ def test_the_offline_example_runs_to_its_end(byte_checkpoint: Path, tmp_path: Pa
 def test_the_offline_example_says_that_a_random_checkpoint_cannot_chat(tmp_path: Path) -> None:
     folder = tmp_path / "random"
     assert cli.main(["checkpoint", "make-random", str(folder), "--size-bytes", "3000000"]) == 0
-    done = run_offline(folder, tmp_path)
+    done = run_example("offline_inference.py", folder, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "use generate" in done.stdout
+
+
+def test_the_asynchronous_example_runs_to_its_end(byte_checkpoint: Path, tmp_path: Path) -> None:
+    done = run_example("async_streaming.py", byte_checkpoint, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n== ") == 4
+    assert done.stdout.count("[abort") == 2
+    assert "4 answers are in work, of 4 that may be" in done.stdout

@@ -12,6 +12,7 @@
     |- WeightsError           a checkpoint is incomplete, damaged or of another architecture
     |- RequestError           one request is invalid; the others are unharmed (becomes a 4xx)
     |  `- DeadlineExceeded    one request ran out of the time that it gave itself
+    |- EngineBusy             there is no room for one more request now (becomes a 429)
     `- EngineError            the engine failed; not the request's fault (becomes a 5xx)
 
 Every message has three parts: what was asked, what was found, what to do. ``code`` is stable and
@@ -25,6 +26,7 @@ __all__ = [
     "DeadlineExceeded",
     "DeepInferError",
     "DeviceError",
+    "EngineBusy",
     "EngineError",
     "NoUsableComponent",
     "NotSupported",
@@ -119,6 +121,12 @@ class DeadlineExceeded(RequestError):
     """A request did not end within the time that it gave itself; what it drew is kept."""
 
     code = "deadline_exceeded"
+
+
+class EngineBusy(DeepInferError):
+    """As many requests as may be are in work; the same request may be taken later."""
+
+    code = "engine_busy"
 
 
 class EngineError(DeepInferError):

@@ -13,7 +13,8 @@ from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.pages import PageCounts
-from deepinfer_core.engine.stream import Router, Stream
+from deepinfer_core.engine.router import Router
+from deepinfer_core.engine.stream import Stream
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.testing.fakes import FakeRunner, byte_tokenizer_source

@@ -1,15 +1,19 @@
-"""An engine over the fake runner, and a tokenizer with one token a byte."""
+"""An engine over the fake runner, a tokenizer with one token a byte, and an event loop."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deepinfer_core.engine.admission import Rules
+from deepinfer_core.engine.async_llm import AsyncLLM
 from deepinfer_core.engine.batch import Batch
-from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.core import Engine, Update
+from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
+from deepinfer_core.engine.router import Router
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.testing.fakes import FakeRunner, byte_tokenizer_source
@@ -17,6 +21,7 @@ from deepinfer_core.testing.fakes import FakeRunner, byte_tokenizer_source
 BLOCK = 4
 
 MakeEngine = Callable[..., Engine]
+Main = Callable[[], Coroutine[Any, Any, Any]]
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +55,61 @@ def make_engine(tokenizer: Tokenizer) -> MakeEngine:
         return Engine(runner, batch, rules, tokenizer, seed=seed, is_asynchronous=asynchronous)
 
     return build
+
+
+class FakeLLM(LLM):
+    """What ``AsyncLLM`` needs of an ``LLM``, over any engine; one token a character."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.held: Engine | None = engine
+        self.encoded: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        self.encoded.append(text)
+        return [9 + ord(letter) for letter in text]
+
+    def close(self) -> None:
+        self.held = None
+
+
+@pytest.fixture
+def open_async(make_engine: MakeEngine) -> Iterator[Callable[..., AsyncLLM]]:
+    """Open an ``AsyncLLM`` over an engine with the fake runner; it is stopped after the test."""
+    threads = []
+
+    def build(
+        engine: Engine | None = None,
+        places: int = 64,
+        finished: Callable[[Update], None] = lambda update: None,
+    ) -> AsyncLLM:
+        engine = engine or make_engine()
+        fake, llm = FakeLLM(engine), AsyncLLM.__new__(AsyncLLM)
+        llm._start(fake, Router(engine, fake.encode, finished), places)
+        threads.append(llm._thread)
+        return llm
+
+    yield build
+    for thread in threads:
+        thread.stop("the test ended")
+        thread._thread.join(10)
+        assert not thread._thread.is_alive()
+
+
+@pytest.fixture
+def run_async() -> Callable[[Main], Any]:
+    """Run a coroutine in a loop with debug mode, which must have nothing to complain about."""
+
+    def run(main: Main) -> Any:
+        complaints: list[dict[str, Any]] = []
+
+        async def guarded() -> Any:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, context: complaints.append(context))
+            async with asyncio.timeout(20):  # a hang is a failure, not a wait for ever
+                return await main()
+
+        found = asyncio.run(guarded(), debug=True)
+        assert complaints == []
+        return found
+
+    return run

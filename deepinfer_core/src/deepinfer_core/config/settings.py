@@ -127,6 +127,8 @@ class EngineSettings(Section):
     Attributes:
         max_model_len: longest prompt plus output in tokens; None takes the checkpoint's.
         max_num_seqs: sequences that run at once.
+        max_queued: answers in work at once in ``AsyncLLM``, running and waiting ones together;
+            whoever asks for more waits, or is refused.
         max_num_batched_tokens: tokens of one step, prompts and decodes together.
         num_blocks: blocks of the cache; None derives it from ``kv_cache_bytes`` or from the limits.
         kv_cache_bytes: memory for blocks; None derives it.
@@ -154,6 +156,7 @@ class EngineSettings(Section):
 
     max_model_len: int | None = Field(default=None, ge=1)
     max_num_seqs: int = Field(default=16, ge=1)
+    max_queued: int = Field(default=1024, ge=1)
     max_num_batched_tokens: int = Field(default=512, ge=1)
     num_blocks: int | None = Field(default=None, ge=1)
     kv_cache_bytes: int | None = Field(default=None, ge=1)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from deepinfer_core.engine.conversation import ConversationEncoder, ThinkingEffort
 from deepinfer_core.engine.outputs import Completion
-from deepinfer_core.engine.prompts import Prompt, pair_params, read_prompts
+from deepinfer_core.engine.prompts import Prompt, pair_options, pair_params, read_prompts
+from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import EngineError, RequestError
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from deepinfer_core.config import LoadedSettings
     from deepinfer_core.engine.core import Engine, Update
     from deepinfer_core.engine.loading import Loaded
-    from deepinfer_core.engine.stream import Router, Stream
+    from deepinfer_core.engine.router import Router
+    from deepinfer_core.engine.stream import Stream
     from deepinfer_core.engine.tokenizer import Tokenizer
     from deepinfer_core.telemetry.progress import ProgressStream
 
@@ -78,7 +80,7 @@ class LLM:
 
     def _open(self, loaded: LoadedSettings, progress: ProgressStream | None) -> None:
         from deepinfer_core.engine.loading import load_engine
-        from deepinfer_core.engine.stream import Router
+        from deepinfer_core.engine.router import Router
 
         self._loaded: Loaded | None = load_engine(loaded, progress)
         self._router: Router = Router(self._loaded.engine, self.encode, self._tell_finished)
@@ -149,6 +151,8 @@ class LLM:
         prompts: str | Sequence[Prompt] | None = None,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         prompt_token_ids: Sequence[Sequence[int]] | None = None,
+        *,
+        options: RequestOptions | Sequence[RequestOptions] | None = None,
     ) -> list[Completion]:
         """Run requests to their ends.
 
@@ -158,6 +162,7 @@ class LLM:
                 a seed draws its own.
             prompt_token_ids: a list of ids for each prompt; wins over ``prompts``. Taken as it is:
                 no token is added.
+            options: how requests are treated: one for all, or one for each; None: the defaults.
 
         Returns:
             ``n`` completions for each prompt, one if nothing else is said, in the order of the
@@ -168,7 +173,7 @@ class LLM:
             EngineError: the LLM was closed.
         """
         found: dict[tuple[int, int], Completion] = {}
-        for delta in self.stream(prompts, sampling_params, prompt_token_ids):
+        for delta in self.stream(prompts, sampling_params, prompt_token_ids, options=options):
             if delta.completion is not None:
                 found[delta.index, delta.sample] = delta.completion
         return [found[place] for place in sorted(found)]
@@ -179,6 +184,7 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         thinking: ThinkingEffort = "off",
+        options: RequestOptions | None = None,
     ) -> Completion:
         """Answer one conversation.
 
@@ -187,6 +193,7 @@ class LLM:
             sampling_params: None: the defaults.
             thinking: with an effort, the text begins with the reasoning; see
                 ``conversation.split_answer``.
+            options: how the request is treated; None: the defaults.
 
         Raises:
             RequestError: the messages are malformed, or several answers are asked for.
@@ -200,7 +207,9 @@ class LLM:
                 hint="give what encode_chat returns to generate",
             )
         ids = self.encode_chat(messages, thinking)
-        [completion] = self.generate(sampling_params=sampling_params, prompt_token_ids=[ids])
+        [completion] = self.generate(
+            sampling_params=sampling_params, prompt_token_ids=[ids], options=options
+        )
         return completion
 
     def encode_chat(
@@ -216,6 +225,8 @@ class LLM:
         prompts: str | Sequence[Prompt] | None = None,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         prompt_token_ids: Sequence[Sequence[int]] | None = None,
+        *,
+        options: RequestOptions | Sequence[RequestOptions] | None = None,
     ) -> Stream:
         """Run requests and give their tokens as they come.
 
@@ -233,7 +244,8 @@ class LLM:
         _ = self.engine
         asked = read_prompts(prompts, prompt_token_ids)
         params = pair_params(sampling_params, len(asked))
-        return Stream(self._router, list(zip(asked, params, strict=True)))
+        chosen = pair_options(options, len(asked))
+        return Stream(self._router, zip(asked, params, chosen, strict=True))
 
     def close(self) -> None:
         """Give back weights and caches. What is running is dropped. May be called again."""

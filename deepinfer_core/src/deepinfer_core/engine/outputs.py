@@ -126,7 +126,8 @@ class Completion:
         usage: token counts.
         timings_s: durations.
         seed: the seed that was used for this answer; with it and ``n=1`` it comes again.
-        error: why the request failed; None unless ``finish_reason`` is ``error``.
+        error: why the request failed, if ``finish_reason`` is ``error``; why it was ended, if it is
+            ``abort`` and not its caller's wish; otherwise None.
         sample: place among the ``n`` answers to the prompt.
         timeline: when it passed each station; None if it never entered the engine.
     """

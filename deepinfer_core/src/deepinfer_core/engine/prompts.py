@@ -6,11 +6,13 @@ Checked before anything is queued, so that a wrong call leaves no half of itself
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
+from deepinfer_core.engine.request_options import DEFAULT_OPTIONS, RequestOptions
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import RequestError
 
-__all__ = ["Prompt", "pair_params", "read_prompts"]
+__all__ = ["Prompt", "pair_options", "pair_params", "read_prompts"]
 
 Prompt = str | Sequence[int]
 """A text, or token ids."""
@@ -56,23 +58,37 @@ def pair_params(
     Raises:
         RequestError: another type, or another number.
     """
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * count
-    if not isinstance(params, Iterable):
-        raise RequestError(
-            f"sampling_params is of type {type(params).__name__}",
-            hint="give SamplingParams, or a list of them",
-        )
-    found = list(params)
-    for place, item in enumerate(found):
-        if not isinstance(item, SamplingParams):
-            raise RequestError(
-                f"sampling_params[{place}] is a {type(item).__name__}",
-                hint="give SamplingParams, or a list of them",
-            )
+    return _pair(SamplingParams() if params is None else params, count, _PARAMS)
+
+
+def pair_options(
+    options: RequestOptions | Sequence[RequestOptions] | None, count: int
+) -> list[RequestOptions]:
+    """Options for each of ``count`` requests; raises like ``pair_params``."""
+    return _pair(DEFAULT_OPTIONS if options is None else options, count, _OPTIONS)
+
+
+_PARAMS = ("sampling_params", SamplingParams)
+_OPTIONS = ("options", RequestOptions)
+
+_Given = TypeVar("_Given")
+
+
+def _pair(given: object, count: int, expected: tuple[str, type[_Given]]) -> list[_Given]:
+    name, kind = expected
+    hint = f"give {kind.__name__}, or a list of them"
+    if isinstance(given, kind):
+        return [given] * count
+    if not isinstance(given, Iterable):
+        raise RequestError(f"{name} is of type {type(given).__name__}", hint=hint)
+    found: list[_Given] = []
+    for place, item in enumerate(given):
+        if not isinstance(item, kind):
+            raise RequestError(f"{name}[{place}] is a {type(item).__name__}", hint=hint)
+        found.append(item)
     if len(found) != count:
         raise RequestError(
-            f"{len(found)} sampling_params were given for {count} prompts",
+            f"{len(found)} {name} were given for {count} prompts",
             hint="give one for all, or one for each",
         )
     return found
