@@ -88,13 +88,6 @@ def _append(sequence: Sequence, result: RowResult, finish: Finish) -> Update:
         return finish(sequence, "stop", drawn=1)
     if len(tokens) >= sequence.longest:
         return finish(sequence, "length", drawn=1)
-    return Update(
-        sequence.sequence_id,
-        Delta(
-            index=sequence.request.index,
-            text=text.take(),
-            token_ids=(token,),
-            logprobs=logprobs,
-            sample=sequence.request.sample,
-        ),
-    )
+    request = sequence.request
+    delta = Delta(request.index, text.take(), (token,), logprobs, None, request.sample)
+    return Update(sequence.sequence_id, delta)
