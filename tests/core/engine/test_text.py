@@ -37,6 +37,15 @@ def test_malformed_bytes_do_not_block_what_follows() -> None:
     assert text.take() == "a\ufffdb"
 
 
+def test_an_unfinished_character_is_replaced_where_it_began_to_stand() -> None:
+    text = TextStream()
+    given = []
+    for piece in ("世".encode()[:2], b"a", b"b"):
+        text.push(piece)
+        given.append(text.take())
+    assert given == ["", "\ufffda", "b"]
+
+
 def test_a_stop_string_within_a_token_ends_the_text_before_it() -> None:
     found = stream([b"one STOP two"], ("STOP",))
     assert (found.text, found.stopped) == ("one ", True)

@@ -10,13 +10,15 @@ vocabulary, A alternatives.
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+
 import numpy as np
 import torch
 
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.cache.storage import Caches
 from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
-from deepinfer_core.engine.sampler_inputs import sampler_rows
+from deepinfer_core.engine.sampler_inputs import SamplerInputs
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.device import Device, Event, Stream
 from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerSpec
@@ -75,6 +77,7 @@ class ModelRunner(Runner):
         self.truncation = truncation
         self.device = model.parts.device
         self._stream = stream
+        self._settings = SamplerInputs(vocabulary, self.device.torch_device)
         self._plans: dict[tuple[int, int], Plan] = {}
 
     def launch(self, plan: StepPlan, before: StepHandle | None) -> StepHandle:
@@ -104,7 +107,7 @@ class ModelRunner(Runner):
             return
         step.rows = rows
         alternatives = min(max(row.settings.alternatives for row in rows), self.vocabulary)
-        settings = sampler_rows(rows, self.vocabulary, self.device.torch_device)
+        settings = self._settings.rows(rows)
         row_R = _staged([np.array([row.row for row in rows])], self.device)[0]
         plan = self._sampler_plan(alternatives, len(rows))
 
@@ -157,10 +160,6 @@ def step_inputs(
     """
     steps = plan.sequences
     counts = [len(step.token_ids) for step in steps]
-    longest = max(len(step.block_ids) for step in steps)
-    table_QB = np.full((len(steps), longest), -1, dtype=np.int64)
-    for row_B, step in zip(table_QB, steps, strict=True):
-        row_B[: len(step.block_ids)] = step.block_ids
     starts = np.array([step.start for step in steps])
     offsets = np.cumsum([0, *counts[:-1]])
     sequence_T = np.repeat(np.arange(len(steps)), counts)
@@ -171,7 +170,7 @@ def step_inputs(
         position_T,
         sequence_T,
         previous_T3,
-        table_QB,
+        _block_table([step.block_ids for step in steps]),
         np.array([step.state_slot for step in steps]),
         np.array(plan.wanted_rows()),
     ]
@@ -204,6 +203,15 @@ def _tokens(steps: tuple[SequenceStep, ...]) -> tuple[np.ndarray, np.ndarray]:
         return tokens, np.array([step.history for step in steps], dtype=np.int64)
     previous = np.concatenate([_previous(step) for step in steps])
     return np.concatenate([np.array(s.token_ids, dtype=np.int64) for s in steps]), previous
+
+
+def _block_table(blocks: list[tuple[int, ...]]) -> np.ndarray:
+    """Blocks of all sequences [sequences, blocks of the longest], padded with -1."""
+    counts_Q = np.array([len(one) for one in blocks])
+    is_used_QB = np.arange(counts_Q.max()) < counts_Q[:, None]
+    table_QB = np.full(is_used_QB.shape, -1, dtype=np.int64)
+    table_QB[is_used_QB] = np.fromiter(chain.from_iterable(blocks), np.int64, counts_Q.sum())
+    return table_QB
 
 
 def _previous(step: SequenceStep) -> np.ndarray:
@@ -258,16 +266,8 @@ def _results(rows: tuple[RowRequest, ...], out: SamplerOutputs) -> tuple[RowResu
     tokens, invalid = out.token_R.tolist(), out.invalid_R.tolist()
     logprobs, processed = out.logprob_R.tolist(), out.processed_logprob_R.tolist()
     top_tokens, top_logprobs = out.top_token_RA.tolist(), out.top_logprob_RA.tolist()
-    return tuple(
-        RowResult(
-            tokens[i],
-            logprobs[i],
-            processed[i],
-            _top(row, top_tokens[i], top_logprobs[i]),
-            invalid[i],
-        )
-        for i, row in enumerate(rows)
-    )
+    tops = map(_top, rows, top_tokens, top_logprobs) if out.top_token_RA.shape[1] else repeat(())
+    return tuple(map(RowResult, tokens, logprobs, processed, tops, invalid))
 
 
 def _top(

@@ -7,43 +7,68 @@ that has the most.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from deepinfer_core.engine.rows import RowRequest
+from deepinfer_core.engine.rows import RowRequest, RowSettings
 from deepinfer_core.interfaces.sampler import LogitsRules, SamplerRows
 
-__all__ = ["sampler_rows"]
+__all__ = ["SamplerInputs"]
 
 _PADDING = -1
 
 
-def sampler_rows(
-    rows: tuple[RowRequest, ...], vocabulary: int, device: torch.device
-) -> SamplerRows:
-    """Settings of all rows.
+class SamplerInputs:
+    """Brings settings to the device; those of the last step stay there for the same requests.
+
+    While the same requests decode, a step brings positions only.
 
     Args:
-        rows: at least one.
         vocabulary: V.
         device: where the tensors go.
     """
 
-    def integers(values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=device)
+    def __init__(self, vocabulary: int, device: torch.device) -> None:
+        self._vocabulary = vocabulary
+        self._device = device
+        self._settings: list[RowSettings] = []
+        self._banned: list[tuple[int, ...]] = []
+        self._kept: SamplerRows | None = None
 
-    return SamplerRows(
-        temperature_R=_floats([row.settings.temperature for row in rows], device),
-        top_p_R=_floats([row.settings.top_p for row in rows], device),
-        top_k_R=integers([row.settings.top_k for row in rows]),
-        min_p_R=_floats([row.settings.min_p for row in rows], device),
-        seed_R=integers([_signed(row.settings.seed) for row in rows]),
-        position_R=integers([row.position for row in rows]),
-        forced_R=integers([-1 if row.forced is None else row.forced for row in rows]),
-        allowed_RW=_allowed(rows, vocabulary, device),
-        rules=_rules(rows, device),
-    )
+    def rows(self, rows: tuple[RowRequest, ...]) -> SamplerRows:
+        """Settings of all rows, at least one. The tensors are read only."""
+        settings, banned = [row.settings for row in rows], [row.banned for row in rows]
+        if self._kept is None or settings != self._settings or banned != self._banned:
+            self._kept = self._fixed(rows, settings)
+            self._settings, self._banned = settings, banned
+        forced_R = self._kept.forced_R
+        if any(row.forced is not None for row in rows):
+            forced_R = self._integers([-1 if row.forced is None else row.forced for row in rows])
+        return replace(
+            self._kept,
+            position_R=self._integers([row.position for row in rows]),
+            forced_R=forced_R,
+            rules=_rules(rows, self._device),
+        )
+
+    def _fixed(self, rows: tuple[RowRequest, ...], settings: list[RowSettings]) -> SamplerRows:
+        """What does not change from token to token, with nothing forced."""
+        unforced_R = self._integers([-1] * len(rows))
+        return SamplerRows(
+            temperature_R=_floats([one.temperature for one in settings], self._device),
+            top_p_R=_floats([one.top_p for one in settings], self._device),
+            top_k_R=self._integers([one.top_k for one in settings]),
+            min_p_R=_floats([one.min_p for one in settings], self._device),
+            seed_R=self._integers([_signed(one.seed) for one in settings]),
+            position_R=unforced_R,
+            forced_R=unforced_R,
+            allowed_RW=_allowed(rows, self._vocabulary, self._device),
+        )
+
+    def _integers(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device)
 
 
 def _signed(seed: int) -> int:
@@ -68,7 +93,7 @@ def _allowed(
 
 
 def _rules(rows: tuple[RowRequest, ...], device: torch.device) -> LogitsRules | None:
-    if not any(row.settings.bias or row.seen for row in rows):
+    if not any(row.seen or row.settings.bias for row in rows):
         return None
     biases, seen = [row.settings.bias for row in rows], [row.seen for row in rows]
     return LogitsRules(
