@@ -109,14 +109,18 @@ def completion_of(
         seed=request.seed,
         error=error,
         sample=request.sample,
-        timeline=Timeline(
-            arrived_s=arrival_s,
-            scheduled_s=sequence.first_scheduled_s,
-            prefilled_s=sequence.prefilled_s,
-            first_token_s=first_s,
-            finished_s=ended_s,
-            preemptions=sequence.preemptions,
-        ),
+        timeline=_timeline(sequence, ended_s),
+    )
+
+
+def _timeline(sequence: Sequence, ended_s: float) -> Timeline:
+    return Timeline(
+        arrived_s=sequence.request.arrival_s,
+        scheduled_s=sequence.first_scheduled_s,
+        prefilled_s=sequence.prefilled_s,
+        first_token_s=sequence.first_token_s,
+        finished_s=ended_s,
+        preemptions=sequence.preemptions,
     )
 
 
