@@ -1,0 +1,295 @@
+"""How fast is the engine here, next to what this machine could do at best?
+
+``throughput`` asks for everything at once and counts what is finished a second; ``latency`` runs
+one batch after the other and notes when each token comes. Both are offline, greedy, and draw past
+the end of the sequence, so that every run draws the tokens it was asked for. Figures go to standard
+output, as a table or with ``--json`` as data; progress and problems go to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deepinfer_core.cli.generation import (
+    add_model_arguments,
+    model_settings,
+    open_llm,
+    progress_of,
+)
+from deepinfer_core.cli.output import print_json, print_table
+from deepinfer_core.cli.parser import UsageError
+from deepinfer_core.cli.prompt_input import Prompt, read_prompt_file
+
+if TYPE_CHECKING:
+    from deepinfer_core.bench.bounds import Bounds
+    from deepinfer_core.bench.figures import Figure
+    from deepinfer_core.bench.running import RunTimes
+    from deepinfer_core.bench.stamp import Stamp
+    from deepinfer_core.bench.workload import GivenPrompts, RandomPrompts
+    from deepinfer_core.config import LoadedSettings
+    from deepinfer_core.engine.llm import LLM
+
+__all__ = ["add_arguments", "run"]
+
+_LENGTH = "128"
+_PROMPTS = 16
+_MOST_SEED = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """What is shown of one measurement."""
+
+    figures: list[Figure]
+    stamp: Stamp
+    load_name: str
+    runs: list[RunTimes]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [figure.to_json(self.stamp) for figure in self.figures]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    throughput = actions.add_parser("throughput", help="requests and tokens a second")
+    throughput.add_argument(
+        "--num-prompts",
+        type=int,
+        metavar="N",
+        help=f"requests of a run; default {_PROMPTS}, or all of the file",
+    )
+    _add_common(throughput, batch_size="the engine's", repeats=3)
+    latency = actions.add_parser("latency", help="time of a batch, of first and of next tokens")
+    _add_common(latency, batch_size="1", repeats=5)
+    latency.set_defaults(num_prompts=None)
+
+
+def _add_common(parser: argparse.ArgumentParser, *, batch_size: str, repeats: int) -> None:
+    add = parser.add_argument
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--input-len",
+        default=_LENGTH,
+        metavar="TOKENS",
+        help=f"of random prompts: 128, 64..256 or 32,64..256; default {_LENGTH}",
+    )
+    source.add_argument(
+        "--prompt-file",
+        type=Path,
+        metavar="FILE",
+        help="prompts as for generate; each run sends them again, so a prefix cache will have them",
+    )
+    add("--output-len", default=_LENGTH, metavar="TOKENS", help=f"likewise; default {_LENGTH}")
+    add(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help=f"requests that run at once, engine.max_num_seqs; default {batch_size}",
+    )
+    add("--warmup", type=int, default=1, metavar="N", help="runs that do not count; default 1")
+    add("--repeat", type=int, default=repeats, metavar="N", help=f"runs; default {repeats}")
+    add("--seed", type=int, default=0, metavar="N", help="of lengths and tokens; default 0")
+    add("--json", action="store_true", help="one object a figure")
+    add("--out", type=Path, metavar="FILE", help="write these objects to a file as well")
+    add_model_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    _check_numbers(args)
+    if args.out is not None:
+        _check_writable(args.out)
+    prompts = (
+        None if args.prompt_file is None else _chosen(read_prompt_file(args.prompt_file), args)
+    )
+    if args.batch_size is None and args.action == "latency":
+        args.batch_size = 1
+    if args.batch_size is not None:
+        args.overrides = [*args.overrides, f"engine.max_num_seqs={args.batch_size}"]
+    result = _measure(args, model_settings(args), prompts)
+    if args.out is not None:
+        args.out.write_text(json.dumps(result.to_json(), indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        print_json(result.to_json())
+    else:
+        _print(result)
+    return 0
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    least = {"num_prompts": 1, "batch_size": 1, "warmup": 0, "repeat": 1, "seed": 0}
+    for name, lowest in least.items():
+        value = getattr(args, name)
+        if value is not None and value < lowest:
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} {value}", hint=f"give {lowest} or more")
+    if args.seed > _MOST_SEED:
+        raise UsageError(f"--seed {args.seed}", hint=f"give at most {_MOST_SEED}")
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before anything is measured; a file that is there stays as it is."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="name a file")
+    was_there = path.exists()
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror or error}", hint="name another file"
+        ) from error
+    if not was_there:
+        path.unlink()
+
+
+def _chosen(prompts: list[Prompt], args: argparse.Namespace) -> list[Prompt]:
+    """As many prompts of the file as a run sends."""
+    wanted = (args.batch_size or 1) if args.action == "latency" else args.num_prompts
+    if wanted is not None and wanted > len(prompts):
+        option = "--batch-size" if args.action == "latency" else "--num-prompts"
+        raise UsageError(
+            f"{option} is {wanted}, {args.prompt_file} holds {len(prompts)}",
+            hint=f"give at most {len(prompts)}",
+        )
+    return prompts[:wanted]
+
+
+def _measure(
+    args: argparse.Namespace, loaded: LoadedSettings, prompts: list[Prompt] | None
+) -> _Result:
+    from deepinfer_core.bench.running import run_repeatedly
+    from deepinfer_core.bench.stamp import stamp_of
+
+    random_prompts = _random_prompts(args, loaded) if prompts is None else None
+    progress = progress_of(loaded)
+    with open_llm(loaded, progress) as llm:
+        source = random_prompts or _given_prompts(args, llm, prompts or [])
+        bounds = _bounds(llm)
+        with progress.phase("bench", total=args.warmup + args.repeat, unit="runs") as phase:
+            runs = run_repeatedly(
+                lambda ids, params: llm.stream(None, params, ids),
+                source,
+                warmup=args.warmup,
+                repeats=args.repeat,
+                advance=phase.advance,
+            )
+        seats = loaded.settings.engine.max_num_seqs
+        name = _load_name(args, source, seats, bounds.cost.parameters)
+        return _Result(
+            figures=_figures(args.action, seats, runs, bounds, name),
+            stamp=stamp_of(llm.loaded.resolution.report.device, loaded.settings.threads),
+            load_name=name,
+            runs=runs,
+        )
+
+
+def _random_prompts(args: argparse.Namespace, loaded: LoadedSettings) -> RandomPrompts:
+    """Random prompts; lengths that do not fit are refused before any weight is read."""
+    from deepinfer_core.bench.lengths import parse_lengths
+    from deepinfer_core.bench.workload import RandomPrompts, check_fits
+    from deepinfer_core.config import checkpoint_folder
+    from deepinfer_core.engine.model_folder import read_config
+
+    settings = loaded.settings
+    inputs = parse_lengths(args.input_len, "--input-len")
+    outputs = parse_lengths(args.output_len, "--output-len")
+    config = read_config(checkpoint_folder(settings.model.path), settings)
+    context_tokens = config.text_config.max_position_embeddings
+    longest_tokens = settings.engine.max_model_len or context_tokens
+    check_fits([inputs.highest_tokens], [outputs.highest_tokens], longest_tokens)
+    is_latency = args.action == "latency"
+    return RandomPrompts(
+        count=args.batch_size if is_latency else args.num_prompts or _PROMPTS,
+        inputs=inputs,
+        outputs=outputs,
+        vocabulary=config.text_config.vocab_size,
+        bos_id=config.bos_token_id,
+        seed=args.seed,
+    )
+
+
+def _given_prompts(args: argparse.Namespace, llm: LLM, prompts: list[Prompt]) -> GivenPrompts:
+    from deepinfer_core.bench.lengths import parse_lengths
+    from deepinfer_core.bench.workload import GivenPrompts, check_fits
+    from deepinfer_core.engine.admission import checked_prompt
+
+    outputs = parse_lengths(args.output_len, "--output-len")
+    rules = llm.engine.rules
+    ids = [llm.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+    source = GivenPrompts(
+        prompts=tuple(checked_prompt(rules, prompt) for prompt in ids),
+        outputs=outputs,
+        seed=args.seed,
+    )
+    check_fits(
+        [len(prompt) for prompt in ids], source.load(0).output_tokens, rules.max_model_tokens
+    )
+    return source
+
+
+def _bounds(llm: LLM) -> Bounds:
+    from deepinfer_core.bench.bounds import Bounds
+    from deepinfer_core.bench.machine_rates import machine_rates
+    from deepinfer_core.bench.model_cost import model_cost
+    from deepinfer_core.plugin import load
+
+    cost = model_cost(llm.loaded.config)
+    device = load(llm.loaded.resolution.require(), "device")
+    return Bounds(cost=cost, rates=machine_rates(device, cost.step_bytes))
+
+
+def _figures(
+    action: str, batch_size: int, runs: list[RunTimes], bounds: Bounds, name: str
+) -> list[Figure]:
+    from deepinfer_core.bench.latency import latency_figures
+    from deepinfer_core.bench.throughput import throughput_figures
+
+    if action == "latency":
+        return latency_figures(runs, bounds, load_name=name)
+    return throughput_figures(runs, bounds, load_name=name, batch_size=batch_size)
+
+
+def _load_name(
+    args: argparse.Namespace,
+    source: RandomPrompts | GivenPrompts,
+    batch_size: int,
+    parameters: int,
+) -> str:
+    from deepinfer_core.bench.workload import RandomPrompts
+
+        parts = {
+        "parameters": parameters,
+        "input": source.inputs.text
+        if isinstance(source, RandomPrompts)
+        else args.prompt_file.name,
+        "output": source.outputs.text,
+        "prompts": len(source.load(0).prompts),
+        "batch": batch_size,
+    }
+    return ",".join(f"{name}={value}" for name, value in parts.items())
+
+
+def _print(result: _Result) -> None:
+    print(f"load      {result.load_name}")
+    print(f"hardware  {result.stamp.hardware}")
+    print(f"program   {result.stamp.commit}, {result.stamp.date}")
+    times = " ".join(f"{run.elapsed_s:.3f}" for run in result.runs)
+    print(f"runs      {times} s")
+    cached, all_tokens = (
+        sum(run.cached_tokens for run in result.runs),
+        sum(run.prompt_tokens for run in result.runs),
+    )
+    print(f"cached    {cached} of {all_tokens} prompt tokens\n")
+    rows = [("figure", "value", "unit", "bound", "ratio", "what bounds it")]
+    for figure in result.figures:
+        reference = figure.reference
+        numbers = (f"{figure.value:.4g}", figure.unit, f"{reference.value:.4g}")
+        name = figure.name.partition("[")[0]
+        rows.append((name, *numbers, f"{figure.ratio:.3g}", reference.name))
+    print_table(rows)
