@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deepinfer_core.cli.generation import (
     add_model_arguments,
@@ -25,32 +24,13 @@ from deepinfer_core.cli.parser import UsageError
 from deepinfer_core.cli.prompt_input import Prompt, read_prompt_file
 
 if TYPE_CHECKING:
-    from deepinfer_core.bench.bounds import Bounds
-    from deepinfer_core.bench.figures import Figure
-    from deepinfer_core.bench.running import RunTimes
-    from deepinfer_core.bench.stamp import Stamp
-    from deepinfer_core.bench.workload import GivenPrompts, RandomPrompts
-    from deepinfer_core.config import LoadedSettings
-    from deepinfer_core.engine.llm import LLM
+    from deepinfer_core.bench.offline import Experiment, Result
 
 __all__ = ["add_arguments", "run"]
 
 _LENGTH = "128"
 _PROMPTS = 16
 _MOST_SEED = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Result:
-    """What is shown of one measurement."""
-
-    figures: list[Figure]
-    stamp: Stamp
-    load_name: str
-    runs: list[RunTimes]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [figure.to_json(self.stamp) for figure in self.figures]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +81,8 @@ def _add_common(parser: argparse.ArgumentParser, *, batch_size: str, repeats: in
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
+    from deepinfer_core.bench.offline import measure
+
     _check_numbers(args)
     if args.out is not None:
         _check_writable(args.out)
@@ -111,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
         args.batch_size = 1
     if args.batch_size is not None:
         args.overrides = [*args.overrides, f"engine.max_num_seqs={args.batch_size}"]
-    result = _measure(args, model_settings(args), prompts)
+    experiment = _experiment(args, prompts)
+    loaded = model_settings(args)
+    result = measure(experiment, loaded, progress_of(loaded), open_llm)
     if args.out is not None:
         args.out.write_text(json.dumps(result.to_json(), indent=1) + "\n", encoding="utf-8")
     if args.json:
@@ -160,122 +144,25 @@ def _chosen(prompts: list[Prompt], args: argparse.Namespace) -> list[Prompt]:
     return prompts[:wanted]
 
 
-def _measure(
-    args: argparse.Namespace, loaded: LoadedSettings, prompts: list[Prompt] | None
-) -> _Result:
-    from deepinfer_core.bench.running import run_repeatedly
-    from deepinfer_core.bench.stamp import stamp_of
-
-    random_prompts = _random_prompts(args, loaded) if prompts is None else None
-    progress = progress_of(loaded)
-    with open_llm(loaded, progress) as llm:
-        source = random_prompts or _given_prompts(args, llm, prompts or [])
-        bounds = _bounds(llm)
-        with progress.phase("bench", total=args.warmup + args.repeat, unit="runs") as phase:
-            runs = run_repeatedly(
-                lambda ids, params: llm.stream(None, params, ids),
-                source,
-                warmup=args.warmup,
-                repeats=args.repeat,
-                advance=phase.advance,
-            )
-        seats = loaded.settings.engine.max_num_seqs
-        name = _load_name(args, source, seats, bounds.cost.parameters)
-        return _Result(
-            figures=_figures(args.action, seats, runs, bounds, name),
-            stamp=stamp_of(llm.loaded.resolution.report.device, loaded.settings.threads),
-            load_name=name,
-            runs=runs,
-        )
-
-
-def _random_prompts(args: argparse.Namespace, loaded: LoadedSettings) -> RandomPrompts:
-    """Random prompts; lengths that do not fit are refused before any weight is read."""
+def _experiment(args: argparse.Namespace, prompts: list[Prompt] | None) -> Experiment:
     from deepinfer_core.bench.lengths import parse_lengths
-    from deepinfer_core.bench.workload import RandomPrompts, check_fits
-    from deepinfer_core.config import checkpoint_folder
-    from deepinfer_core.engine.model_folder import read_config
+    from deepinfer_core.bench.offline import Experiment
 
-    settings = loaded.settings
-    inputs = parse_lengths(args.input_len, "--input-len")
-    outputs = parse_lengths(args.output_len, "--output-len")
-    config = read_config(checkpoint_folder(settings.model.path), settings)
-    context_tokens = config.text_config.max_position_embeddings
-    longest_tokens = settings.engine.max_model_len or context_tokens
-    check_fits([inputs.highest_tokens], [outputs.highest_tokens], longest_tokens)
     is_latency = args.action == "latency"
-    return RandomPrompts(
+    return Experiment(
+        kind=args.action,
+        prompts=prompts,
+        source_name="" if prompts is None else args.prompt_file.name,
         count=args.batch_size if is_latency else args.num_prompts or _PROMPTS,
-        inputs=inputs,
-        outputs=outputs,
-        vocabulary=config.text_config.vocab_size,
-        bos_id=config.bos_token_id,
+        inputs=parse_lengths(args.input_len, "--input-len"),
+        outputs=parse_lengths(args.output_len, "--output-len"),
+        warmup=args.warmup,
+        repeats=args.repeat,
         seed=args.seed,
     )
 
 
-def _given_prompts(args: argparse.Namespace, llm: LLM, prompts: list[Prompt]) -> GivenPrompts:
-    from deepinfer_core.bench.lengths import parse_lengths
-    from deepinfer_core.bench.workload import GivenPrompts, check_fits
-    from deepinfer_core.engine.admission import checked_prompt
-
-    outputs = parse_lengths(args.output_len, "--output-len")
-    rules = llm.engine.rules
-    ids = [llm.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
-    source = GivenPrompts(
-        prompts=tuple(checked_prompt(rules, prompt) for prompt in ids),
-        outputs=outputs,
-        seed=args.seed,
-    )
-    check_fits(
-        [len(prompt) for prompt in ids], source.load(0).output_tokens, rules.max_model_tokens
-    )
-    return source
-
-
-def _bounds(llm: LLM) -> Bounds:
-    from deepinfer_core.bench.bounds import Bounds
-    from deepinfer_core.bench.machine_rates import machine_rates
-    from deepinfer_core.bench.model_cost import model_cost
-    from deepinfer_core.plugin import load
-
-    cost = model_cost(llm.loaded.config)
-    device = load(llm.loaded.resolution.require(), "device")
-    return Bounds(cost=cost, rates=machine_rates(device, cost.step_bytes))
-
-
-def _figures(
-    action: str, batch_size: int, runs: list[RunTimes], bounds: Bounds, name: str
-) -> list[Figure]:
-    from deepinfer_core.bench.latency import latency_figures
-    from deepinfer_core.bench.throughput import throughput_figures
-
-    if action == "latency":
-        return latency_figures(runs, bounds, load_name=name)
-    return throughput_figures(runs, bounds, load_name=name, batch_size=batch_size)
-
-
-def _load_name(
-    args: argparse.Namespace,
-    source: RandomPrompts | GivenPrompts,
-    batch_size: int,
-    parameters: int,
-) -> str:
-    from deepinfer_core.bench.workload import RandomPrompts
-
-        parts = {
-        "parameters": parameters,
-        "input": source.inputs.text
-        if isinstance(source, RandomPrompts)
-        else args.prompt_file.name,
-        "output": source.outputs.text,
-        "prompts": len(source.load(0).prompts),
-        "batch": batch_size,
-    }
-    return ",".join(f"{name}={value}" for name, value in parts.items())
-
-
-def _print(result: _Result) -> None:
+def _print(result: Result) -> None:
     print(f"load      {result.load_name}")
     print(f"hardware  {result.stamp.hardware}")
     print(f"program   {result.stamp.commit}, {result.stamp.date}")
