@@ -18,6 +18,7 @@ __all__ = ["ModelCost", "model_cost"]
 
 _HEAD = "head.weight"
 _LOOKED_UP = ("embed.weight", ".engram.embed.weight")
+_IMAGE_FRAME = "image_"
 _ELSEWHERE = ("drafter", "vision")
 
 
@@ -66,5 +67,6 @@ def model_cost(config: ModelConfig) -> ModelCost:
 def _is_used(spec: WeightSpec, drafter: tuple[str, ...]) -> bool:
     """Whether the weight takes part, as a whole, in a step without drafts and images."""
     is_table = spec.name == _LOOKED_UP[0] or spec.name.endswith(_LOOKED_UP[1])
-    is_drafter = bool(drafter) and spec.name.startswith(drafter)
-    return not (is_table or is_drafter or spec.group in _ELSEWHERE)
+    return not (
+        is_table or spec.name.startswith((*drafter, _IMAGE_FRAME)) or spec.group in _ELSEWHERE
+    )
