@@ -38,9 +38,9 @@ from typing import Any
 from record import figure, write
 
 WORKERS = Path(__file__).parent / "peer"
-SAME_SHAPE_EXPERTS = 8
-SAME_SIZE_EXPERTS = 13
-"""Experts a layer with which the peer has 15.5 million parameters, ours has 15.4."""
+OURS = 0
+PEER_EXPERTS = (13, 8)
+"""Experts a layer: with 13 the peer has 15.5 million parameters, ours has 15.4; 8 is our number."""
 VOCABULARY = 4000
 BOUNDS = {1: 2.0, 16: 5.0}
 """How many times faster we want to be, by batch size."""
@@ -115,18 +115,18 @@ def prompts_of(batch: int, tokens: int, repeat: int) -> list[list[int]]:
     return [[source.randrange(VOCABULARY) for _ in range(tokens)] for _ in range(batch)]
 
 
-def rate(answers: list[Answer], clock: str) -> float:
-    """Median of tokens a second."""
-    return statistics.median(answer["tokens"] / answer[clock] for answer in answers)
+def rates_of(answers: list[Answer], clock: str) -> list[float]:
+    """Tokens a second of each answer."""
+    return [answer["tokens"] / answer[clock][1] for answer in answers]
 
 
-def decode_rate(answers: list[Answer], batch: int) -> float | None:
+def decode_rate(answers: list[Answer], batch: int, clock: str) -> float | None:
     """Median of tokens a second behind the first ones; None where those cannot be seen."""
-    if any(answer["first_s"] is None for answer in answers):
+    spans = [answer[clock] for answer in answers]
+    if any(first is None for first, _ in spans):
         return None
-    return statistics.median(
-        (answer["tokens"] - batch) / (answer["total_s"] - answer["first_s"]) for answer in answers
-    )
+    drawn = answers[0]["tokens"] - batch
+    return round(statistics.median(drawn / (total - first) for first, total in spans), 1)
 
 
 def screen(worker: Worker, args: argparse.Namespace, batch: int) -> list[tuple[float, Setting]]:
@@ -137,7 +137,7 @@ def screen(worker: Worker, args: argparse.Namespace, batch: int) -> list[tuple[f
             worker.ask(prompts_of(batch, args.prompt_tokens, -n), args.screen_tokens, setting)
             for n in range(1 + SCREEN_REPEATS)
         ]
-        found.append((rate(answers[1:], args.clock), setting))
+        found.append((statistics.median(rates_of(answers[1:], args.clock)), setting))
         print(f"  {found[-1][0]:8.1f} {setting}", file=sys.stderr, flush=True)
     return sorted(found, key=lambda item: -item[0])
 
@@ -145,68 +145,56 @@ def screen(worker: Worker, args: argparse.Namespace, batch: int) -> list[tuple[f
 def compare(args: argparse.Namespace, threads: int, batch: int) -> dict[str, object]:
     """One figure: the engine next to the peer at its best."""
     print(f"threads {threads}, batch {batch}", file=sys.stderr, flush=True)
-    ours_command = [sys.executable, str(WORKERS / "deepinfer_worker.py"), str(threads), str(batch)]
+    ours = [sys.executable, str(WORKERS / "deepinfer_worker.py"), str(threads), str(batch)]
+    peer = [args.peer_python, str(WORKERS / "transformers_worker.py"), str(threads)]
     with ExitStack() as stack:
-        peers = {
-            experts: stack.enter_context(
-                started(
-                    [
-                        args.peer_python,
-                        str(WORKERS / "transformers_worker.py"),
-                        str(threads),
-                        str(experts),
-                    ],
-                    threads,
-                )
-            )
-            for experts in (SAME_SIZE_EXPERTS, SAME_SHAPE_EXPERTS)
-        }
-        ours = stack.enter_context(started([*ours_command, *args.set], threads))
-        screened = screen(peers[SAME_SIZE_EXPERTS], args, batch)
-        runs: dict[int, list[Answer]] = {0: [], **{experts: [] for experts in peers}}
+        workers = {OURS: stack.enter_context(started([*ours, *args.set], threads))}
+        for experts in PEER_EXPERTS:
+            workers[experts] = stack.enter_context(started([*peer, str(experts)], threads))
+        screened = screen(workers[PEER_EXPERTS[0]], args, batch)
+        settings = {name: {} if name == OURS else screened[0][1] for name in workers}
+        runs: dict[int, list[Answer]] = {name: [] for name in workers}
         for repeat in range(args.repeats + 1):
             prompts = prompts_of(batch, args.prompt_tokens, repeat)
-            runs[0].append(ours.ask(prompts, args.output_tokens, {}))
-            for experts, peer in peers.items():
-                runs[experts].append(peer.ask(prompts, args.output_tokens, screened[0][1]))
-        runs = {name: answers[1:] for name, answers in runs.items()}
-        rates = {name: rate(answers, args.clock) for name, answers in runs.items()}
-        best = max(peers, key=lambda experts: rates[experts])
-        return figure(
-            f"tokens_per_second[batch={batch},threads={threads},input={args.prompt_tokens},"
-            f"output={args.output_tokens}]",
-            round(rates[0], 1), "tokens/s",
-            peer={
-                "name": f"transformers 5.24.0, DeepseekV4ForCausalLM with {best} experts a layer",
-                "value": round(rates[best], 1),
-            },
-            ratio=round(rates[0] / rates[best], 3),
-            wanted_ratio=BOUNDS.get(batch),
-            repeats=args.repeats, clock=args.clock,
-            decode_tokens_per_s=rounded(decode_rate(runs[0], batch)),
-            runs=per_run(runs[0], args.clock),
-            ours=ours.about,
-            peer_setting=screened[0][1],
-            screened=[{**setting, "value": round(value, 1)} for value, setting in screened],
-            peers=[
-                {
-                    **peer.about, "experts": experts, "value": round(rates[experts], 1),
-                    "decode_tokens_per_s": rounded(decode_rate(runs[experts], batch)),
-                    "runs": per_run(runs[experts], args.clock),
-                }
-                for experts, peer in peers.items()
-            ],
-        )  # fmt: skip
+            for name, worker in workers.items():
+                runs[name].append(worker.ask(prompts, args.output_tokens, settings[name]))
+    sides = {
+        name: side_of(worker, runs[name][1:], batch, args.clock) for name, worker in workers.items()
+    }
+    load = f"batch={batch},threads={threads},input={args.prompt_tokens},output={args.output_tokens}"
+    found = described(load, sides)
+    found["wanted_ratio"] = BOUNDS.get(batch)
+    found["clock"] = args.clock
+    found["peer_setting"] = screened[0][1]
+    found["screened"] = [{**setting, "value": round(value, 1)} for value, setting in screened]
+    return found
 
 
-def per_run(answers: list[Answer], clock: str) -> list[float]:
-    """Tokens a second of each repeat."""
-    return [round(answer["tokens"] / answer[clock], 1) for answer in answers]
+def side_of(worker: Worker, answers: list[Answer], batch: int, clock: str) -> Answer:
+    """What one program did."""
+    rates = rates_of(answers, clock)
+    return {
+        **worker.about,
+        "value": round(statistics.median(rates), 1),
+        "decode_tokens_per_s": decode_rate(answers, batch, clock),
+        "runs": [round(rate, 1) for rate in rates],
+    }
 
 
-def rounded(value: float | None) -> float | None:
-    """One decimal, if there is a value."""
-    return None if value is None else round(value, 1)
+def described(load: str, sides: dict[int, Answer]) -> dict[str, object]:
+    """The figure of our side next to the faster peer."""
+    ours = sides[OURS]
+    best = max(PEER_EXPERTS, key=lambda experts: sides[experts]["value"])
+    name = f"transformers 5.24.0, DeepseekV4ForCausalLM with {best} experts a layer"
+    return figure(
+        f"tokens_per_second[{load}]",
+        ours["value"],
+        "tokens/s",
+        peer={"name": name, "value": sides[best]["value"]},
+        ratio=round(ours["value"] / sides[best]["value"], 3),
+        ours=ours,
+        peers={f"{experts} experts": sides[experts] for experts in PEER_EXPERTS},
+    )
 
 
 def main() -> None:
@@ -220,7 +208,9 @@ def main() -> None:
     add("--output-tokens", type=int, default=128)
     add("--screen-tokens", type=int, default=32, help="output tokens while settings are tried")
     add("--repeats", type=int, default=5)
-    add("--clock", choices=("total_s", "cpu_s"), default="total_s", help="cpu_s: processor time")
+    add(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is shared"
+    )
     add("--dtypes", nargs="+", default=["float32", "bfloat16"])
     add("--compile", nargs="+", default=["none", "connections", "connections_experts"])
     add("--set", action="append", default=[], metavar="PATH=VALUE", help="a setting of ours")

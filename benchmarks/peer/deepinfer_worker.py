@@ -17,24 +17,28 @@ from deepinfer_core.config import load_settings
 from deepinfer_core import LLM, SamplingParams
 
 
+def now() -> dict[str, float]:
+    """Both clocks."""
+    return {"wall": time.perf_counter(), "cpu": time.process_time()}
+
+
 def decode(llm: LLM, prompts: list[list[int]], count: int) -> dict[str, Any]:
     """Draw greedily and past the end of the sequence."""
     params = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
-    began_s, began_cpu_s = time.perf_counter(), time.process_time()
-    firsts_s: dict[int, float] = {}
+    began = now()
+    seen: set[int] = set()
+    first = began
     tokens = 0
     for delta in llm.stream(None, params, prompts):
         if delta.completion is not None and delta.completion.error is not None:
             raise delta.completion.error
-        if delta.token_ids:
-            firsts_s.setdefault(delta.index, time.perf_counter() - began_s)
+        if delta.token_ids and delta.index not in seen:
+            seen.add(delta.index)
+            first = now()
         tokens += len(delta.token_ids)
-    return {
-        "first_s": max(firsts_s.values()),
-        "total_s": time.perf_counter() - began_s,
-        "cpu_s": time.process_time() - began_cpu_s,
-        "tokens": tokens,
-    }
+    ended = now()
+    spans = {clock: [first[clock] - start, ended[clock] - start] for clock, start in began.items()}
+    return {"tokens": tokens, **spans}
 
 
 def main() -> None:

@@ -2,9 +2,10 @@
 
 Runs in an environment of its own and imports nothing of ours. A line is a JSON object: ``prompts``
 (token ids, all of one length), ``output_tokens``, ``setting`` (``dtype``, ``experts``, ``compile``,
-``loop``). The answer is one JSON line: ``first_s`` from the call to the first tokens, ``total_s``
-to the last ones, ``cpu_s`` the processor time of the process, ``tokens``. The first line that the
-program prints describes the model. Arguments: the number of threads, the number of routed experts.
+``loop``). The answer is one JSON line: ``tokens``, and for each of the clocks ``wall`` and ``cpu``
+(processor time of the process) the seconds from the call to the first tokens, if they can be seen,
+and to the last ones. The first line that the program prints describes the model. Arguments: the
+number of threads, the number of routed experts.
 
 The loop calls the model itself with its own cache: ``generate`` does the same with checks, masks
 and processors around each step, so it is slower and is one of the settings.
@@ -82,31 +83,41 @@ def build(experts: int, dtype: torch.dtype, product: str, compiled: str) -> Deep
     return model
 
 
+def now() -> dict[str, float]:
+    """Both clocks."""
+    return {"wall": time.perf_counter(), "cpu": time.process_time()}
+
+
+def answer(tokens: int, began: dict[str, float], first: dict[str, float] | None) -> dict[str, Any]:
+    """What came out of a batch that ends now."""
+    ended = now()
+    spans = {
+        clock: [None if first is None else first[clock] - start, ended[clock] - start]
+        for clock, start in began.items()
+    }
+    return {"tokens": tokens, **spans}
+
+
 @torch.inference_mode()
 def decode(model: DeepseekV4ForCausalLM, prompts_BT: torch.Tensor, count: int) -> dict[str, Any]:
     """Draw greedily with the model's own cache."""
-    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    began = now()
     cache = DynamicCache(config=model.config)
     out = model(prompts_BT, cache=cache, use_cache=True, logits_to_keep=1)
     next_B1 = out.logits[:, -1].argmax(-1, keepdim=True)
     drawn = [next_B1.tolist()]
-    first_s = time.perf_counter() - began_s
+    first = now()
     for _ in range(count - 1):
         out = model(next_B1, cache=cache, use_cache=True)
         next_B1 = out.logits[:, -1].argmax(-1, keepdim=True)
         drawn.append(next_B1.tolist())
-    return {
-        "first_s": first_s,
-        "total_s": time.perf_counter() - began_s,
-        "cpu_s": time.process_time() - began_cpu_s,
-        "tokens": sum(len(step) for step in drawn),
-    }
+    return answer(sum(len(step) for step in drawn), began, first)
 
 
 @torch.inference_mode()
 def generate(model: DeepseekV4ForCausalLM, prompts_BT: torch.Tensor, count: int) -> dict[str, Any]:
     """The same through ``generate``, whose first token cannot be seen from outside."""
-    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    began = now()
     mask_BT = torch.ones_like(prompts_BT)
     out_BT = model.generate(
         prompts_BT,
@@ -115,12 +126,7 @@ def generate(model: DeepseekV4ForCausalLM, prompts_BT: torch.Tensor, count: int)
         max_new_tokens=count,
         min_new_tokens=count,
     )
-    return {
-        "first_s": None,
-        "total_s": time.perf_counter() - began_s,
-        "cpu_s": time.process_time() - began_cpu_s,
-        "tokens": out_BT[:, prompts_BT.shape[1] :].numel(),
-    }
+    return answer(out_BT[:, prompts_BT.shape[1] :].numel(), began, None)
 
 
 def main() -> None:
@@ -138,8 +144,8 @@ def main() -> None:
         if key not in built:
             built[key] = build(experts, getattr(torch, key[0]), key[1], key[2])
         run = generate if setting["loop"] == "generate" else decode
-        answer = run(built[key], torch.tensor(asked["prompts"]), asked["output_tokens"])
-        print(json.dumps(answer), flush=True)
+        done = run(built[key], torch.tensor(asked["prompts"]), asked["output_tokens"])
+        print(json.dumps(done), flush=True)
 
 
 if __name__ == "__main__":

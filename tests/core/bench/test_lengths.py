@@ -27,7 +27,21 @@ def test_a_distribution_is_read_as_written(text: str, ranges: tuple[tuple[int, i
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "-5", "1.5", "abc", "8..4", "0..4", "4..", "..4", "1,,2", "1...2", "²", "3000000000"],
+    [
+        "",
+        "0",
+        "-5",
+        "1.5",
+        "abc",
+        "8..4",
+        "0..4",
+        "4..",
+        "..4",
+        "1,,2",
+        "1...2",
+        "١٢",
+        "3000000000",
+    ],
 )
 def test_anything_else_is_refused_with_the_name_of_the_option(text: str) -> None:
     with pytest.raises(ConfigError, match="--input-len is"):

@@ -14,7 +14,7 @@ from deepinfer_core.errors import ConfigError
 
 __all__ = ["Lengths", "parse_lengths"]
 
-_PART = re.compile(r"(\d+)(?:\.\.(\d+))?")
+_PART = re.compile(r"(\d+)(?:\.\.(\d+))?", re.ASCII)
 _LONGEST_TOKENS = 1 << 31
 """Beyond any context; a slip of the keyboard is refused before memory is asked for."""
 
@@ -64,7 +64,7 @@ def parse_lengths(text: str, name: str) -> Lengths:
     ranges = []
     for part in text.split(","):
         found = _PART.fullmatch(part.strip())
-        if found is None or not found.group(1).isascii():
+        if found is None:
             raise _refused(text, name)
         low = int(found.group(1))
         high = int(found.group(2) or low)
