@@ -3,10 +3,10 @@
 Prompts of 8,000 tokens through ``LLM``, one at a time, time to the first token as a caller sees it.
 A cold prompt begins with a prefix that nobody sent before. A warm one begins with a prefix of 7,680
 tokens (60 blocks of 128) that an earlier request brought in, and goes on with 320 tokens of its
-own. ``continued``: that request was the prefix and no more, as in a conversation; ``shared``: it
-went on with other tokens, as behind a common instruction. Cold and warm runs take turns. The bound
-is the gain that a machine would have whose time is in proportion to the tokens that are computed:
-25.
+own. ``continued``: that request was the prefix and no more, as in a conversation; ``shared``: two
+such requests went on with other tokens, as behind a common instruction. Cold and warm runs take
+turns. The bound is the gain that a machine would have whose time is in proportion to the tokens
+that are computed: 25.
 
 Each warm prompt is also sent to an engine without the cache, and the tokens must be equal: with
 ``exact`` recovery in every case. Under ``bounded`` they may differ; then they are counted.
@@ -80,7 +80,8 @@ def main() -> None:
     with opened(args.set, has_cache=True) as llm:
         ask(llm, tokens("warm-up", size), count)
         ask(llm, tokens("continued", cached), count)
-        ask(llm, tokens("shared", cached) + tokens("other", size - cached), count)
+        for name in ("other", "another"):
+            ask(llm, tokens("shared", cached) + tokens(name, size - cached), count)
         for turn in range(args.repeats):
             for name, asked in prompts.items():
                 done[name].append(ask(llm, asked[turn], count))

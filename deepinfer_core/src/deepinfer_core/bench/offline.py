@@ -97,7 +97,7 @@ def measure(
         RequestError: a prompt does not fit the model.
         DeepInferError: what ``LLM`` raises, or a request failed.
     """
-    settings = loaded.settings
+    seats, threads = loaded.settings.engine.max_num_seqs, loaded.settings.threads
     known = _random_prompts(experiment, loaded) if experiment.prompts is None else None
     with open_llm(loaded, progress) as llm:
         source = known or _given_prompts(experiment, llm)
@@ -112,14 +112,12 @@ def measure(
                 advance=phase.advance,
             )
         facts = llm.loaded.resolution.report.device
-    name = _load_name(experiment, source, settings.engine.max_num_seqs, bounds)
+    name = _load_name(experiment, source, seats, bounds)
     if experiment.kind == "latency":
         figures = latency_figures(runs, bounds, load_name=name)
     else:
-        seats = settings.engine.max_num_seqs
         figures = throughput_figures(runs, bounds, load_name=name, batch_size=seats)
-    stamp = stamp_of(facts, settings.threads)
-    return Result(figures=figures, stamp=stamp, load_name=name, runs=runs)
+    return Result(figures=figures, stamp=stamp_of(facts, threads), load_name=name, runs=runs)
 
 
 def _random_prompts(experiment: Experiment, loaded: LoadedSettings) -> RandomPrompts:
