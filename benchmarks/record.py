@@ -6,44 +6,20 @@ One JSON object a figure, in the shape of ``deepinfer bench --json``: ``name``, 
 """
 
 import json
-import os
-import platform
-import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+
+from deepinfer_core.bench.stamp import commit_of
+from deepinfer_core.plugin.cpu_facts import cpu_facts
 
 RESULTS = Path(__file__).parent / "results"
 
 
 def hardware() -> str:
     """Name the processor and how many cores this process may use."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [
-            line.partition(":")[2].strip()
-            for line in info.read_text().splitlines()
-            if "model name" in line
-        ]
-        model = names[0] if names else model
-    return f"{model}, {len(os.sched_getaffinity(0))} cores"
-
-
-def commit() -> str:
-    """Short hash of the checkout, with ``+`` when it has uncommitted changes."""
-    root = Path(__file__).parent
-    head = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=root,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    dirty = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=root, check=True, capture_output=True, text=True
-    )
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+    facts = cpu_facts()
+    return f"{facts['model']}, {facts['cores']} cores"
 
 
 def figure(name: str, value: float, unit: str, **extra: object) -> dict[str, object]:
@@ -55,7 +31,7 @@ def figure(name: str, value: float, unit: str, **extra: object) -> dict[str, obj
         **extra,
         "hardware": hardware(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": commit(),
+        "commit": commit_of(Path(__file__)),
         "command": " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
 

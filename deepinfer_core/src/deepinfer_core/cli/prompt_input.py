@@ -16,7 +16,14 @@ from typing import Any
 from deepinfer_core.cli.parser import UsageError
 from deepinfer_core.model.config_reading import unique_keys
 
-__all__ = ["add_prompt_arguments", "parse_token_ids", "prompts_from", "read_token_file"]
+__all__ = [
+    "Prompt",
+    "add_prompt_arguments",
+    "parse_token_ids",
+    "prompts_from",
+    "read_prompt_file",
+    "read_token_file",
+]
 
 Prompt = str | list[int]
 
@@ -55,7 +62,7 @@ def prompts_from(args: argparse.Namespace) -> list[Prompt]:
     if args.token_ids is not None:
         return [parse_token_ids(args.token_ids, "--token-ids")]
     if args.prompt_file is not None:
-        return _read_file(args.prompt_file)
+        return read_prompt_file(args.prompt_file)
     return [_read_stdin() if args.prompt == "-" else args.prompt]
 
 
@@ -110,7 +117,12 @@ def _read_text(path: Path) -> str:
         raise UsageError(f"{path} is not text: {error}", hint="write it in UTF-8") from error
 
 
-def _read_file(path: Path) -> list[Prompt]:
+def read_prompt_file(path: Path) -> list[Prompt]:
+    """Read the prompts of a file: one of a text file, one a line of a JSON-lines file.
+
+    Raises:
+        UsageError: the file cannot be read, or a line is no prompt.
+    """
     text = _read_text(path)
     if path.suffix != ".jsonl":
         return [_without_last_newline(text)]

@@ -44,6 +44,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "generate": Verb("deepinfer_core.cli.generate", "text from a prompt"),
         "chat": Verb("deepinfer_core.cli.chat", "a conversation in the terminal"),
         "batch": Verb("deepinfer_core.cli.batch", "a file of requests, resumable"),
+        "bench": Verb("deepinfer_core.cli.bench", "how fast, next to what this machine could do"),
         "eval": Verb("deepinfer_core.cli.eval", "logits, guesses of the drafter, the quality gate"),
         "check": Verb("deepinfer_core.cli.check", "can this configuration run here?"),
         "plugins": Verb("deepinfer_core.cli.plugins", "every component with its state and reason"),

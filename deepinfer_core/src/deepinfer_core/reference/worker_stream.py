@@ -61,7 +61,7 @@ class WorkerStream(Stream):
                 target=_play, args=(self._tasks,), name="deepinfer-stream", daemon=True
             )
             self._thread.start()
-            weakref.finalize(self, self._tasks.put, None)
+            weakref.finalize(self, _end, self._tasks, self._thread)
         task = _Task(work)
         self._tasks.put(task)
         return task
@@ -77,8 +77,17 @@ class WorkerStream(Stream):
             return
         self._is_closed = True
         if self._thread is not None:
-            self._tasks.put(None)
-            self._thread.join()
+            _end(self._tasks, self._thread)
+
+
+def _end(tasks: queue.SimpleQueue[_Task | None], thread: threading.Thread) -> None:
+    """Let the thread end behind its last work, and wait for that.
+
+    Also when the process ends: a thread that is cut off within an operator takes the process down.
+    """
+    tasks.put(None)
+    if thread is not threading.current_thread():
+        thread.join()
 
 
 def _play(tasks: queue.SimpleQueue[_Task | None]) -> None:
