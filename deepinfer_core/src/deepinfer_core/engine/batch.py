@@ -54,6 +54,14 @@ class Launch:
         self.saved = saved
         self.admitted = admitted
 
+    def forget_plan(self) -> None:
+        """Let the plan go when its rows are computed.
+
+        It is a large part of what is alive while outputs are made; with less alive the garbage
+        collector is called less often.
+        """
+        self.plan = StepPlan(())
+
     def row_counts(self) -> tuple[int, int]:
         """Rows of chunks and rows of decoding, told apart as ``StepKind`` does."""
         entries = len(self.sequences)

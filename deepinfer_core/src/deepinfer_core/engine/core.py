@@ -154,15 +154,17 @@ class Engine:
         """
         updates = self._expire() if self._deadlines else []
         before = self._under_way
+        is_idle = before is None
         self._under_way = self._launch(before) if len(self.batch) else None
         if before is not None:
             updates += self._conclude(before)
+            del before  # so that its rows do not wait beside those of the next step
         if self._under_way is not None:
             self._sample(self._under_way)
             if not self.is_asynchronous:
                 current, self._under_way = self._under_way, None
                 updates += self._conclude(current)
-        elif before is None and len(self.batch) and not updates:
+        elif is_idle and len(self.batch) and not updates:
             raise EngineError(f"none of {len(self.batch)} sequences can proceed")
         if not len(self.batch):
             self._forget()
@@ -263,6 +265,7 @@ class Engine:
         if step.failure is not None:
             self._ended_s = known_s
             return self._fail(step, failed_step(step.failure))
+        step.launch.forget_plan()
         self.batch.commit(step.launch, known_s)
         updates = absorb(step, results, known_s, self.rules.vocabulary, self._finish)
         self._ended_s = ended_s = self.clock_s()

@@ -32,8 +32,8 @@ class UnderWay:
     """
 
     __slots__ = (
-        "_began_s", "_queued_s", "drew", "failure", "handle", "launch", "owners", "rows",
-        "schedule_s",
+        "_began_s", "_queued_s", "_row_counts", "drew", "failure", "handle", "launch", "owners",
+        "rows", "schedule_s",
     )  # fmt: skip
 
     def __init__(self, launch: Launch, began_s: float) -> None:
@@ -44,6 +44,7 @@ class UnderWay:
         self.failure: Exception | None = None
         self.schedule_s = 0.0
         self.drew: list[Sequence] = []
+        self._row_counts = launch.row_counts()
         self._began_s = began_s
         self._queued_s: list[float] = []
         for sequence in launch.admitted:
@@ -68,7 +69,7 @@ class UnderWay:
             else:
                 previous_s.append(sequence.last_token_s)
             sequence.last_token_s = ended_s
-        prompt_rows, decode_rows = self.launch.row_counts()
+        prompt_rows, decode_rows = self._row_counts
         return StepFacts(
             kind=self.launch.kind,
             prompt_rows=prompt_rows,
