@@ -172,6 +172,35 @@ def test_a_preempted_sequence_waits_with_nothing() -> None:
     assert [one.sequence_id for one in batch] == [1, 2]
 
 
+def test_what_an_earlier_stay_computed_is_not_taken_for_the_present_one_s() -> None:
+    batch = small_batch(rows=32, sequences=2, blocks=4)
+    old, young = (sequence(number, 7, max_tokens=50) for number in (1, 2))
+    for one in (old, young):
+        batch.add(one)
+    first = launched(batch)
+    settle(batch, first)
+    run(batch, old, 2)
+    assert young.state_slot is None
+    batch.remove(old)
+    launched(batch)
+    assert young.admissions == 2
+    batch.commit(first, 5.0)
+    assert (young.committed, young.published, young.prefilled_s) == (0, 0, None)
+
+
+def test_a_step_is_committed_without_its_plan() -> None:
+    batch = small_batch(rows=6)
+    one = shared(1, 9)
+    batch.add(one)
+    for end, prefilled_s in ((6, None), (8, None), (9, 3.0)):
+        launch = launched(batch)
+        launch.forget_plan()
+        assert not launch.plan.sequences
+        batch.commit(launch, 3.0)
+        assert (one.committed, one.published, one.prefilled_s) == (end, end // BLOCK, prefilled_s)
+        batch.check_integrity()
+
+
 def test_the_first_in_rank_runs_first_whenever_it_came() -> None:
     batch = small_batch(sequences=1)
     for number, rank in ((1, 5.0), (2, 1.0), (3, 3.0)):
