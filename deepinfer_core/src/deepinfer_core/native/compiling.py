@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,7 @@ FLAGS = (
 floating-point traps are looked at; giving them up changes no result."""
 
 _TIMEOUT_S = 300
+_COMPLAINT = re.compile("error|cannot find|multiple definition", re.IGNORECASE)
 _FOLDER = Path(__file__).parent / "kernels"
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -112,31 +115,25 @@ def compile_library(compiler: Compiler, files: tuple[Path, ...], target: Path) -
 
 def _build(compiler: Compiler, files: tuple[Path, ...], folder: Path) -> Path:
     units = [file for file in files if file.suffix == ".c"]
-    objects = [folder / f"{unit.stem}.o" for unit in units]
-    running = [
-        subprocess.Popen(
-            [compiler.path, *FLAGS, "-c", str(unit), "-o", str(built)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-        )
-        for unit, built in zip(units, objects, strict=True)
-    ]
-    outputs = [process.communicate(timeout=_TIMEOUT_S)[1] for process in running]
-    for process, output, unit in zip(running, outputs, units, strict=True):
-        if process.returncode:
-            raise _failed(compiler, unit.name, output)
+
+    def compile_one(unit: Path) -> str:
+        built = str(folder / f"{unit.stem}.o")
+        done = _run([compiler.path, *FLAGS, "-c", str(unit), "-o", built])
+        if done.returncode:
+            raise _failed(compiler, unit.name, done.stderr)
+        return built
+
+    with ThreadPoolExecutor(len(units)) as pool:
+        objects = list(pool.map(compile_one, units))
     library = folder / "kernels.so"
-    done = _run([compiler.path, *FLAGS, "-shared", *map(str, objects), "-o", str(library), "-lm"])
+    done = _run([compiler.path, *FLAGS, "-shared", *objects, "-o", str(library), "-lm"])
     if done.returncode:
         raise _failed(compiler, "the library", done.stderr)
     return library
 
 
 def _failed(compiler: Compiler, what: str, output: str) -> DeviceError:
-    lines = [line.strip() for line in output.splitlines() if "error" in line.lower()]
+    lines = [line.strip() for line in output.splitlines() if _COMPLAINT.search(line)]
     first = "; ".join(lines[:2]) or output.strip()[:200] or "no message"
     return DeviceError(
         f"asked {compiler.path} to compile {what}, found: {first}",
@@ -145,15 +142,21 @@ def _failed(compiler: Compiler, what: str, output: str) -> DeviceError:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DeviceError(
+            f"asked {command[0]} to run, found that it does not: {error}",
+            hint="repair the C compiler, or put another one first on the search path",
+        ) from error
 
 
 def _processor() -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """How are products with weights computed by the compiled kernels?
 
-A weight is widened and laid out in strips once, when it is handed over: as bf16 where that is exact,
-which it is for every quantised format with ordinary scales, otherwise as fp32. ``kernels/gemm.c`` says
-in which order sums are taken.
+A weight is widened and laid out in strips once, when it is handed over: as bf16 where that is
+exact, which it is for every quantised format with ordinary scales, otherwise as fp32.
+``kernels/gemm.c`` says in which order sums are taken.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class CpuGemm(DenseGemm, GroupedGemm):
             wide_NK = half_NK
         missing = -wide_NK.shape[-2] % _STRIP
         padded_NK = torch.nn.functional.pad(wide_NK, (0, 0, 0, missing))
-        strips_SOK = padded_NK.unflatten(-2, (-1, _STRIP))
+        strips_SOK = padded_NK.view(*wide_NK.shape[:-2], -1, _STRIP, wide_NK.shape[-1])
         return PackedWeight(
             strips_SKO=strips_SOK.transpose(-1, -2).contiguous(), out_width=wide_NK.shape[-2]
         )

@@ -1,8 +1,9 @@
 """How do the C sources become a library that Python can call?
 
-Compiled once for each combination of sources, compiler, flags and processor, under a name made of all
-of these, into the cache folder of the configuration. A finished library appears there in one step,
-so several processes may compile at the same time; the last one to finish replaces equal contents.
+Compiled once for each combination of sources, compiler, flags and processor, under a name made of
+all of these, into the cache folder of the configuration. A finished library appears there in one
+step, so several processes may compile at the same time; the last one to finish replaces equal
+contents.
 """
 
 from __future__ import annotations
