@@ -22,7 +22,7 @@ _PROMISES: dict[str, Promise] = {
     "graph_safe": "never",
 }
 
-_NATIVE = ("gemm",)
+_NATIVE = ("attention", "gemm", "transform")
 """Kinds that ``core.cpu`` has kernels for."""
 
 
