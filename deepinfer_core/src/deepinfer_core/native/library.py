@@ -23,8 +23,11 @@ _LETTERS = {
     "d": ctypes.c_double,
     "f": ctypes.c_float,
 }
-_CODES = {1: "memory for its scratch space"}
-"""Meaning of the codes of ``common.h`` other than ``DI_OK``."""
+_CODES = {
+    1: ("no memory for its scratch space", "free memory, or lower engine.max_num_batched_tokens"),
+    2: ("an index beyond its table", "report this: a component before it chose wrongly"),
+}
+"""What the codes of ``common.h`` other than ``DI_OK`` mean, and what to do."""
 
 
 def open_library(cache_dir: str) -> ctypes.CDLL:
@@ -78,8 +81,6 @@ def bind(library: ctypes.CDLL, name: str, arguments: str) -> Callable[..., int]:
 def _check(code: int, function: object, arguments: object) -> int:
     if code:
         name = getattr(function, "__name__", "a kernel")
-        raise DeviceError(
-            f"asked {name} to run, found no {_CODES.get(code, f'success: code {code}')}",
-            hint="free memory, or lower engine.max_num_batched_tokens",
-        )
+        found, hint = _CODES.get(code, (f"the unknown code {code}", "report this"))
+        raise DeviceError(f"asked {name} to run, found {found}", hint=hint)
     return code

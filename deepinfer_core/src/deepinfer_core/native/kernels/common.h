@@ -18,9 +18,10 @@
 #define DI_EXPORT __attribute__((visibility("default")))
 #define DI_INLINE static inline __attribute__((always_inline))
 
-/* Return codes; errors.py text stands in library.py. */
+/* Return codes; library.py says what they mean. */
 #define DI_OK 0
 #define DI_NO_MEMORY 1
+#define DI_OUT_OF_RANGE 2
 
 /* Codes of dtypes, as in tensors.py. */
 #define DI_BF16 0
