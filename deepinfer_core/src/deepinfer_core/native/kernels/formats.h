@@ -13,6 +13,12 @@
 #define DI_MXFP4 3
 #define DI_FP4_E4M3X16 4
 
+typedef uint8_t di_bytes8 __attribute__((vector_size(8)));
+typedef uint8_t di_bytes16 __attribute__((vector_size(16)));
+typedef uint16_t di_words8 __attribute__((vector_size(16)));
+typedef uint32_t di_words16 __attribute__((vector_size(64)));
+typedef float di_floats16 __attribute__((vector_size(64)));
+
 /* Rows of one format in pages of equal size; see CachePages. */
 typedef struct {
   char *data;
@@ -55,14 +61,6 @@ DI_INLINE float di_decode_e4m3(uint32_t byte) {
   float value = magnitude < 8 ? small : large;
   value = magnitude == 0x7f ? di_float(0x7fc00000u) : value;
   return di_float(di_bits(value) | (byte & 0x80) << 24);
-}
-
-DI_INLINE float di_decode_e2m1(uint32_t code) {
-  uint32_t magnitude = code & 7;
-  float small = (float)(int32_t)magnitude * 0.5f;
-  float large = di_float((magnitude + 252) << 22);
-  float value = magnitude < 2 ? small : large;
-  return di_float(di_bits(value) | (code & 8) << 28);
 }
 
 /* Nearest, ties to even, saturating at 448; NaN stays NaN. */
@@ -149,13 +147,21 @@ static inline void di_encode_row(int64_t format, const float *x, int64_t width, 
   }
 }
 
-DI_INLINE void di_decode_nibbles(const uint8_t *data, int count, float scale, float *x) {
-  uint8_t code[32];
-  for (int i = 0; i < count / 2; i++) {
-    code[2 * i] = data[i] & 15;
-    code[2 * i + 1] = data[i] >> 4;
-  }
-  for (int i = 0; i < count; i++) x[i] = di_decode_e2m1(code[i]) * scale;
+/* Sixteen e2m1 numbers of eight bytes, the lower half of a byte first, times their scale. Magnitudes 0
+ * and 1 are 0 and 0.5; from 2 on, one bit of a mantissa stands below an exponent. */
+DI_INLINE void di_decode_nibbles(const uint8_t *data, float scale, float *x) {
+  di_bytes8 bytes;
+  memcpy(&bytes, data, sizeof bytes);
+  di_words8 pair = __builtin_convertvector(bytes, di_words8);
+  pair = (pair & 15) | (pair & 240) << 4;
+  di_bytes16 half;
+  memcpy(&half, &pair, sizeof half); /* little-endian: the lower code comes first */
+  di_words16 code = __builtin_convertvector(half, di_words16), magnitude = code & 7;
+  di_words16 is_small = (di_words16)(magnitude < 2);
+  di_words16 bits = (is_small & (magnitude * 0x3f000000u)) | (~is_small & ((magnitude + 252) << 22));
+  bits |= (code & 8) << 28;
+  di_floats16 value = (di_floats16)bits * scale;
+  memcpy(x, &value, sizeof value);
 }
 
 /* Decode a row to fp32 numbers. */
@@ -168,11 +174,24 @@ static inline void di_decode_row(int64_t format, di_place from, int64_t width, f
       for (int i = 0; i < 32; i++) x[at + i] = di_decode_e4m3(from.data[at + i]) * scale;
     }
   } else if (format == DI_MXFP4) {
-    for (int64_t at = 0; at < width; at += 32)
-      di_decode_nibbles(from.data + at / 2, 32, di_ue8m0(from.scale[at / 32]), x + at);
+    for (int64_t at = 0; at < width; at += 16)
+      di_decode_nibbles(from.data + at / 2, di_ue8m0(from.scale[at / 32]), x + at);
   } else {
     for (int64_t at = 0; at < width; at += 16)
-      di_decode_nibbles(from.data + at / 2, 16, di_decode_e4m3(from.scale[at / 16]), x + at);
+      di_decode_nibbles(from.data + at / 2, di_decode_e4m3(from.scale[at / 16]), x + at);
+  }
+}
+
+/* Decode `count` rows of one page, from that of a slot on. */
+static inline void di_decode_rows(const di_pages *pages, int64_t slot, int64_t count, float *x) {
+  int64_t data_bytes = di_data_bytes(pages->format, pages->width);
+  int64_t scale_bytes = di_scale_bytes(pages->format, pages->width);
+  int64_t row_bytes = data_bytes + scale_bytes;
+  di_place place = di_place_of(pages, slot);
+  for (int64_t i = 0; i < count; i++, x += pages->width) {
+    di_decode_row(pages->format, place, pages->width, x);
+    place.data += pages->scales_apart ? data_bytes : row_bytes;
+    place.scale += pages->scales_apart ? scale_bytes : row_bytes;
   }
 }
 

@@ -63,14 +63,17 @@ static void score_row(const score_call *call, int64_t row, const float *key, int
 static void decode_entries(const score_call *call, int64_t sequence, int64_t first, int64_t end,
                            float *key) {
   const di_pages *pages = &call->pages;
-  for (int64_t entry = first; entry < end; entry++, key += call->width) {
-    int64_t block = entry / pages->rows_per_page;
+  int64_t width = call->width, size = pages->rows_per_page;
+  for (int64_t entry = first; entry < end;) {
+    int64_t block = entry / size, row = entry % size, count = size - row;
     int64_t page = block < call->blocks ? call->table[sequence * call->blocks + block] : -1;
-    int64_t slot = page * pages->rows_per_page + entry % pages->rows_per_page;
+    count = count < end - entry ? count : end - entry;
     if (page < 0)
-      memset(key, 0, (size_t)call->width * sizeof *key);
+      memset(key, 0, (size_t)(count * width) * sizeof *key);
     else
-      di_decode_row(pages->format, di_place_of(pages, slot), call->width, key);
+      di_decode_rows(pages, page * size + row, count, key);
+    key += count * width;
+    entry += count;
   }
 }
 

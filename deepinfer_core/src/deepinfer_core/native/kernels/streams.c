@@ -11,17 +11,26 @@
 typedef float vec16 __attribute__((vector_size(64)));
 typedef int32_t mask16 __attribute__((vector_size(64)));
 
-/* Each lane's sum with the lanes whose numbers differ in the two bits of `first` and `second`. */
-DI_INLINE vec16 sum_of_four(vec16 x, mask16 first, mask16 second) {
-  x = x + __builtin_shuffle(x, first);
-  return x + __builtin_shuffle(x, second);
+#if defined(__clang__)
+#define SHUFFLE(x, ...) __builtin_shufflevector(x, x, __VA_ARGS__)
+#else
+#define SHUFFLE(x, ...) __builtin_shuffle(x, (mask16){__VA_ARGS__})
+#endif
+
+/* In each lane the sum of its row: lanes 0 to 3, 4 to 7 and so on. */
+DI_INLINE vec16 row_sums(vec16 x) {
+  x = x + SHUFFLE(x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  return x + SHUFFLE(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
 }
 
-/* Softmax of the rows of a 4 x 4 matrix, then columns and rows are normalised in turn. The lanes of a
- * row differ in bits 0 and 1, those of a column in bits 2 and 3. */
+/* In each lane the sum of its column: lanes that are equal modulo 4. */
+DI_INLINE vec16 column_sums(vec16 x) {
+  x = x + SHUFFLE(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  return x + SHUFFLE(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+
+/* Softmax of the rows of a 4 x 4 matrix, then columns and rows are normalised in turn. */
 DI_INLINE vec16 sinkhorn(vec16 logits, int64_t iterations, float eps) {
-  const mask16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const mask16 by1 = lane ^ 1, by2 = lane ^ 2, by4 = lane ^ 4, by8 = lane ^ 8;
   float x[16], shifted[16];
   memcpy(x, &logits, sizeof x);
   for (int row = 0; row < 16; row += 4) {
@@ -32,24 +41,34 @@ DI_INLINE vec16 sinkhorn(vec16 logits, int64_t iterations, float eps) {
   for (int at = 0; at < 16; at += DI_LANES) di_store_f32(x + at, di_exp(di_load_f32(shifted + at)));
   vec16 comb;
   memcpy(&comb, x, sizeof comb);
-  comb = comb / sum_of_four(comb, by1, by2) + eps;
-  comb = comb / (sum_of_four(comb, by4, by8) + eps);
+  comb = comb / row_sums(comb) + eps;
+  comb = comb / (column_sums(comb) + eps);
   for (int64_t i = 1; i < iterations; i++) {
-    comb = comb / (sum_of_four(comb, by1, by2) + eps);
-    comb = comb / (sum_of_four(comb, by4, by8) + eps);
+    comb = comb / (row_sums(comb) + eps);
+    comb = comb / (column_sums(comb) + eps);
   }
   return comb;
 }
 
-/* The products of one row with all mixes, and the sum of its squares behind them. */
+/* The products of one row with all mixes, and the sum of its squares behind them. What is left of the
+ * width after whole vectors counts as one more vector, filled up with zeros. */
 DI_INLINE void products(const void *row, int64_t type, int64_t width, const float *fn, float *out) {
   di_vf sum[MIXES + 1] = {{0}};
-  for (int64_t at = 0; at < width; at += DI_LANES) {
-    di_vf x = di_take_some(row, type, at, width);
+  int64_t at = 0;
+  for (; at + DI_LANES <= width; at += DI_LANES) {
+    di_vf x = di_take(row, type, at);
+#pragma GCC unroll 32
     for (int m = 0; m < MIXES; m++)
-      sum[m] = di_fma(x, di_take_some(fn + m * width, DI_F32, at, width), sum[m]);
+      sum[m] = di_fma(x, di_load_f32(fn + m * width + at), sum[m]);
     sum[MIXES] = di_fma(x, x, sum[MIXES]);
   }
+  if (at < width) {
+    di_vf x = di_take_last(row, type, at, width - at);
+    for (int m = 0; m < MIXES; m++)
+      sum[m] = di_fma(x, di_take_last(fn + m * width, DI_F32, at, width - at), sum[m]);
+    sum[MIXES] = di_fma(x, x, sum[MIXES]);
+  }
+#pragma GCC unroll 32
   for (int m = 0; m <= MIXES; m++) out[m] = di_lane_sum(sum[m]);
 }
 
