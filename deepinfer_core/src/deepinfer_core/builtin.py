@@ -22,7 +22,7 @@ _PROMISES: dict[str, Promise] = {
     "graph_safe": "never",
 }
 
-_NATIVE = ("attention", "gemm", "transform", "all_to_all")
+_NATIVE = ("attention", "gemm", "transform", "all_to_all", "sampler")
 """Kinds that ``core.cpu`` has kernels for."""
 
 
