@@ -88,7 +88,7 @@ def test_a_measurement_names_device_components_and_checkpoint(
 
     found = measure(open_model, byte_checkpoint, config, tmp_path, selection, [PREFILL, DECODE])
     assert list(found.conditions) == [PREFILL.name("cpu"), DECODE.name("cpu")]
-    assert found.components["gemm.dense"] == "core.reference"
+    assert found.components["gemm.dense"] == "core.cpu"
     assert found.platform.processor != ""
     [whole, forced] = found.conditions.values()
     assert whole.samples == forced.samples
