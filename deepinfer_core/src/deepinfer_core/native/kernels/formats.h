@@ -17,7 +17,14 @@ typedef uint8_t di_bytes8 __attribute__((vector_size(8)));
 typedef uint8_t di_bytes16 __attribute__((vector_size(16)));
 typedef uint16_t di_words8 __attribute__((vector_size(16)));
 typedef uint32_t di_words16 __attribute__((vector_size(64)));
+typedef uint16_t di_halves16 __attribute__((vector_size(32)));
+typedef int32_t di_ints16 __attribute__((vector_size(64)));
 typedef float di_floats16 __attribute__((vector_size(64)));
+
+/* Twofold steps, for which processors have instructions. */
+DI_INLINE di_words16 di_widen16(di_bytes16 x) {
+  return __builtin_convertvector(__builtin_convertvector(x, di_halves16), di_words16);
+}
 
 /* Rows of one format in pages of equal size; see CachePages. */
 typedef struct {
@@ -61,6 +68,20 @@ DI_INLINE float di_decode_e4m3(uint32_t byte) {
   float value = magnitude < 8 ? small : large;
   value = magnitude == 0x7f ? di_float(0x7fc00000u) : value;
   return di_float(di_bits(value) | (byte & 0x80) << 24);
+}
+
+/* Sixteen e4m3 numbers times their scale, the same rule. */
+DI_INLINE void di_decode_bytes(const uint8_t *data, float scale, float *x) {
+  di_bytes16 bytes;
+  memcpy(&bytes, data, sizeof bytes);
+  di_words16 code = di_widen16(bytes), magnitude = code & 0x7f;
+  di_floats16 few = __builtin_convertvector((di_ints16)magnitude, di_floats16) * 0.001953125f;
+  di_words16 is_small = (di_words16)(magnitude < 8), is_nan = (di_words16)(magnitude == 0x7f);
+  di_words16 bits = (magnitude << 20) + (120u << 23);
+  bits = (is_small & (di_words16)few) | (~is_small & bits);
+  bits |= (is_nan & 0x7fc00000u) | (code & 0x80) << 24;
+  di_floats16 value = (di_floats16)bits * scale;
+  memcpy(x, &value, sizeof value);
 }
 
 /* Nearest, ties to even, saturating at 448; NaN stays NaN. */
@@ -156,7 +177,7 @@ DI_INLINE void di_decode_nibbles(const uint8_t *data, float scale, float *x) {
   pair = (pair & 15) | (pair & 240) << 4;
   di_bytes16 half;
   memcpy(&half, &pair, sizeof half); /* little-endian: the lower code comes first */
-  di_words16 code = __builtin_convertvector(half, di_words16), magnitude = code & 7;
+  di_words16 code = di_widen16(half), magnitude = code & 7;
   di_words16 is_small = (di_words16)(magnitude < 2);
   di_words16 bits = (is_small & (magnitude * 0x3f000000u)) | (~is_small & ((magnitude + 252) << 22));
   bits |= (code & 8) << 28;
@@ -171,7 +192,8 @@ static inline void di_decode_row(int64_t format, di_place from, int64_t width, f
   } else if (format == DI_MXFP8) {
     for (int64_t at = 0; at < width; at += 32) {
       float scale = di_ue8m0(from.scale[at / 32]);
-      for (int i = 0; i < 32; i++) x[at + i] = di_decode_e4m3(from.data[at + i]) * scale;
+      di_decode_bytes(from.data + at, scale, x + at);
+      di_decode_bytes(from.data + at + 16, scale, x + at + 16);
     }
   } else if (format == DI_MXFP4) {
     for (int64_t at = 0; at < width; at += 16)
