@@ -61,11 +61,19 @@ DI_INLINE void di_put_some(di_vf x, void *row, int64_t type, int64_t at, int64_t
 
 /* Sum of the lanes: halves are added to each other until one is left. */
 DI_INLINE float di_lane_sum(di_vf x) {
+#if defined(__AVX512F__)
+  __m256 half = _mm256_add_ps(_mm512_castps512_ps256((__m512)x),
+                              _mm256_castpd_ps(_mm512_extractf64x4_pd((__m512d)x, 1)));
+  __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  quarter = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_add_ss(quarter, _mm_movehdup_ps(quarter)));
+#else
   float lane[DI_LANES];
   di_store_f32(lane, x);
   for (int half = DI_LANES / 2; half; half /= 2)
     for (int i = 0; i < half; i++) lane[i] += lane[i + half];
   return lane[0];
+#endif
 }
 
 /* exp(x), within two units in the last place; 0 below -104, infinity above 88.73, NaN for NaN.
