@@ -126,34 +126,56 @@ DI_INLINE uint32_t di_ue8m0_at_least(float x) {
   return byte > 255 ? 255 : byte;
 }
 
-/* The e4m3 number nearest to x, ties to even, saturating at 448; NaN stays NaN. */
-DI_INLINE float di_round_e4m3(float x) {
-  uint32_t sign = di_bits(x) & 0x80000000u;
-  uint32_t bits = di_bits(x) & 0x7fffffffu;
-  float magnitude = di_float(bits);
-  /* Below 2^-6 the step is 2^-9: adding 1.5 * 2^14 leaves no finer bits. */
-  float small = (magnitude + 24576.0f) - 24576.0f;
-  float large = di_float((bits + 0x7ffffu + ((bits >> 20) & 1u)) & 0xfff00000u);
-  large = large > 448.0f ? 448.0f : large;
-  float rounded = magnitude < 0.015625f ? small : large;
-  rounded = bits > 0x7f800000u ? di_float(bits) : rounded;
-  return di_float(di_bits(rounded) | sign);
+/* The bits of the largest of 32 magnitudes; a NaN takes no part, an infinity is the largest number. */
+DI_INLINE uint32_t di_largest_of_32(const float *x) {
+  uint32_t largest = 0;
+#if defined(__AVX512F__)
+  __m512i magnitudes = _mm512_setzero_si512(), mask = _mm512_set1_epi32(0x7fffffff);
+  for (int i = 0; i < 32; i += 16) {
+    __m512i bits = _mm512_and_si512(_mm512_loadu_si512(x + i), mask);
+    __mmask16 is_number = _mm512_cmple_epu32_mask(bits, _mm512_set1_epi32(0x7f800000));
+    magnitudes = _mm512_mask_max_epu32(magnitudes, is_number, magnitudes, bits);
+  }
+  largest = _mm512_reduce_max_epu32(magnitudes);
+#else
+  for (int i = 0; i < 32; i++) {
+    uint32_t bits = di_bits(x[i]) & 0x7fffffffu;
+    bits = bits > 0x7f800000u ? 0 : bits;
+    largest = bits > largest ? bits : largest;
+  }
+#endif
+  return largest > 0x7f7fffffu ? 0x7f7fffffu : largest;
+}
+
+/* The e4m3 number nearest to each lane, ties to even, saturating at 448; NaN stays NaN. Adding
+ * 1.5 * 2^20 times the power of two of a number (at least 2^-6) leaves three bits behind its first. */
+DI_INLINE di_vf di_round_e4m3_lanes(di_vf x) {
+  di_vu sign = (di_vu)x & 0x80000000u, bits = (di_vu)x ^ sign;
+#if defined(__AVX512F__)
+  /* The minimum with a NaN is its second operand. */
+  bits = (di_vu)_mm512_min_ps(_mm512_set1_ps(448.0f), (__m512)bits);
+  di_vu power = bits & 0x7f800000u;
+  power = (di_vu)_mm512_max_epu32((__m512i)power, _mm512_set1_epi32(0x3c800000));
+#else
+  di_vu is_over = (di_vu)(bits > 0x43e00000u) & (di_vu)(bits <= 0x7f800000u);
+  bits = (is_over & 0x43e00000u) | (~is_over & bits);
+  di_vu power = bits & 0x7f800000u;
+  di_vu is_small = (di_vu)(power < 0x3c800000u);
+  power = (is_small & 0x3c800000u) | (~is_small & power);
+#endif
+  di_vf shift = (di_vf)(power + 0x0a400000u);
+  di_vf rounded = ((di_vf)bits + shift) - shift;
+  return (di_vf)((di_vu)rounded | sign);
 }
 
 /* Store 32 channels as mxfp8 and read them back, in place. Source of the rule: numeric. */
 DI_INLINE void di_round_mxfp8(float *x) {
-  uint32_t largest = 0;
-  for (int i = 0; i < 32; i++) {
-    uint32_t bits = di_bits(x[i]) & 0x7fffffffu;
-    bits = bits > 0x7f800000u ? 0 : bits; /* NaN takes no part in the scale. */
-    largest = bits > largest ? bits : largest;
-  }
-  largest = largest > 0x7f7fffffu ? 0x7f7fffffu : largest;
-  float amax = di_float(largest);
+  float amax = di_float(di_largest_of_32(x));
   amax = amax < 1e-4f ? 1e-4f : amax;
   uint32_t byte = di_ue8m0_at_least(amax * (1.0f / 448.0f));
   float reciprocal = di_ue8m0_reciprocal(byte), scale = di_ue8m0(byte);
-  for (int i = 0; i < 32; i++) x[i] = di_round_e4m3(x[i] * reciprocal) * scale;
+  for (int i = 0; i < 32; i += DI_LANES)
+    di_store_f32(x + i, di_round_e4m3_lanes(di_load_f32(x + i) * reciprocal) * scale);
 }
 
 #endif
