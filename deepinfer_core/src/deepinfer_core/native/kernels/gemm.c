@@ -124,10 +124,10 @@ DI_INLINE weight_t describe(const void *data, int64_t type, int64_t k) {
   return (weight_t){data, type, type == DI_F32 ? k : k / 2, k * STRIP * bytes_of(type)};
 }
 
-/* How many strips a tile of so many rows takes. Its sums must fit the registers: 32 of 512 bits, or 16
- * narrower ones. */
-DI_INLINE int strips_at_once(int64_t left, int rows) {
-  int most = DI_LANES == 16 ? (rows == 1 ? 8 : 4) : rows == 1 ? 4 : rows == 2 ? 2 : 1;
+/* How many strips pass at once. The sums of a tile must fit the registers (32 of 512 bits, or 16
+ * narrower ones), and strips that several tiles of rows use stay in the first-level cache. */
+DI_INLINE int strips_at_once(int64_t left, int64_t rows) {
+  int most = DI_LANES == 16 ? (rows == 1 ? 8 : 4) : rows == 1 ? 4 : rows < 4 ? 2 : 1;
   while (most > left) most /= 2;
   return most;
 }
@@ -136,27 +136,27 @@ DI_INLINE int strips_at_once(int64_t left, int rows) {
 static void multiply(const char *x, const rows_t *rows, int64_t count_rows, const weight_t *w,
                      int64_t strip, int64_t count, int64_t from, int64_t until, output_t out) {
   float sums[4 * MAX_STRIPS * STRIP];
-  for (int64_t row = 0; row < count_rows;) {
-    int height = count_rows - row >= 4 ? 4 : count_rows - row >= 2 ? 2 : 1;
-    const char *x_row = x + row * rows->row_bytes;
-    for (int64_t done = 0; done < count;) {
-      int width = strips_at_once(count - done, height);
-      const char *data = w->data + (strip + done) * w->strip_bytes;
+  for (int64_t done = 0; done < count;) {
+    int width = strips_at_once(count - done, count_rows);
+    const char *data = w->data + (strip + done) * w->strip_bytes;
+    int64_t first = (strip + done) * STRIP, last = first + width * STRIP;
+    int64_t skipped = from > first ? from - first : 0;
+    int64_t kept = (until < last ? until : last) - first - skipped;
+    for (int64_t row = 0; row < count_rows;) {
+      int height = count_rows - row >= 4 ? 4 : count_rows - row >= 2 ? 2 : 1;
+      const char *x_row = x + row * rows->row_bytes;
       if (w->type == DI_F32)
         tile_LINK_F32(height, width, x_row, rows->row_bytes, data, w->links, sums);
       else if (rows->type == DI_F32)
         tile_LINK_PAIR(height, width, x_row, rows->row_bytes, data, w->links, sums);
       else
         tile_LINK_HALF(height, width, x_row, rows->row_bytes, data, w->links, sums);
-      int64_t first = (strip + done) * STRIP, last = first + width * STRIP;
-      int64_t skipped = from > first ? from - first : 0;
-      int64_t kept = (until < last ? until : last) - first - skipped;
       for (int r = 0; r < height; r++)
         di_narrow(sums + r * width * STRIP + skipped, out.type, kept,
                   out.data + (row + r) * out.row_bytes + (first + skipped) * out.element_bytes);
-      done += width;
+      row += height;
     }
-    row += height;
+    done += width;
   }
 }
 
