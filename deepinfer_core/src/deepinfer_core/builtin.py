@@ -1,8 +1,8 @@
 """Which components does the core itself offer?
 
 The reference components are the specification in executable form: slow, obvious, on the CPU. Those
-called ``core.cpu`` are the fast ones for the same device. All are found through the same entry point
-as everybody else's.
+called ``core.cpu`` are the fast ones for the same device. All are found through the same entry
+point as everybody else's.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_the_folder_of_compiled_kernels_reaches_the_factories(tmp_path: Path) ->
 
 def test_a_component_that_takes_no_options_says_so() -> None:
     error = problem("components.sampler.options.size=3")
-    assert "core.reference takes no options, found size" in error.message
+    assert "core.cpu takes no options, found size" in error.message
 
 
 def test_a_component_named_for_a_slot_it_does_not_fill_is_an_error() -> None:
