@@ -1,5 +1,7 @@
 """Do compiled scores and choices agree with the reference beyond the contract's small sizes?"""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
@@ -165,3 +167,5 @@ def test_scores_of_another_dtype_are_refused(indexer: CpuAttention) -> None:
         indexer.select(indexer.plan_index(spec(), 2), torch.zeros(2, 9).double(), index_TL)
     with pytest.raises(NotSupported, match="blocks of 0 entries"):
         indexer.plan_index(spec(block=0), 2)
+    with pytest.raises(NotSupported, match="31 channels"):
+        indexer.plan_index(replace(spec(), width=31), 2)

@@ -117,3 +117,6 @@ def test_lists_of_another_length_or_width_are_refused(
     wide = AttentionSpec(heads=HEADS, head_width=WIDTH, list_lengths=(5,), compute="float64")
     with pytest.raises(NotSupported, match="float64"):
         attention.plan(wide, 2)
+    odd = AttentionSpec(heads=HEADS, head_width=63, list_lengths=(5,), compute="float32")
+    with pytest.raises(NotSupported, match="63 channels"):
+        attention.plan(odd, 2)

@@ -48,12 +48,13 @@ class CpuIndexer(Indexer):
         """Remember the sizes.
 
         Raises:
-            NotSupported: blocks without entries.
+            NotSupported: blocks without entries, or an odd width.
         """
-        if spec.block_entries < 1:
+        if spec.block_entries < 1 or spec.width % 2:
             raise NotSupported(
-                f"asked for candidate blocks of {spec.block_entries} entries, found a least of 1",
-                hint="check the model's configuration",
+                f"asked for candidate blocks of {spec.block_entries} entries and index keys of"
+                f" {spec.width} channels, found at least 1 and an even number",
+                hint="check the model's configuration, or choose core.reference",
             )
         return _IndexPlan(max_rows=max_rows, spec=spec)
 

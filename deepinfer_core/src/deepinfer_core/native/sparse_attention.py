@@ -50,12 +50,17 @@ class CpuSparseAttention(SparseAttention):
         """Remember the list lengths.
 
         Raises:
-            NotSupported: there is no key source, or fp64.
+            NotSupported: there is no key source, an odd width, or fp64.
         """
         if not spec.list_lengths:
             raise NotSupported(
                 "asked for attention without a key source, found that it needs one",
                 hint="list the window, even if all of its entries are -1",
+            )
+        if spec.head_width % 2:
+            raise NotSupported(
+                f"asked for heads of {spec.head_width} channels, found kernels for an even number",
+                hint="choose core.reference, which takes any width",
             )
         type_code(number_format(spec.compute).storage)
         return _AttentionPlan(max_rows=max_rows, spec=spec)

@@ -1,8 +1,8 @@
 /* Attention of each row over its listed keys, straight from the cache pages.
  *
  * A row's present keys are decoded in list order, source after source, and absent ones are left out.
- * Eight heads stand side by side in vectors. Each dot product is one sum over channels, each output
- * one sum over keys, both ascending; the sum of weights is kept in four parts, key i in part i modulo
+ * Eight heads stand side by side in vectors. Dot products are summed as heads.h says, each output is
+ * one sum over keys, ascending; the sum of weights is kept in four parts, key i in part i modulo
  * 4. So a row's bits depend on its query and its present keys in order, and on nothing else.
  *
  * Shapes: T rows, N heads, D width, L present keys.
@@ -62,20 +62,40 @@ static void score_keys(const float *query, const float *key, int64_t keys, int64
   }
 }
 
+DI_INLINE di_v8 larger(di_v8 x, di_v8 most) {
+  __typeof__(x > most) mask = x > most;
+  return (di_v8)((mask & (__typeof__(mask))x) | (~mask & (__typeof__(mask))most));
+}
+
+/* The largest score of each head. */
+static di_v8 largest_of(const float *score, int64_t keys) {
+  di_v8 first = di_load8(score), part[4] = {first, first, first, first};
+  int64_t i = 0;
+  for (; i + 4 <= keys; i += 4)
+    for (int j = 0; j < 4; j++) part[j] = larger(di_load8(score + (i + j) * DI_HEADS), part[j]);
+  for (; i < keys; i++) part[0] = larger(di_load8(score + i * DI_HEADS), part[0]);
+  return larger(larger(part[0], part[1]), larger(part[2], part[3]));
+}
+
+/* The sum of each head's weights, key i in part i modulo 4. */
+static di_v8 sum_of(const float *weight, int64_t keys) {
+  di_v8 part[4] = {{0}};
+  int64_t i = 0;
+  for (; i + 4 <= keys; i += 4)
+    for (int j = 0; j < 4; j++) part[j] += di_load8(weight + (i + j) * DI_HEADS);
+  for (int j = 0; i + j < keys; j++) part[j] += di_load8(weight + (i + j) * DI_HEADS);
+  return (part[0] + part[1]) + (part[2] + part[3]);
+}
+
 /* Scores become exponentials relative to the largest; gives that and the sum of them, a head each. */
 static void weigh(float *score, int64_t keys, float *largest, float *sum) {
-  di_v8 most = di_load8(score), part[4] = {{0}};
-  for (int64_t i = 1; i < keys; i++) {
-    di_v8 x = di_load8(score + i * DI_HEADS);
-    most = (di_v8)(((x > most) & (__typeof__(x > most))x) | (~(x > most) & (__typeof__(x > most))most));
-  }
+  di_v8 most = largest_of(score, keys);
   for (int64_t i = 0; i < keys; i++)
     di_store8(score + i * DI_HEADS, di_load8(score + i * DI_HEADS) - most);
   for (int64_t at = keys * DI_HEADS; at % DI_LANES; at += DI_HEADS) di_store8(score + at, (di_v8){0});
   for (int64_t at = 0; at < keys * DI_HEADS; at += DI_LANES)
     di_store_f32(score + at, di_exp(di_load_f32(score + at)));
-  for (int64_t i = 0; i < keys; i++) part[i % 4] += di_load8(score + i * DI_HEADS);
-  di_store8(sum, (part[0] + part[1]) + (part[2] + part[3]));
+  di_store8(sum, sum_of(score, keys));
   di_store8(largest, most);
 }
 

@@ -38,7 +38,7 @@ DI_INLINE void score_some(const score_call *call, const float *query, const floa
     di_some_dots(query + first * call->width, key, call->width, count, dot);
     for (int i = 0; i < count; i++) {
       di_v8 above = (di_v8)((dot[i] > 0) & (__typeof__(dot[i] > 0))dot[i]);
-      total[i] = di_fma8(di_load8(weight + first), above, total[i]);
+      total[i] += di_load8(weight + first) * above;
     }
   }
   for (int i = 0; i < count; i++) score[i] = head_sum(total[i]);
