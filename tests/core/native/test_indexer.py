@@ -82,7 +82,7 @@ def scores(
     return score_TS
 
 
-@pytest.mark.parametrize("rows", [1, 63, 64, 65, 130])
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 300])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_scores_around_the_tiles_of_rows_and_entries_are_those_of_the_row_alone(
     rows: int, threads: int, indexer: CpuAttention, generator: torch.Generator

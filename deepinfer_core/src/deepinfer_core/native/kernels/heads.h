@@ -62,10 +62,18 @@ static inline void di_turn_queries(const void *q, int64_t type, int64_t heads, i
 
 /* The sums of neighbouring lanes. */
 DI_INLINE di_v8 di_add_pairs(di_v16 x) {
+#if DI_LANES == 16
+  __m256 low = _mm512_castps512_ps256((__m512)x);
+  __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd((__m512d)x, 1));
+  /* Each half of the result has two heads of low, then two of high. */
+  __m256d mixed = _mm256_castps_pd(_mm256_hadd_ps(low, high));
+  return (di_v8)_mm256_permute4x64_pd(mixed, 0xd8);
+#else
   float lane[16], sum[DI_HEADS];
   memcpy(lane, &x, sizeof lane);
   for (int h = 0; h < DI_HEADS; h++) sum[h] = lane[2 * h] + lane[2 * h + 1];
   return di_load8(sum);
+#endif
 }
 
 /* Dot products of `count` keys, a constant, with eight queries. */

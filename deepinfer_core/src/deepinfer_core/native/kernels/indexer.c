@@ -1,8 +1,8 @@
 /* Scores of compressed entries: sum over heads of weight * relu(query . key).
  *
  * Keys are decoded a tile of entries at a time, once for up to ROWS rows of a sequence. Heads stand in
- * lanes, head h in lane h modulo 8, and blocks of heads are added in order; then the lanes are added.
- * An entry's score depends on its key, the query and the weights alone.
+ * lanes, head h in lane h modulo 8, and blocks of heads are added in order; then the lanes are added,
+ * neighbours first. An entry's score depends on its key, the query and the weights alone.
  *
  * Shapes: T rows, H heads, J width, S entries, B blocks.
  */
@@ -24,9 +24,23 @@ typedef struct {
   int64_t entries;
 } score_call;
 
-static float head_sum(di_v8 x) {
-  const float *lane = (const float *)&x;
-  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+/* Add the lanes of `count` vectors, a constant, neighbours first. */
+DI_INLINE void head_sums(const di_v8 *x, int count, float *sum) {
+#if DI_LANES == 16
+  if (count == 8) {
+    __m256 y[4];
+    for (int i = 0; i < 4; i++) y[i] = _mm256_hadd_ps((__m256)x[2 * i], (__m256)x[2 * i + 1]);
+    __m256 a = _mm256_hadd_ps(y[0], y[1]), b = _mm256_hadd_ps(y[2], y[3]);
+    __m256 low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+    _mm256_storeu_ps(sum, _mm256_add_ps(low, high));
+    return;
+  }
+#endif
+  for (int i = 0; i < count; i++) {
+    float lane[DI_HEADS];
+    di_store8(lane, x[i]);
+    sum[i] = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+  }
 }
 
 /* Scores of `count` keys, a constant; `query` and `weight` are turned to blocks of heads. */
@@ -41,7 +55,7 @@ DI_INLINE void score_some(const score_call *call, const float *query, const floa
       total[i] += di_load8(weight + first) * above;
     }
   }
-  for (int i = 0; i < count; i++) score[i] = head_sum(total[i]);
+  head_sums(total, count, score);
 }
 
 static void score_row(const score_call *call, int64_t row, const float *key, int64_t keys,
