@@ -66,7 +66,7 @@ def test_absent_keys_change_no_bit_wherever_they_stand(
     assert_same_bits(got[1], want[1])
 
 
-@pytest.mark.parametrize("rows", [7, 8, 9, 40])
+@pytest.mark.parametrize("rows", [7, 8, 9, 6000])
 def test_threads_change_no_bit(
     attention: CpuAttention, pages: CachePages, rows: int, generator: torch.Generator
 ) -> None:
@@ -75,8 +75,10 @@ def test_threads_change_no_bit(
     sources = [KeySource(pages=pages, slot_TL=slot_TL)]
     want = attend(attention, q_TND, sources)
     several = CpuAttention(kernel_cache_folder(), threads=3)
-    for got, alone in zip(attend(several, q_TND, sources), want, strict=True):
-        assert_same_bits(got, alone)
+    # Often enough for threads to meet, on a busy machine too.
+    for _ in range(3):
+        for got, alone in zip(attend(several, q_TND, sources), want, strict=True):
+            assert_same_bits(got, alone)
 
 
 @pytest.mark.parametrize("heads", [1, 4, 5, 8, 12, 13, 17])
