@@ -65,22 +65,26 @@ def measure(
         config: its configuration.
         baseline_folder: where the path of the texts starts.
         selection: the texts.
-        conditions: at least one.
+        conditions: at least one; those on long texts are left out if the selection has none.
 
     Raises:
-        ConfigError: the texts cannot be used.
+        ConfigError: the texts cannot be used, or no condition is left.
         DeepInferError: whatever loading and running raise.
     """
-    texts: dict[bool, tuple[Sample, ...]] = {}
+    wanted = [one for one in conditions if selection.long_per_source or not one.is_long]
+    if not wanted:
+        raise ConfigError(
+            "the baseline has no long texts, which all of these conditions need",
+            hint="deepinfer eval refresh --long-per-source 1",
+        )
+    texts = {
+        are_long: _samples(checkpoint, config, baseline_folder, selection, are_long)
+        for are_long in {one.is_long for one in wanted}
+    }
     identity, tokenizer = _fingerprints(checkpoint)
     scores: dict[str, ConditionScores] = {}
     facts = DeviceFacts(device="")
-    for condition in conditions:
-        if condition.is_long and not selection.long_per_source:
-            continue
-        if condition.is_long not in texts:
-            found = _samples(checkpoint, config, baseline_folder, selection, condition.is_long)
-            texts[condition.is_long] = found
+    for condition in wanted:
         samples = texts[condition.is_long]
         lengths = [len(sample.token_ids) for sample in samples]
         with open_model(condition, condition.overrides(lengths)) as llm:
