@@ -258,7 +258,8 @@ class Soak:
         draw = self._draw
         kind = draw.random()
         if kind < 0.03:
-            return _Asked(draw.choice([[], [1 << 20], self._tokens(600), ""]), SamplingParams())
+            bad: list[list[int] | str] = [[], [1 << 20], self._tokens(600), ""]
+            return _Asked(draw.choice(bad), SamplingParams())
         if kind < 0.08:
             return draw.choice(self._probes)
         prompt: list[int] | str = self._tokens(draw.randint(1, 40))

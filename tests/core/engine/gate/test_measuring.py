@@ -194,7 +194,7 @@ def test_a_measurement_names_device_components_and_checkpoint(
     config = ModelConfig.from_file(byte_checkpoint / "config.json")
 
     def open_model(condition: Condition, overrides: list[str]) -> LLM:
-        named = [f"model.path={byte_checkpoint}", *overrides]
+        named = [f"model.path={byte_checkpoint}", "components.gemm.use=core.reference", *overrides]
         return LLM.from_settings(load_settings(overrides=named, environ={}))
 
     found = measure(open_model, byte_checkpoint, config, tmp_path, selection, [PREFILL, DECODE])
