@@ -1,8 +1,9 @@
-"""Does core.reference keep the contracts of gemm, however it keeps its weights?"""
+"""Do core.reference, however it keeps its weights, and core.cpu keep the contracts of gemm?"""
 
 from types import SimpleNamespace
 
 import pytest
+from deepinfer_core.native import gemm as native_gemm
 from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.reference.gemm import ReferenceGemm, build
 from deepinfer_core.testing.contracts import DenseGemmContract, GroupedGemmContract
@@ -27,3 +28,20 @@ class TestReferenceGroupedGemm(GroupedGemmContract):
     @pytest.fixture
     def component(self, component: ReferenceGemm) -> ReferenceGemm:
         return component
+
+
+class TestCpuDenseGemm(DenseGemmContract):
+    compute_dtypes = ("bfloat16", "float32")
+    activation_formats = ("mxfp8", "mxfp4")
+
+    @pytest.fixture
+    def component(self, native_context: BuildContext) -> native_gemm.CpuGemm:
+        return native_gemm.build(None, native_context)
+
+
+class TestCpuGroupedGemm(GroupedGemmContract):
+    compute_dtypes = ("bfloat16", "float32")
+
+    @pytest.fixture
+    def component(self, native_context: BuildContext) -> native_gemm.CpuGemm:
+        return native_gemm.build(None, native_context)

@@ -31,9 +31,10 @@ def test_products_that_depend_on_the_batch_stop_a_strict_start_only(
         return out_TN * (1 + len(x_TK) * 2**-22)
 
     monkeypatch.setattr(gemm, "row_product", product)
-    assert make_llm().generate("ab", SamplingParams(max_tokens=1))
+    reference = {"gemm": {"use": "core.reference"}}
+    assert make_llm(components=reference).generate("ab", SamplingParams(max_tokens=1))
     with pytest.raises(NoUsableComponent, match=r"gemm\.dense core\.reference of deepinfer-core"):
-        make_llm(strict=STRICT)
+        make_llm(components=reference, strict=STRICT)
 
 
 def test_the_engine_needs_no_test_tool_to_prove() -> None:

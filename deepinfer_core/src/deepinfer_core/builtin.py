@@ -1,7 +1,8 @@
 """Which components does the core itself offer?
 
-The reference components are the specification in executable form: slow, obvious, on the CPU. They
-are found through the same entry point as everybody else's.
+The reference components are the specification in executable form: slow, obvious, on the CPU. Those
+called ``core.cpu`` are the fast ones for the same device. All are found through the same entry
+point as everybody else's.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ from deepinfer_core.plugin import ComponentSpec, hookimpl
 
 __all__ = ["deepinfer_components"]
 
-# The contract suites test each promise. Plain torch code allocates, so no graph could capture it.
+# The contract suites test each promise. Nothing on a CPU could be captured in a graph.
 _PROMISES: dict[str, Promise] = {
     "batch_invariant": "always",
     "deterministic": "always",
     "graph_safe": "never",
 }
 
+_NATIVE = ("attention", "gemm", "transform", "all_to_all", "sampler")
+"""Kinds that ``core.cpu`` has kernels for."""
+
 
 @hookimpl
 def deepinfer_components() -> Iterator[ComponentSpec]:
-    """Describe the CPU device, the reference components and the exchange of one process."""
+    """Describe the CPU device, the components for it and the exchange of one process."""
     yield ComponentSpec(
         kind="device",
         name="core.cpu",
@@ -48,6 +52,17 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
             contract=CONTRACTS[kind],
             factory=f"deepinfer_core.reference.{kind}:build",
             options=options,
+            properties=_PROMISES,
+        )
+    for kind in _NATIVE:
+        yield ComponentSpec(
+            kind=kind,
+            name="core.cpu",
+            slots=SLOTS[kind],
+            contract=CONTRACTS[kind],
+            factory=f"deepinfer_core.native.{kind}:build",
+            probe="deepinfer_core.native.probe:probe",
+            devices=("cpu",),
             properties=_PROMISES,
         )
     yield ComponentSpec(

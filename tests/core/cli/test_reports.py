@@ -19,7 +19,9 @@ def test_plugins_shows_the_core_and_a_pick_for_each_slot(deepinfer: Run) -> None
     done = deepinfer("plugins", **ALONE)
     assert done.returncode == 0
     assert ["core", "deepinfer-core", "0.1.0", "loaded"] in [row[:4] for row in rows(done.stdout)]
-    assert ["attention.decode", "core.reference", "picked", "0"] in rows(done.stdout)
+    shown = rows(done.stdout)
+    assert ["attention.decode", "core.cpu", "picked", "10", "compiled", "kernels"] in shown
+    assert ["core.reference", "outranked", "0", "score", "0"] in shown
 
 
 def test_plugins_shows_a_problem_and_is_no_error(deepinfer: Run) -> None:
@@ -50,7 +52,8 @@ def test_check_says_once_why_several_slots_are_empty(deepinfer: Run) -> None:
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: nothing")]
     assert len(errors) == 1
     assert "attention.prefill, attention.decode, attention.indexer" in errors[0]
-    assert "transform, sampler on device 'cuda': core.reference" in errors[0]
+    assert "sampler on device 'cuda': core.cpu: runs on cpu" in errors[0]
+    assert 'core.reference: "auto" takes it only with device = "cpu"' in errors[0]
 
 
 def test_plugins_gives_the_same_as_data(deepinfer: Run) -> None:
@@ -59,7 +62,7 @@ def test_plugins_gives_the_same_as_data(deepinfer: Run) -> None:
     core = next(item for item in data["plugins"] if item["name"] == "core")
     assert (core["state"], core["distribution"]) == ("loaded", "deepinfer-core")
     decode = next(item for item in data["slots"] if item["slot"] == "decode")
-    assert decode["picked"] == "core.reference"
+    assert decode["picked"] == "core.cpu"
     assert decode["candidates"][0]["properties"]["batch_invariant"] == "always"
 
 
@@ -85,7 +88,7 @@ def test_why_of_an_unknown_name_gives_the_nearest(deepinfer: Run) -> None:
 def test_check_passes_on_a_bare_core(deepinfer: Run) -> None:
     done = deepinfer("check", **ALONE)
     assert (done.returncode, done.stderr) == (0, "")
-    assert ["sampler", "core.reference", "deepinfer-core", "0.1.0"] in rows(done.stdout)
+    assert ["transform", "core.cpu", "deepinfer-core", "0.1.0"] in rows(done.stdout)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,10 @@ def test_check_passes_on_a_bare_core(deepinfer: Run) -> None:
     [
         ("device=nvidia", "error: no loaded plugin offers device 'nvidia'"),
         ("components.sampler.use=acme.x", "error: sampler names acme.x"),
-        ("components.gemm.options.weights=x", "error: components.gemm.options.weights = 'x'"),
+        (
+            'components.gemm={use="core.reference",options={weights="x"}}',
+            "error: components.gemm.options.weights = 'x'",
+        ),
         ('plugins.require=["acme>=1"]', "error: plugins.require names acme>=1"),
         ("strict=graph_safe", "does not promise graph_safe"),
         ("engine.sed=1", "error: unknown key engine.sed"),
@@ -118,7 +124,7 @@ def test_check_gives_the_same_as_data(deepinfer: Run) -> None:
     done = deepinfer("check", "--json", "--set", "components.sampler.use=a.x", **ALONE)
     data = json.loads(done.stdout)
     assert done.returncode == 2
-    assert data["components"]["picked"]["transform"] == "core.reference"
+    assert data["components"]["picked"]["transform"] == "core.cpu"
     assert data["problems"][0]["code"] == "no_usable_component"
 
 

@@ -9,6 +9,9 @@ from deepinfer_core.plugin import ModelNeeds
 from deepinfer_core.plugin.resolution import Resolution
 from pydantic import BaseModel
 
+REFERENCE = "components.gemm.use=core.reference"
+"""Options belong to a component: the one that has some is named."""
+
 
 def resolution(*overrides: str, needs: ModelNeeds | None = None) -> Resolution:
     loaded = load_settings(None, ("plugins.autoload=false", *overrides), environ={})
@@ -23,7 +26,7 @@ def problem(*overrides: str) -> DeepInferError:
 
 def test_settings_reach_the_built_component() -> None:
     resolved = resolution(
-        "components.gemm.options.weights=stored", "strict=batch_invariant"
+        REFERENCE, "components.gemm.options.weights=stored", "strict=batch_invariant"
     ).require()
     assert resolved.pick("gemm", "dense").settings == {"weights": "stored"}
     assert resolved.context.device == "cpu"
@@ -41,7 +44,7 @@ def test_without_a_model_the_needs_still_know_the_dtype() -> None:
 
 
 def test_a_wrong_option_value_names_its_key_and_its_origin() -> None:
-    error = problem("components.gemm.options.weights=x")
+    error = problem(REFERENCE, "components.gemm.options.weights=x")
     assert isinstance(error, ConfigError)
     assert "components.gemm.options.weights = 'x'" in error.message
     assert "from --set components.gemm.options.weights" in error.message
@@ -49,12 +52,12 @@ def test_a_wrong_option_value_names_its_key_and_its_origin() -> None:
 
 
 def test_a_wrong_option_of_a_slot_names_the_key_of_the_slot() -> None:
-    error = problem("components.gemm.dense.options.weights=x")
+    error = problem(REFERENCE, "components.gemm.dense.options.weights=x")
     assert "components.gemm.dense.options.weights = 'x'" in error.message
 
 
 def test_an_unknown_option_gets_the_nearest() -> None:
-    error = problem("components.gemm.options.weigths=stored")
+    error = problem(REFERENCE, "components.gemm.options.weigths=stored")
     assert "core.reference has no option components.gemm.options.weigths" in error.message
     assert error.hint == "did you mean weights?"
 
@@ -66,15 +69,20 @@ def test_an_unknown_option_of_a_schema_that_drops_such_keys_gets_the_nearest(
         weights: str = "widened"
 
     monkeypatch.setattr(components, "ReferenceGemmOptions", Lax)
-    error = problem("components.gemm.options.weigths=stored")
+    error = problem(REFERENCE, "components.gemm.options.weigths=stored")
     assert "core.reference has no option components.gemm.options.weigths" in error.message
     assert error.hint == "did you mean weights?"
-    assert resolution("components.gemm.options.weights=stored").require()
+    assert resolution(REFERENCE, "components.gemm.options.weights=stored").require()
+
+
+def test_the_folder_of_compiled_kernels_reaches_the_factories(tmp_path: Path) -> None:
+    resolved = resolution(f"kernels.cache_dir={tmp_path}").require()
+    assert resolved.context.cache_dir == str(tmp_path)
 
 
 def test_a_component_that_takes_no_options_says_so() -> None:
     error = problem("components.sampler.options.size=3")
-    assert "core.reference takes no options, found size" in error.message
+    assert "core.cpu takes no options, found size" in error.message
 
 
 def test_a_component_named_for_a_slot_it_does_not_fill_is_an_error() -> None:

@@ -33,7 +33,8 @@ PROBES = """
 
 def task(name: str) -> dict[str, Any]:
     facts = DeviceFacts(device="cpu").to_json()
-    return {"probe": f"acme_module:{name}", "device": facts, "needs": {}, "versions": {}}
+    context = {"device": facts, "needs": {}, "versions": {}, "cache_dir": ""}
+    return {"probe": f"acme_module:{name}", **context}
 
 
 @pytest.fixture

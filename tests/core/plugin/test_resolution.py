@@ -138,7 +138,7 @@ def test_a_report_is_complete_as_data_and_as_tables() -> None:
     data = report.to_json()
     assert {item["name"] for item in data["plugins"]} >= {"core", "acme"}
     [sampler] = [item for item in data["slots"] if item["kind"] == "sampler"]
-    assert [item["state"] for item in sampler["candidates"]] == ["picked", "outranked"]
+    assert [item["state"] for item in sampler["candidates"]] == ["picked", "outranked", "unusable"]
     text = "\n".join(" ".join(row) for row in [*report.plugin_table(), *report.slot_table()])
     assert "acme acme-dist 1.0 loaded" in text
     assert "sampler acme.greedy picked 10" in text

@@ -34,6 +34,9 @@ _TEXTS = "heldout.jsonl"
 _PER_SOURCE = 3
 _MAX_TOKENS = 144
 """Longer than a window of 128 positions and a ring of 134."""
+_LONG_PER_SOURCE = 1
+_LONG_TOKENS = 288
+"""A prompt of two whole blocks, and what is scored behind it."""
 
 
 def add_gate_actions(actions: argparse._SubParsersAction[Any]) -> None:
@@ -50,6 +53,8 @@ def add_gate_actions(actions: argparse._SubParsersAction[Any]) -> None:
     add("--texts", metavar="FILE", help=f"relative to the baseline; default: as now, or {_TEXTS}")
     add("--per-source", type=int, metavar="N", help="documents of each source; default: as now")
     add("--max-tokens", type=int, metavar="N", help="tokens of a document; default: as now")
+    add("--long-per-source", type=int, metavar="N", help="long texts of each source; 0: none")
+    add("--long-tokens", type=int, metavar="N", help="tokens of a long text; default: as now")
     refresh.set_defaults(act=_refresh)
 
 
@@ -127,6 +132,8 @@ def _selection(args: argparse.Namespace, old: Selection | None) -> Selection:
         chosen(args.texts, old and old.file, _TEXTS),
         per_source=chosen(args.per_source, old and old.per_source, _PER_SOURCE),
         max_tokens=chosen(args.max_tokens, old and old.max_tokens, _MAX_TOKENS),
+        long_per_source=chosen(args.long_per_source, old and old.long_per_source, _LONG_PER_SOURCE),
+        long_tokens=chosen(args.long_tokens, old and old.long_tokens, _LONG_TOKENS),
     )
 
 
@@ -134,14 +141,16 @@ def _measure(
     args: argparse.Namespace, selection: Selection, conditions: list[Condition]
 ) -> Measurement:
     from deepinfer_core.config import checkpoint_folder, load_settings
+    from deepinfer_core.engine.gate.component_sets import pins
     from deepinfer_core.engine.gate.measuring import measure
     from deepinfer_core.engine.model_folder import read_config
 
     loaded = model_settings(args)
     progress = progress_of(loaded)
 
-    def open_model(overrides: list[str]) -> LLM:
-        return open_llm(load_settings(args.config, [*args.overrides, *overrides]), progress)
+    def open_model(condition: Condition, overrides: list[str]) -> LLM:
+        given = [*args.overrides, *pins(condition.components, loaded), *overrides]
+        return open_llm(load_settings(args.config, given), progress)
 
     checkpoint = checkpoint_folder(loaded.settings.model.path)
     config = read_config(checkpoint, loaded.settings)
@@ -156,7 +165,11 @@ def _as_data(
         "exact": not inexact,
         "platform_differences": inexact,
         "conditions": {
-            name: {"ppl": scores.ppl, "nll_sum": scores.nll_sum.hex()}
+            name: {
+                "ppl": scores.ppl,
+                "nll_sum": scores.nll_sum.hex(),
+                "components": dict(scores.components),
+            }
             for name, scores in measured.conditions.items()
         },
         "differences": [asdict(one) for one in differences],
@@ -174,10 +187,21 @@ def _print_comparison(
         result = "differs" if name in failed else "same"
         rows.append((name, f"{scores.ppl:.6f}", how, result))
     print_table(rows)
+    for line in _components(measured):
+        print(f"components: {line}")
     for line in inexact:
         print(f"another platform: {line}")
     for one in differences:
         print(": ".join(filter(None, [_where(one), one.what])))
+
+
+def _components(measured: Measurement) -> list[str]:
+    """Each choice of components that was measured, once."""
+    choices = {
+        ", ".join(f"{slot} {name}" for slot, name in scores.components.items()): None
+        for scores in measured.conditions.values()
+    }
+    return list(choices)
 
 
 def _where(one: Difference) -> str:

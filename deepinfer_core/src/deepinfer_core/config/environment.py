@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from pathlib import Path as FilePath
 
 from deepinfer_core.config.origins import Assignment, Origin
 from deepinfer_core.config.published import ABSENT, ALIASES
@@ -16,7 +17,7 @@ from deepinfer_core.config.schema import Path, dotted, is_free_form, key_paths
 from deepinfer_core.config.text import parse_text
 from deepinfer_core.errors import ConfigError
 
-__all__ = ["PREFIX", "read_environment", "variable_name", "variables"]
+__all__ = ["PREFIX", "cache_home", "read_environment", "variable_name", "variables"]
 
 PREFIX = "DEEPINFER_"
 
@@ -25,6 +26,23 @@ def variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """All set variables with our prefix, sorted by name."""
     source = os.environ if environ is None else environ
     return {name: source[name] for name in sorted(source) if name.startswith(PREFIX)}
+
+
+def cache_home(environ: Mapping[str, str] | None = None) -> FilePath | None:
+    """The user's cache folder: ``XDG_CACHE_HOME`` if that is absolute, else ``~/.cache``.
+
+    Source: XDG Base Directory Specification 0.8, which says that relative paths are ignored.
+
+    Returns:
+        None if the user has no home.
+    """
+    named = FilePath((os.environ if environ is None else environ).get("XDG_CACHE_HOME", ""))
+    if named.is_absolute():
+        return named
+    try:
+        return FilePath.home() / ".cache"
+    except RuntimeError:
+        return None
 
 
 def variable_name(path: Path) -> str:

@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 
 from pydantic import ValidationError
 
+from deepinfer_core.config.kernel_cache import kernel_cache_folder
 from deepinfer_core.config.loading import LoadedSettings
 from deepinfer_core.config.messages import nearest, plain_reason, short_value
 from deepinfer_core.config.origins import Origin
@@ -68,6 +69,7 @@ def resolve_components(loaded: LoadedSettings, needs: ModelNeeds | None = None) 
         policy=load_policy(settings),
         needs=needs or ModelNeeds(compute=settings.model.numerics.compute),
         probe_timeout_s=settings.plugins.probe_timeout_s,
+        cache_dir=kernel_cache_folder(settings.kernels.cache_dir),
     )
     return _with_valid_options(resolve(request), loaded.origins)
 

@@ -19,6 +19,7 @@ from deepinfer_core.interfaces.numerics import ComputeDtype, Numerics
 __all__ = [
     "DrafterSettings",
     "EngineSettings",
+    "KernelsSettings",
     "ModelSettings",
     "NumericsSettings",
     "PluginsSettings",
@@ -205,6 +206,17 @@ class PluginsSettings(Section):
     probe_timeout_s: float = Field(default=20.0, gt=0, le=_LONGEST_WAIT_S)
 
 
+class KernelsSettings(Section):
+    """Kernels that are compiled on this machine.
+
+    Attributes:
+        cache_dir: folder that keeps them; None takes ``deepinfer/kernels`` in the user's cache
+            folder.
+    """
+
+    cache_dir: str | None = Field(default=None, min_length=1)
+
+
 class TelemetrySettings(Section):
     """Logs, progress and statistics lines, all on standard error.
 
@@ -232,6 +244,7 @@ class Settings(Section):
         drafter: the checkpoint's drafter.
         plugins: loading of plugins.
         components: choice of components.
+        kernels: compiled kernels.
         strict: properties that every component must have.
         telemetry: logs and progress.
         threads: threads of one operator on the CPU. The products of a small model are so short
@@ -244,6 +257,7 @@ class Settings(Section):
     drafter: DrafterSettings = DrafterSettings()
     plugins: PluginsSettings = PluginsSettings()
     components: ComponentsSettings = ComponentsSettings()
+    kernels: KernelsSettings = KernelsSettings()
     strict: Annotated[
         tuple[Literal["batch_invariant", "deterministic", "graph_safe"], ...],
         BeforeValidator(_one_or_many),

@@ -115,12 +115,15 @@ class ProbeContext:
     Attributes:
         device: facts of the configured device.
         needs: what the model asks for.
-        versions: version of each installed distribution by normalised name (``deepinfer-core``).
+        versions: version of each installed distribution by normalised name (``deepinfer-core``);
+            the core's own probes are told none.
+        cache_dir: folder where components may keep compiled kernels; empty: none is known.
     """
 
     device: DeviceFacts
     needs: ModelNeeds
     versions: Mapping[str, str]
+    cache_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +163,10 @@ class BuildContext:
         device: configured name of the device.
         needs: what the model asks for.
         strict: properties that must hold; one declared ``on_request`` holds only if named here.
+        cache_dir: folder where components may keep compiled kernels; empty: none is known.
     """
 
     device: str
     needs: ModelNeeds
     strict: tuple[str, ...] = ()
+    cache_dir: str = ""

@@ -15,11 +15,12 @@ __all__: list[str] = []
 
 
 def answer(task: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Call one probe; a task holds its reference and the three parts of its context."""
+    """Call one probe; a task holds its reference and the parts of its context."""
     context = ProbeContext(
         device=DeviceFacts.from_json(task["device"]),
         needs=ModelNeeds.from_json(task["needs"]),
         versions=task["versions"],
+        cache_dir=task["cache_dir"],
     )
     try:
         verdict = call_probe(task["probe"], context)

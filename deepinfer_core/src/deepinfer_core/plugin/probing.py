@@ -164,6 +164,7 @@ def _probe_apart(
         "device": context.device.to_json(),
         "needs": asdict(context.needs),
         "versions": dict(context.versions),
+        "cache_dir": context.cache_dir,
     }
     by_distribution = sorted(offers, key=lambda offer: offer.plugin.distribution)
     for _, group in groupby(by_distribution, key=lambda offer: offer.plugin.distribution):

@@ -38,6 +38,7 @@ class Request:
         policy: which plugins are loaded.
         needs: what the model asks for.
         probe_timeout_s: for one probe, and for the facts of the device.
+        cache_dir: folder where components may keep compiled kernels; empty: none is known.
     """
 
     device: str
@@ -47,6 +48,7 @@ class Request:
     policy: LoadPolicy = field(default_factory=LoadPolicy)
     needs: ModelNeeds = field(default_factory=ModelNeeds)
     probe_timeout_s: float = 20.0
+    cache_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +89,12 @@ def resolve(request: Request) -> Resolution:
     plugins = load_plugins(request.policy)
     needs = replace(request.needs, batch_invariant="batch_invariant" in request.strict)
     facts = _device_facts(request, plugins.offers)
-    # Reading every distribution's metadata takes a while; without a probe nobody looks at it.
-    probed = any(offer.spec.probe for offer in plugins.offers)
+    # Reading every distribution's metadata takes a while; the core's probes do not look at it.
+    probed = any(offer.spec.probe and not offer.plugin.is_core for offer in plugins.offers)
     versions = installed_versions() if probed else {}
-    context = ProbeContext(device=facts, needs=needs, versions=versions)
+    context = ProbeContext(
+        device=facts, needs=needs, versions=versions, cache_dir=request.cache_dir
+    )
     candidates = judge(plugins.offers, context, request.strict, request.probe_timeout_s)
     choices = tuple(
         choose(wish, [item for item in candidates if item.spec.kind == wish.kind], request.device)
@@ -145,7 +149,9 @@ def _resolved(request: Request, needs: ModelNeeds, choices: Sequence[SlotChoice]
     plugins = {choice.picked.offer.plugin for choice in choices if choice.picked is not None}
     versions = {(item.distribution, item.version) for item in plugins}
     versions.add((CORE, importlib_metadata.version(CORE)))
-    context = BuildContext(device=request.device, needs=needs, strict=request.strict)
+    context = BuildContext(
+        device=request.device, needs=needs, strict=request.strict, cache_dir=request.cache_dir
+    )
     return Resolved(context=context, picks=picks, distributions=tuple(sorted(versions)))
 
 

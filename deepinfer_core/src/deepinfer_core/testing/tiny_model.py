@@ -78,6 +78,7 @@ def tiny_model(
     *,
     config: ModelConfig | None = None,
     weights: Mapping[str, torch.Tensor] | None = None,
+    parts: ModelParts | None = None,
 ) -> TextModel:
     """The small model with its golden weights.
 
@@ -85,6 +86,7 @@ def tiny_model(
         numerics: roundings.
         config: another config of the same shapes.
         weights: instead of the golden ones.
+        parts: components; None takes those of the reference.
     """
     config = config or tiny_test_config()
     source = PlainWeights(
@@ -92,7 +94,8 @@ def tiny_model(
     )
     compressed_ids = torch.arange(config.text_config.vocab_size)
     compressed_ids %= config.text_config.engram_compressed_vocab_size
-    return build_model(source, reference_parts(numerics), compressed_ids=compressed_ids)
+    parts = parts or reference_parts(numerics)
+    return build_model(source, parts, compressed_ids=compressed_ids)
 
 
 def _plain(tensor: torch.Tensor) -> QuantTensor:

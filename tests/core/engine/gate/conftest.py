@@ -28,6 +28,7 @@ def scores(condition: Condition, *samples: SampleScore) -> ConditionScores:
         tokenizer="beef",
         arithmetic=condition.arithmetic,
         rounding=condition.rounding,
+        components={"gemm.dense": "core.reference"},
         samples=samples,
     )
 
@@ -50,7 +51,6 @@ def measurement() -> Measurement:
             vector="AVX2",
             torch="2.13.0",
         ),
-        components={"gemm.dense": "core.reference"},
         selection=Selection(file="texts.jsonl", sha256="ab", per_source=2, max_tokens=4),
         conditions={
             WHOLE.name("cpu"): scores(WHOLE, *plain),

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,22 @@ def test_sums_are_hex_floats_and_equal_bits_are_stored_once(
     assert len(data["positions"]) == 4
 
 
+def test_each_choice_of_components_is_stored_once(baseline: Baseline, tmp_path: Path) -> None:
+    measured = baseline.measurement
+    name, scores = next(iter(measured.conditions.items()))
+    other = replace(scores, components={"gemm.dense": "acme.fast"})
+    mixed = replace(measured, conditions={**measured.conditions, name: other})
+    file = tmp_path / "gate.json"
+    write_baseline(file, replace(baseline, measurement=mixed))
+    assert read_baseline(file).measurement == mixed
+    kept = json.loads(file.read_text())["components"].values()
+    assert list(kept) == [{"gemm.dense": "acme.fast"}, {"gemm.dense": "core.reference"}]
+
+
+def drop_components(data: dict[str, Any]) -> None:
+    data["components"] = {}
+
+
 def drop_tolerance(data: dict[str, Any]) -> None:
     del data["tolerances"]["plain"]
 
@@ -46,7 +63,7 @@ def cut_positions(data: dict[str, Any]) -> None:
     data["positions"] = {key: text[:4] for key, text in data["positions"].items()}
 
 
-@pytest.mark.parametrize("damage", [drop_tolerance, change_sum, cut_positions])
+@pytest.mark.parametrize("damage", [drop_components, drop_tolerance, change_sum, cut_positions])
 def test_a_damaged_file_is_refused(
     baseline: Baseline, tmp_path: Path, damage: Callable[[dict[str, Any]], None]
 ) -> None:
@@ -65,7 +82,7 @@ def test_a_damaged_file_is_refused(
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("[]", "schema version None"),
-        ('{"schema_version": 2}', "version 2"),
+        ('{"schema_version": 1}', "version 1"),
     ],
     ids=["torn", "endless", "list", "version"],
 )

@@ -102,6 +102,39 @@ def test_conditions_of_equal_arithmetic_must_agree_in_every_bit_on_any_platform(
     assert list(disagreements(moved)) == [one]
 
 
+def with_condition(measurement: Measurement, name: str, *samples: SampleScore) -> Measurement:
+    """One more condition of the arithmetic of the plain ones."""
+    added = replace(measurement.conditions[WHOLE], samples=samples)
+    return replace(measurement, conditions={**measurement.conditions, name: added})
+
+
+def test_conditions_agree_where_both_have_scored_a_text(measurement: Measurement) -> None:
+    later = SampleScore(id="tales/0", nats=(2.0, 7.0), first=3)
+    other = SampleScore(id="tales/9", nats=(7.0,))
+    assert list(disagreements(with_condition(measurement, "cpu/later", later, other))) == []
+
+
+def test_a_condition_that_scores_a_later_part_is_held_to_its_positions(
+    measurement: Measurement,
+) -> None:
+    later = SampleScore(id="tales/0", nats=(0.1, 2.5), first=2)
+    [one] = disagreements(with_condition(measurement, "cpu/later", later))
+    assert (one.condition, one.sample, one.position) == ("cpu/later", "tales/0", 3)
+    assert WHOLE in one.what
+
+
+def test_a_difference_is_located_in_the_text_and_not_in_what_is_scored_of_it(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    name, old = "cpu/later", SampleScore(id="tales/8", nats=(0.5, 2.5), first=7)
+    wanted = replace(baseline, measurement=with_condition(measurement, name, old))
+    found = with_condition(measurement, name, replace(old, nats=(0.5, 2.0)))
+    [one] = compare(wanted, found)
+    assert (one.condition, one.sample, one.position) == (name, "tales/8", 8)
+    [one] = compare(wanted, with_condition(measurement, name, replace(old, first=6)))
+    assert one.what == "other samples, or other numbers of tokens"
+
+
 @pytest.mark.parametrize("part", ["checkpoint", "tokenizer"])
 def test_another_checkpoint_or_tokenizer_is_the_only_difference_named(
     baseline: Baseline, measurement: Measurement, part: str
@@ -115,7 +148,10 @@ def test_another_checkpoint_or_tokenizer_is_the_only_difference_named(
 
 
 def test_another_component_is_a_difference(baseline: Baseline, measurement: Measurement) -> None:
-    [one] = compare(baseline, replace(measurement, components={"gemm.dense": "acme.fast"}))
+    other = replace(measurement.conditions[WHOLE], components={"gemm.dense": "acme.fast"})
+    conditions = {**measurement.conditions, WHOLE: other}
+    [one] = compare(baseline, replace(measurement, conditions=conditions))
+    assert one.condition == WHOLE
     assert one.what == "slot gemm.dense: acme.fast runs here, the baseline has core.reference"
 
 

@@ -1,5 +1,8 @@
 """The table of conditions."""
 
+from collections import defaultdict
+from dataclasses import replace
+
 from deepinfer_core.config import load_settings
 from deepinfer_core.engine.gate.conditions import CONDITIONS
 
@@ -7,13 +10,58 @@ from deepinfer_core.engine.gate.conditions import CONDITIONS
 def test_names_are_distinct_and_say_what_is_run() -> None:
     names = [one.name("cpu") for one in CONDITIONS]
     assert len(set(names)) == len(names)
-    assert "cpu/production/cache-quantised/prefill/7" in names
-    assert "cpu/semantic/cache-plain/decode" in names
+    assert {
+        "cpu/production/cache-quantised/prefill/7",
+        "cpu/semantic/cache-plain/decode",
+        "cpu/production/cache-quantised/decode/behind-257",
+        "cpu/production/cache-quantised/decode/behind-257/64/turns",
+        "cpu/production/cache-quantised/decode/behind-257/64/synchronous",
+        "cpu/production/cache-quantised/decode/behind-257/snapshot",
+        "cpu/semantic/cache-plain/decode/behind-257/bounded",
+        "cpu/semantic/cache-plain/decode/behind-257/compact",
+    } <= set(names)
+
+
+def test_only_approximations_have_an_arithmetic_of_their_own() -> None:
+    groups = defaultdict(set)
+    for one in CONDITIONS:
+        groups[one.arithmetic].add((one.reuse, one.replay))
+    exact = {("none", "off"), ("snapshot", "off"), ("recompute", "off")}
+    assert groups["production/cache-quantised"] == exact
+    assert groups["production/cache-quantised/bounded"] == {("bounded", "off")}
+    masked = {("none", "mask"), ("none", "compact")}
+    assert groups["production/cache-quantised/replay-140"] == masked
+
+
+def test_every_way_to_step_and_to_reuse_meets_another_of_its_arithmetic() -> None:
+    """A condition that is alone is compared with the baseline only."""
+    alone = {
+        one.name("")
+        for one in CONDITIONS
+        if sum(other.arithmetic == one.arithmetic for other in CONDITIONS) == 1
+    }
+    assert alone == {
+        "/production/cache-plain/prefill/whole",
+        "/production/cache-quantised/decode/behind-257/bounded",
+        "/semantic/cache-quantised/prefill/whole",
+        "/semantic/cache-plain/decode/behind-257/bounded",
+        "/semantic/cache-plain/decode/behind-257/compact",
+    }
 
 
 def test_only_conditions_without_any_rounding_have_the_sharp_tolerance() -> None:
     plain = {one.arithmetic for one in CONDITIONS if one.rounding == "plain"}
-    assert plain == {"semantic/cache-plain"}
+    assert plain == {
+        "semantic/cache-plain",
+        "semantic/cache-plain/bounded",
+        "semantic/cache-plain/replay-140",
+    }
+
+
+def test_another_set_of_components_has_names_and_arithmetic_of_its_own() -> None:
+    other = replace(CONDITIONS[0], components="acme.fast")  # type: ignore[arg-type]
+    assert other.name("cpu") == "cpu/acme.fast/production/cache-quantised/prefill/whole"
+    assert other.arithmetic == "acme.fast/production/cache-quantised"
 
 
 def test_settings_are_accepted_and_give_each_path_its_steps() -> None:
@@ -24,6 +72,12 @@ def test_settings_are_accepted_and_give_each_path_its_steps() -> None:
         assert numerics.activation_quantisation == (one.numerics == "production")
         chunk = one.chunk_tokens
         assert engine.max_num_batched_tokens == (8 if chunk is None else chunk)
-        assert engine.max_num_seqs == (2 if chunk is None else 1)
+        is_serial = one.path == "prefill" and chunk is not None
+        assert engine.max_num_seqs == (1 if is_serial else 2)
         assert engine.max_model_len == 6
         assert set(settings.strict) == {"batch_invariant", "deterministic"}
+        assert (engine.mixed_steps, engine.asynchronous) == (one.is_mixed, one.is_asynchronous)
+        assert engine.prefix_cache == (one.reuse != "none")
+        assert engine.snapshot_slots == (2 if one.reuse == "snapshot" else 0)
+        assert engine.recovery == ("bounded" if one.reuse == "bounded" else "exact")
+        assert engine.replay == one.replay

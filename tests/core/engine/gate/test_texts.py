@@ -86,3 +86,39 @@ def test_a_line_of_brackets_without_end_is_no_document(tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text("[" * 100_000)
     with pytest.raises(ConfigError, match=r"texts\.jsonl:1 is no document"):
         read(tmp_path, 1, 4)
+
+
+def read_long(folder: Path, per_source: int, tokens: int) -> tuple[Sample, ...]:
+    selection = select(
+        folder,
+        "texts.jsonl",
+        per_source=1,
+        max_tokens=2,
+        long_per_source=per_source,
+        long_tokens=tokens,
+    )
+    return read_samples(folder, selection, encode, 1, are_long=True)
+
+
+def test_long_texts_keep_the_number_that_they_have_among_all(tmp_path: Path) -> None:
+    long = {"source": "a", "text": "x" * 300}
+    write(tmp_path, LINES[0], long, LINES[1], long)
+    [one] = read_long(tmp_path, 1, 260)
+    assert (one.id, one.token_ids) == ("a/1", (0, *b"x" * 259))
+    assert [one.id for one in read_long(tmp_path, 2, 302)] == ["a/1", "a/2"]
+
+
+def test_a_file_without_long_texts_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, {"source": "a", "text": "x" * 300})
+    assert len(read_long(tmp_path, 1, 302)) == 1
+    with pytest.raises(ConfigError, match="has no documents of 303 tokens"):
+        read_long(tmp_path, 1, 303)
+
+
+@pytest.mark.parametrize(("per_source", "tokens"), [(-1, 300), (1, 257)])
+def test_long_texts_must_be_longer_than_their_prompt(
+    tmp_path: Path, per_source: int, tokens: int
+) -> None:
+    write(tmp_path, *LINES)
+    with pytest.raises(ConfigError, match="0 documents, or more than 257 tokens"):
+        read_long(tmp_path, per_source, tokens)

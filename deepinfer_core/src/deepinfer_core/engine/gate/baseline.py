@@ -52,11 +52,13 @@ class SampleScore:
 
     Attributes:
         id: of the sample.
-        nats: negative log-likelihood of each token but the first, in nats, fp64.
+        nats: negative log-likelihood of each scored token, in nats, fp64: all behind the beginning.
+        first: place in the text of the first of them.
     """
 
     id: str
     nats: tuple[float, ...]
+    first: int = 1
 
     @property
     def nll_sum(self) -> float:
@@ -78,6 +80,7 @@ class ConditionScores:
         tokenizer: SHA-256 of ``tokenizer.json``.
         arithmetic: equal for conditions that must agree in every bit.
         rounding: which tolerance holds between unlike platforms.
+        components: name of the component in each slot.
         samples: in the order of the texts.
     """
 
@@ -85,6 +88,7 @@ class ConditionScores:
     tokenizer: str
     arithmetic: str
     rounding: Rounding
+    components: Mapping[str, str]
     samples: tuple[SampleScore, ...]
 
     @property
@@ -104,13 +108,11 @@ class Measurement:
 
     Attributes:
         platform: where it ran.
-        components: name of the component in each slot.
         selection: the texts.
         conditions: scores by name of the condition.
     """
 
     platform: Platform
-    components: Mapping[str, str]
     selection: Selection
     conditions: Mapping[str, ConditionScores]
 

@@ -2,7 +2,8 @@
 
 JSON with a schema version. Sums are hex floats, so that no digit is lost and two files can be
 compared by eye. The likelihoods of single positions stand once for all conditions with equal bits,
-under a digest: base64 of fp64, little end first.
+under a digest: base64 of fp64, little end first. So do the components, once for all conditions that
+ran on the same ones.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import struct
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -30,7 +32,7 @@ from deepinfer_core.errors import ConfigError
 
 __all__ = ["SCHEMA_VERSION", "read_baseline", "write_baseline"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -93,12 +95,14 @@ _RESTORE = "bring it back from the repository, or run deepinfer eval refresh"
 def _to_json(baseline: Baseline) -> dict[str, Any]:
     measured = baseline.measurement
     positions: dict[str, str] = {}
+    components: dict[str, dict[str, str]] = {}
     conditions = {
         name: {
             "checkpoint": scores.checkpoint,
             "tokenizer": scores.tokenizer,
             "arithmetic": scores.arithmetic,
             "rounding": scores.rounding,
+            "components": _components_key(scores.components, components),
             "ppl": scores.ppl,
             "samples": [_sample_to_json(sample, positions) for sample in scores.samples],
         }
@@ -108,12 +112,19 @@ def _to_json(baseline: Baseline) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "history": [asdict(refresh) for refresh in baseline.history],
         "platform": asdict(measured.platform),
-        "components": dict(measured.components),
+        "components": components,
         "selection": asdict(measured.selection),
         "tolerances": {name: asdict(item) for name, item in baseline.tolerances.items()},
         "conditions": conditions,
         "positions": positions,
     }
+
+
+def _components_key(found: Mapping[str, str], known: dict[str, dict[str, str]]) -> str:
+    text = json.dumps(sorted(found.items()))
+    key = hashlib.sha256(text.encode()).hexdigest()[:8]
+    known[key] = dict(found)
+    return key
 
 
 def _sample_to_json(sample: SampleScore, positions: dict[str, str]) -> dict[str, Any]:
@@ -122,6 +133,7 @@ def _sample_to_json(sample: SampleScore, positions: dict[str, str]) -> dict[str,
     positions[key] = b64encode(packed).decode()
     return {
         "id": sample.id,
+        "first": sample.first,
         "tokens": len(sample.nats),
         "nll_sum": sample.nll_sum.hex(),
         "ppl": sample.ppl,
@@ -139,6 +151,7 @@ def _from_json(data: dict[str, Any]) -> Baseline:
             tokenizer=entry["tokenizer"],
             arithmetic=entry["arithmetic"],
             rounding=entry["rounding"],
+            components=data["components"][entry["components"]],
             samples=tuple(_sample(item, positions) for item in entry["samples"]),
         )
         for name, entry in data["conditions"].items()
@@ -146,7 +159,6 @@ def _from_json(data: dict[str, Any]) -> Baseline:
     return Baseline(
         measurement=Measurement(
             platform=Platform(**platform),
-            components=data["components"],
             selection=Selection(**data["selection"]),
             conditions=conditions,
         ),
@@ -161,7 +173,7 @@ def _unpack(text: str) -> tuple[float, ...]:
 
 
 def _sample(item: dict[str, Any], positions: dict[str, tuple[float, ...]]) -> SampleScore:
-    sample = SampleScore(id=item["id"], nats=positions[item["positions"]])
+    sample = SampleScore(id=item["id"], nats=positions[item["positions"]], first=item["first"])
     if len(sample.nats) != item["tokens"] or sample.nll_sum != float.fromhex(item["nll_sum"]):
         raise ValueError(f"sum and positions of {sample.id} disagree")
     return sample

@@ -53,8 +53,7 @@ def platform_differences(baseline: Baseline, measured: Measurement) -> list[str]
 
 def compare(baseline: Baseline, measured: Measurement) -> list[Difference]:
     """All differences; of each condition the first one."""
-    found = list(_components(baseline.measurement, measured))
-    found += disagreements(measured)
+    found = list(disagreements(measured))
     is_exact = not platform_differences(baseline, measured)
     for name, scores in measured.conditions.items():
         wanted = baseline.measurement.conditions.get(name)
@@ -67,33 +66,32 @@ def compare(baseline: Baseline, measured: Measurement) -> list[Difference]:
 
 
 def disagreements(measured: Measurement) -> Iterator[Difference]:
-    """Conditions whose bits are not those of the first one of equal arithmetic."""
-    first: dict[str, str] = {}
+    """Conditions whose bits are not those of an earlier one of equal arithmetic.
+
+    Positions of a text that both have scored are compared; one may have scored more of them, or a
+    longer piece of the text, which changes nothing in front of its end.
+    """
+    known: dict[tuple[str, str, int], tuple[float, str]] = {}
     for name, scores in measured.conditions.items():
-        other = first.setdefault(scores.arithmetic, name)
-        reference = measured.conditions[other]
-        for one, two in zip(reference.samples, scores.samples, strict=True):
-            if one.nats != two.nats:
-                place = _first_unequal(one, two)
+        has_differed = False
+        for sample in scores.samples:
+            for position, nats in enumerate(sample.nats, sample.first):
+                place = (scores.arithmetic, sample.id, position)
+                wanted, other = known.setdefault(place, (nats, name))
+                if nats == wanted or other == name or has_differed:
+                    continue
+                has_differed = True
                 yield Difference(
                     condition=name,
-                    sample=two.id,
-                    position=place + 1,
-                    what=f"{two.nats[place]!r} nats, but {one.nats[place]!r} under {other}, whose"
-                    " arithmetic is the same",
+                    sample=sample.id,
+                    position=position,
+                    what=f"{nats!r} nats, but {wanted!r} under {other}, whose arithmetic is the"
+                    " same",
                 )
-                break
 
 
 def _text(value: object) -> str:
     return " ".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _components(wanted: Measurement, measured: Measurement) -> Iterator[Difference]:
-    for slot in sorted({*wanted.components, *measured.components}):
-        old, new = wanted.components.get(slot), measured.components.get(slot)
-        if old != new:
-            yield Difference(what=f"slot {slot}: {new} runs here, the baseline has {old}")
 
 
 def _condition(
@@ -105,15 +103,21 @@ def _condition(
             what = f"another {part}: {new[:16]} here, {old[:16]} in the baseline"
             yield Difference(condition=name, what=what)
             return
-    old_ids = [(sample.id, len(sample.nats)) for sample in wanted.samples]
-    if old_ids != [(sample.id, len(sample.nats)) for sample in found.samples]:
+    for slot in sorted({*wanted.components, *found.components}):
+        old, new = (one.components.get(slot, "nothing") for one in (wanted, found))
+        if old != new:
+            what = f"slot {slot}: {new} runs here, the baseline has {old}"
+            yield Difference(condition=name, what=what)
+    old_ids = [(one.id, one.first, len(one.nats)) for one in wanted.samples]
+    if old_ids != [(one.id, one.first, len(one.nats)) for one in found.samples]:
         yield Difference(condition=name, what="other samples, or other numbers of tokens")
         return
     for old_sample, new_sample in zip(wanted.samples, found.samples, strict=True):
         difference = _sample(old_sample, new_sample, tolerance)
         if difference is not None:
             place, what = difference
-            yield Difference(condition=name, sample=new_sample.id, position=place + 1, what=what)
+            position = new_sample.first + place
+            yield Difference(condition=name, sample=new_sample.id, position=position, what=what)
             return
     if tolerance is not None and _is_apart(wanted.nll_sum, found.nll_sum, tolerance.total):
         what = _change(wanted.nll_sum, found.nll_sum, tolerance.total)

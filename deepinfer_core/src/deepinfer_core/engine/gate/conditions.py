@@ -1,7 +1,8 @@
 """Under which operating conditions are likelihoods measured?
 
 Conditions of equal arithmetic differ only in the way a text takes through the engine, so the
-promise of batch invariance says that their bits are equal on every machine.
+promise of batch invariance says that their bits are equal on every machine, wherever two of them
+score the same position of the same text.
 """
 
 from __future__ import annotations
@@ -9,27 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CONDITIONS", "Condition", "Rounding"]
+from deepinfer_core.engine.gate.component_sets import ComponentSet
+
+__all__ = ["CONDITIONS", "LONG_PROMPT_TOKENS", "Condition", "Rounding"]
 
 Rounding = Literal["plain", "quantised"]
 """``plain``: fp32 throughout. ``quantised``: somewhere a value is rounded to few bits, so that the
 last bit of a sum can move it by a whole step."""
 
+LONG_PROMPT_TOKENS = 257
+"""Prompt within a long text: two whole blocks and the row to draw from. With one block, bounded
+recovery would reach the first token, and be exact."""
+
+_SHARED_STEP_ROWS = 64
+"""Fewer than a prompt: prompts end one after the other, so that chunks meet decodes."""
+
+_KEPT_TOKENS = 140
 
 _Numerics = Literal["production", "semantic"]
 _Path = Literal["prefill", "decode"]
-
-_TABLE: tuple[tuple[_Numerics, bool, _Path, int | None], ...] = (
-    ("production", True, "prefill", None),
-    ("production", True, "prefill", 128),
-    ("production", True, "prefill", 7),
-    ("production", True, "decode", None),
-    ("production", False, "prefill", None),
-    ("semantic", False, "prefill", None),
-    ("semantic", False, "prefill", 128),
-    ("semantic", False, "decode", None),
-    ("semantic", True, "prefill", None),
-)
+_Reuse = Literal["none", "snapshot", "recompute", "bounded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +40,41 @@ class Condition:
         numerics: production (bf16, rounded activations) or semantic (fp32, no rounding).
         cache_quantisation: caches in their quantised forms.
         path: ``prefill`` scores the text as a prompt; ``decode`` forces it token by token behind
-            its first one, all texts in one batch.
-        chunk_tokens: rows of one step of a prefill, one text after the other; None takes whole
-            texts, several to a step.
+            its beginning, all texts in one batch.
+        chunk_tokens: rows of one step; a prefill takes one text after the other then. None takes
+            whole texts, several to a step.
+        prompt_tokens: length of the beginning, which is not scored, on the path ``decode``.
+        is_long: on the long texts of the selection.
+        is_mixed: chunks of prompts and decodes share steps.
+        is_asynchronous: a step is launched before the results of the last one are read.
+        reuse: where the state behind the prompt comes from. ``none`` computes it. The others
+            measure the second time that an engine meets the prompt: ``snapshot`` restores it,
+            ``recompute`` has no snapshot and feeds what the same bits take, ``bounded`` one window.
+        replay: what the decoder half does with the prompt; ``off`` runs on all of it.
+        components: what it runs on.
     """
 
     numerics: _Numerics
     cache_quantisation: bool
     path: _Path
     chunk_tokens: int | None = None
+    prompt_tokens: int = 1
+    is_long: bool = False
+    is_mixed: bool = True
+    is_asynchronous: bool = True
+    reuse: _Reuse = "none"
+    replay: Literal["off", "mask", "compact"] = "off"
+    components: ComponentSet = "core.reference"
 
     @property
     def arithmetic(self) -> str:
         """Equal for conditions that must agree in every bit."""
-        return f"{self.numerics}/cache-{'quantised' if self.cache_quantisation else 'plain'}"
+        base = f"{self.numerics}/cache-{'quantised' if self.cache_quantisation else 'plain'}"
+        if self.replay != "off":
+            base += f"/replay-{_KEPT_TOKENS}"
+        if self.reuse == "bounded":
+            base += "/bounded"
+        return self._set_in_front(base)
 
     @property
     def rounding(self) -> Rounding:
@@ -63,9 +84,23 @@ class Condition:
 
     def name(self, device: str) -> str:
         """Key in the baseline file, e.g. ``cpu/production/cache-quantised/prefill/7``."""
-        chunk = "whole" if self.chunk_tokens is None else str(self.chunk_tokens)
-        way = self.path if self.path == "decode" else f"{self.path}/{chunk}"
-        return f"{device}/{self.arithmetic}/{way}"
+        parts = [
+            device,
+            self.numerics,
+            f"cache-{'quantised' if self.cache_quantisation else 'plain'}",
+            self.path,
+        ]
+        if self.prompt_tokens > 1:
+            parts.append(f"behind-{self.prompt_tokens}")
+        if self.chunk_tokens is not None:
+            parts.append(str(self.chunk_tokens))
+        elif self.path == "prefill":
+            parts.append("whole")
+        parts += [] if self.reuse == "none" else [self.reuse]
+        parts += [] if self.replay == "off" else [self.replay]
+        parts += [] if self.is_mixed else ["turns"]
+        parts += [] if self.is_asynchronous else ["synchronous"]
+        return "/".join([parts[0], self._set_in_front("/".join(parts[1:]))])
 
     def overrides(self, lengths: list[int]) -> list[str]:
         """Settings of the engine, in the form of ``--set``.
@@ -74,23 +109,97 @@ class Condition:
             lengths: tokens of each text.
         """
         is_production = self.numerics == "production"
-        rows = max(sum(lengths), 1) if self.chunk_tokens is None else self.chunk_tokens
+        is_serial = self.path == "prefill" and self.chunk_tokens is not None
         values = {
             "model.numerics.compute": "bfloat16" if is_production else "float32",
-            "model.numerics.activation_quantisation": str(is_production).lower(),
-            "model.numerics.cache_quantisation": str(self.cache_quantisation).lower(),
-            "engine.max_num_batched_tokens": rows,
-            "engine.max_num_seqs": len(lengths) if self.chunk_tokens is None else 1,
+            "model.numerics.activation_quantisation": is_production,
+            "model.numerics.cache_quantisation": self.cache_quantisation,
+            "engine.max_num_batched_tokens": self.chunk_tokens or max(sum(lengths), 1),
+            "engine.max_num_seqs": 1 if is_serial else len(lengths),
             # Scoring a prompt draws one token behind it.
             "engine.max_model_len": max(lengths) + 1,
+            "engine.mixed_steps": self.is_mixed,
+            "engine.asynchronous": self.is_asynchronous,
+            "engine.prefix_cache": self.reuse != "none",
+            "engine.snapshot_slots": len(lengths) if self.reuse == "snapshot" else 0,
+            "engine.recovery": "bounded" if self.reuse == "bounded" else "exact",
+            "engine.replay": self.replay,
+            "engine.replay_keep_tokens": _KEPT_TOKENS,
             "strict": "batch_invariant,deterministic",
         }
-        return [f"{key}={value}" for key, value in values.items()]
+        return [f"{key}={_text(value)}" for key, value in values.items()]
+
+    def _set_in_front(self, name: str) -> str:
+        return name if self.components == "core.reference" else f"{self.components}/{name}"
 
 
-CONDITIONS: tuple[Condition, ...] = tuple(
-    Condition(numerics=numerics, cache_quantisation=cache, path=path, chunk_tokens=chunk)
-    for numerics, cache, path, chunk in _TABLE
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _paths() -> tuple[Condition, ...]:
+    """Both paths through the engine, whole and in chunks."""
+    table: tuple[tuple[_Numerics, bool, _Path, int | None], ...] = (
+        ("production", True, "prefill", None),
+        ("production", True, "prefill", 128),
+        ("production", True, "prefill", 7),
+        ("production", True, "decode", None),
+        ("production", False, "prefill", None),
+        ("semantic", False, "prefill", None),
+        ("semantic", False, "prefill", 128),
+        ("semantic", False, "decode", None),
+        ("semantic", True, "prefill", None),
+    )
+    return tuple(
+        Condition(numerics=numerics, cache_quantisation=cache, path=path, chunk_tokens=chunk)
+        for numerics, cache, path, chunk in table
+    )
+
+
+def _steppings() -> tuple[Condition, ...]:
+    """Orders of work: what shares a step, and when results are read."""
+    return tuple(
+        Condition(
+            numerics="production",
+            cache_quantisation=True,
+            path="decode",
+            chunk_tokens=_SHARED_STEP_ROWS,
+            prompt_tokens=LONG_PROMPT_TOKENS,
+            is_long=True,
+            is_mixed=is_mixed,
+            is_asynchronous=is_asynchronous,
+        )
+        for is_mixed, is_asynchronous in ((True, True), (False, True), (True, False))
+    )
+
+
+def _prompts(
+    numerics: _Numerics, reuses: tuple[_Reuse, ...], *, with_mask: bool
+) -> tuple[Condition, ...]:
+    """Where the state behind a prompt comes from, and what the decoder half saw of it."""
+
+    def behind(
+        reuse: _Reuse = "none", replay: Literal["off", "mask", "compact"] = "off"
+    ) -> Condition:
+        return Condition(
+            numerics=numerics,
+            cache_quantisation=numerics == "production",
+            path="decode",
+            prompt_tokens=LONG_PROMPT_TOKENS,
+            is_long=True,
+            reuse=reuse,
+            replay=replay,
+        )
+
+    masked = (behind(replay="mask"),) if with_mask else ()
+    return (*map(behind, reuses), *masked, behind(replay="compact"))
+
+
+CONDITIONS: tuple[Condition, ...] = (
+    *_paths(),
+    *_prompts("production", ("none", "snapshot", "recompute", "bounded"), with_mask=True),
+    *_steppings(),
+    *_prompts("semantic", ("bounded",), with_mask=False),
 )
 """What the gate measures. A chunk of 7 rows is the shortest that does not take the decode path; one
 of 128 is a window."""

@@ -1,7 +1,8 @@
 """On which texts are likelihoods measured?
 
-The first documents of each source of a JSON-lines file, cut to a length. A line has ``source`` and
-either ``text``, which is encoded behind the beginning-of-sequence token and ended, or ``ids``.
+The first documents of each source of a JSON-lines file, cut to a length; and, for conditions that
+need a long prompt, the first ones that have a greater length. A line has ``source`` and either
+``text``, which is encoded behind the beginning-of-sequence token and ended, or ``ids``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deepinfer_core.engine.gate.conditions import LONG_PROMPT_TOKENS
 from deepinfer_core.errors import ConfigError
 
 __all__ = ["Sample", "Selection", "read_samples", "select"]
@@ -28,12 +30,16 @@ class Selection:
         sha256: of the file, hexadecimal.
         per_source: documents of each source, in the order of the file.
         max_tokens: what is behind so many tokens of a document is left out.
+        long_per_source: long texts of each source; 0: conditions that need them are left out.
+        long_tokens: of a long text: shorter documents are passed over, longer ones are cut.
     """
 
     file: str
     sha256: str
     per_source: int
     max_tokens: int
+    long_per_source: int = 0
+    long_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +55,15 @@ class Sample:
     token_ids: tuple[int, ...]
 
 
-def select(folder: Path, file: str, *, per_source: int, max_tokens: int) -> Selection:
+def select(
+    folder: Path,
+    file: str,
+    *,
+    per_source: int,
+    max_tokens: int,
+    long_per_source: int = 0,
+    long_tokens: int = 0,
+) -> Selection:
     """A selection of a file as it is now.
 
     Args:
@@ -57,6 +71,8 @@ def select(folder: Path, file: str, *, per_source: int, max_tokens: int) -> Sele
         file: path relative to it.
         per_source: at least 1.
         max_tokens: at least 2.
+        long_per_source: at least 0.
+        long_tokens: more than ``LONG_PROMPT_TOKENS``, if there are long texts.
 
     Raises:
         ConfigError: the file cannot be read, or a number is too small.
@@ -66,12 +82,28 @@ def select(folder: Path, file: str, *, per_source: int, max_tokens: int) -> Sele
             f"asked for {per_source} documents a source of {max_tokens} tokens",
             hint="at least 1 document and 2 tokens",
         )
-    digest = hashlib.sha256(_content(folder / file)).hexdigest()
-    return Selection(file=file, sha256=digest, per_source=per_source, max_tokens=max_tokens)
+    if long_per_source < 0 or (long_per_source and long_tokens <= LONG_PROMPT_TOKENS):
+        raise ConfigError(
+            f"asked for {long_per_source} long documents a source of {long_tokens} tokens",
+            hint=f"0 documents, or more than {LONG_PROMPT_TOKENS} tokens",
+        )
+    return Selection(
+        file=file,
+        sha256=hashlib.sha256(_content(folder / file)).hexdigest(),
+        per_source=per_source,
+        max_tokens=max_tokens,
+        long_per_source=long_per_source,
+        long_tokens=long_tokens,
+    )
 
 
 def read_samples(
-    folder: Path, selection: Selection, encode: Callable[[str], list[int]], end_id: int
+    folder: Path,
+    selection: Selection,
+    encode: Callable[[str], list[int]],
+    end_id: int,
+    *,
+    are_long: bool = False,
 ) -> tuple[Sample, ...]:
     """The texts of a selection.
 
@@ -80,9 +112,11 @@ def read_samples(
         selection: what to read.
         encode: token ids of a text, the beginning-of-sequence token included.
         end_id: stands behind a text.
+        are_long: the long ones.
 
     Raises:
-        ConfigError: the file cannot be read, is not the one selected from, or has no documents.
+        ConfigError: the file cannot be read, is not the one selected from, or has no such
+            documents.
     """
     content = _content(folder / selection.file)
     if hashlib.sha256(content).hexdigest() != selection.sha256:
@@ -90,20 +124,28 @@ def read_samples(
             f"{folder / selection.file} is not the file that the baseline was measured on",
             hint="bring it back, or run deepinfer eval refresh",
         )
+    most = selection.long_per_source if are_long else selection.per_source
+    length = selection.long_tokens if are_long else selection.max_tokens
     seen: Counter[str] = Counter()
+    taken: Counter[str] = Counter()
     samples = []
     for place, document in _documents(content, str(folder / selection.file)):
         source = document["source"]
-        seen[source] += 1
-        if seen[source] > selection.per_source:
+        number, seen[source] = seen[source], seen[source] + 1
+        if taken[source] == most:
             continue
         ids = document["ids"] if "ids" in document else [*encode(document["text"]), end_id]
-        ids = tuple(ids[: selection.max_tokens])
         if len(ids) < 2:
             raise ConfigError(f"{place} has fewer than two tokens", hint="leave it out")
-        samples.append(Sample(id=f"{source}/{seen[source] - 1}", token_ids=ids))
+        if are_long and len(ids) < length:
+            continue
+        taken[source] += 1
+        samples.append(Sample(id=f"{source}/{number}", token_ids=tuple(ids[:length])))
     if not samples:
-        raise ConfigError(f"{folder / selection.file} has no documents", hint="name another file")
+        least = f" of {length} tokens" if are_long else ""
+        raise ConfigError(
+            f"{folder / selection.file} has no documents{least}", hint="name another file"
+        )
     return tuple(samples)
 
 

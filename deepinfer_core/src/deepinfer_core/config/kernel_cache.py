@@ -1,0 +1,36 @@
+"""In which folder are compiled kernels kept?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from deepinfer_core.config.environment import cache_home
+from deepinfer_core.errors import ConfigError
+
+__all__ = ["kernel_cache_folder"]
+
+
+def kernel_cache_folder(path: str | None = None, environ: Mapping[str, str] | None = None) -> str:
+    """The folder, which may not exist yet.
+
+    Args:
+        path: ``kernels.cache_dir`` of the settings; None takes ``deepinfer/kernels`` in the user's
+            cache folder.
+        environ: None reads the process environment.
+
+    Returns:
+        Empty if nobody names a folder and the user has no home.
+
+    Raises:
+        ConfigError: ``path`` begins with the home of an unknown user.
+    """
+    if path is None:
+        home = cache_home(environ)
+        return "" if home is None else str(home / "deepinfer" / "kernels")
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError as error:
+        raise ConfigError(
+            f"kernels.cache_dir is {path}, found no such user or home", hint="write the folder out"
+        ) from error

@@ -1,0 +1,175 @@
+"""Do compiled scores and choices agree with the reference beyond the contract's small sizes?"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from deepinfer_core.config.kernel_cache import kernel_cache_folder
+from deepinfer_core.errors import NotSupported
+from deepinfer_core.interfaces.attention import CachePages, Indexer, IndexerSpec
+from deepinfer_core.native.attention import CpuAttention
+from deepinfer_core.reference.attention import ReferenceAttention
+from deepinfer_core.reference.cache_codec import read_rows
+from deepinfer_core.testing.bits import assert_same_bits
+from deepinfer_core.testing.contracts.pages import make_pages
+from deepinfer_core.testing.seeds import seed_of
+from deepinfer_core.testing.tolerance import assert_within
+
+HEADS, WIDTH, PAGE = 8, 32, 64
+
+
+@pytest.fixture
+def generator(request: pytest.FixtureRequest) -> torch.Generator:
+    return torch.Generator().manual_seed(seed_of(request))
+
+
+@pytest.fixture(scope="module")
+def indexer() -> CpuAttention:
+    return CpuAttention(kernel_cache_folder())
+
+
+def spec(*, top_entries: int = 64, block: int = 8, top_blocks: int = 32) -> IndexerSpec:
+    return IndexerSpec(
+        heads=HEADS,
+        width=WIDTH,
+        top_entries=top_entries,
+        block_entries=block,
+        top_blocks=top_blocks,
+    )
+
+
+def chosen(indexer: Indexer, score_TS: torch.Tensor, top_entries: int) -> torch.Tensor:
+    index_TL = torch.empty(len(score_TS), top_entries, dtype=torch.int64)
+    plan = indexer.plan_index(spec(top_entries=top_entries), len(score_TS))
+    indexer.select(plan, score_TS, index_TL)
+    return index_TL
+
+
+def filled_pages(
+    codec: CpuAttention, generator: torch.Generator, entries: int
+) -> tuple[CachePages, torch.Tensor]:
+    """Index keys of one sequence in blocks of random order, and its block table."""
+    blocks = -(-entries // PAGE)
+    pages = make_pages(
+        "cpu", "mxfp4", WIDTH, pages=blocks + 1, rows_per_page=PAGE, scales_apart=True
+    )
+    table_QB = 1 + torch.randperm(blocks, generator=generator)[None]
+    slot_T = (table_QB[0, :, None] * PAGE + torch.arange(PAGE)).flatten()
+    codec.store(torch.randn(len(slot_T), WIDTH, generator=generator), slot_T, pages)
+    return pages, table_QB
+
+
+def scores(
+    indexer: Indexer,
+    query_THJ: torch.Tensor,
+    weight_TH: torch.Tensor,
+    pages: CachePages,
+    table_QB: torch.Tensor,
+    visible_T: torch.Tensor,
+    entries: int,
+) -> torch.Tensor:
+    score_TS = torch.full((len(query_THJ), entries), torch.nan)
+    indexer.scores(
+        indexer.plan_index(spec(), len(query_THJ)),
+        query_THJ,
+        weight_TH,
+        pages,
+        table_QB,
+        torch.zeros(len(query_THJ), dtype=torch.int64),
+        visible_T,
+        score_TS,
+    )
+    return score_TS
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 2000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_scores_around_the_tiles_of_rows_and_entries_are_those_of_the_row_alone(
+    rows: int, threads: int, indexer: CpuAttention, generator: torch.Generator
+) -> None:
+    entries = 600
+    pages, table_QB = filled_pages(indexer, generator, entries)
+    query_THJ = torch.randn(rows, HEADS, WIDTH, generator=generator).bfloat16()
+    weight_TH = torch.randn(rows, HEADS, generator=generator)
+    visible_T = torch.randint(0, entries + 1, (rows,), generator=generator)
+    visible_T[:3] = torch.tensor([255, 256, 257])[:rows]
+    several = CpuAttention(kernel_cache_folder(), threads=threads)
+    together = scores(several, query_THJ, weight_TH, pages, table_QB, visible_T, entries)
+    # Often enough for threads to meet, on a busy machine too.
+    for _ in range(3 if threads > 1 else 0):
+        again = scores(several, query_THJ, weight_TH, pages, table_QB, visible_T, entries)
+        assert_same_bits(again, together)
+    key_SJ = read_rows(
+        pages, (table_QB[0, :, None] * PAGE + torch.arange(PAGE)).flatten(), torch.float64
+    )[:entries]
+    for row in range(0, rows, max(7, rows // 40)):
+        one = slice(row, row + 1)
+        alone = scores(
+            indexer, query_THJ[one], weight_TH[one], pages, table_QB, visible_T[one], entries
+        )
+        assert_same_bits(together[one], alone)
+        # J products in each of H products.
+        dots_HS = query_THJ[row].double() @ key_SJ.t()
+        want_S = weight_TH[row].double() @ dots_HS.relu()
+        size_S = weight_TH[row].double().abs() @ (query_THJ[row].double().abs() @ key_SJ.abs().t())
+        seen = int(visible_T[row])
+        bound_S = (WIDTH + HEADS + 4) * 2.0**-24 * size_S
+        assert_within(alone[0, :seen], want_S[:seen], bound_S[:seen])
+        assert bool((alone[0, seen:] == -torch.inf).all())
+
+
+@pytest.mark.parametrize("top_entries", [1, 2, 63, 64, 65, 299, 300, 301])
+@pytest.mark.parametrize("values", [1, 3, 100, 10**9])
+def test_choices_are_those_of_the_reference(
+    indexer: CpuAttention, top_entries: int, values: int, generator: torch.Generator
+) -> None:
+    # From one score for all entries to hardly any ties; some are hidden, zeros have both signs.
+    score_TS = torch.randint(0, values, (40, 300), generator=generator) - values // 2 + 0.0
+    score_TS *= torch.exp2(torch.randint(-3, 3, (40, 1), generator=generator))
+    score_TS *= torch.where(torch.rand(40, 300, generator=generator) < 0.5, 1.0, -1.0)
+    hidden_TS = torch.rand(40, 300, generator=generator) < torch.linspace(0, 1, 40)[:, None]
+    score_TS.masked_fill_(hidden_TS, -torch.inf)
+    score_TS[7, 5], score_TS[7, 9] = torch.inf, torch.finfo(torch.float32).tiny / 8
+    want = chosen(ReferenceAttention(), score_TS, top_entries)
+    assert_same_bits(chosen(indexer, score_TS, top_entries), want)
+
+
+@pytest.mark.parametrize("top_blocks", [1, 2, 5, 37, 38, 39])
+def test_pools_are_those_of_the_reference(
+    indexer: CpuAttention, top_blocks: int, generator: torch.Generator
+) -> None:
+    # 300 entries are 37 blocks of eight and a half one; few values, so that blocks tie.
+    visible_T = torch.randint(0, 301, (60,), generator=generator)
+    visible_T[:4] = torch.tensor([0, 1, 8, 300])
+    pool_TS = torch.randint(-2, 3, (60, 300), generator=generator).float()
+    pool_TS[5, 20], pool_TS[6, :] = torch.inf, -torch.inf
+    score_TS = torch.randn(60, 300, generator=generator)
+    for entries in (300, 150):
+        results = []
+        for component in (indexer, ReferenceAttention()):
+            results.append(score_TS[:, :entries].clone())
+            plan = component.plan_index(spec(top_blocks=top_blocks), 60)
+            component.restrict(plan, pool_TS, visible_T, results[-1])
+        assert_same_bits(results[0], results[1])
+
+
+def test_entries_without_a_block_score_as_keys_of_zeros(
+    indexer: CpuAttention, generator: torch.Generator
+) -> None:
+    pages, table_QB = filled_pages(indexer, generator, 130)
+    table_QB[0, 1] = -1
+    query_THJ = torch.randn(1, HEADS, WIDTH, generator=generator)
+    weight_TH = torch.ones(1, HEADS)
+    got = scores(indexer, query_THJ, weight_TH, pages, table_QB, torch.tensor([130]), 130)
+    assert_same_bits(got[0, 64:128], torch.zeros(64))
+    assert bool((got[0, :64] > 0).all())
+
+
+def test_scores_of_another_dtype_are_refused(indexer: CpuAttention) -> None:
+    index_TL = torch.empty(2, 64, dtype=torch.int64)
+    with pytest.raises(NotSupported, match="float64"):
+        indexer.select(indexer.plan_index(spec(), 2), torch.zeros(2, 9).double(), index_TL)
+    with pytest.raises(NotSupported, match="blocks of 0 entries"):
+        indexer.plan_index(spec(block=0), 2)
+    with pytest.raises(NotSupported, match="31 channels"):
+        indexer.plan_index(replace(spec(), width=31), 2)
