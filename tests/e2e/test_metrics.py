@@ -37,7 +37,8 @@ def test_the_text_form_says_what_runs_and_never_what_was_asked(make_llm: MakeLLM
     llm.generate("xyzzy", FOUR)
     text = llm.metrics_text()
     assert f'version="{deepinfer_core.__version__}"' in text
-    assert 'deepinfer_component_info{component="core.reference",slot="sampler"} 1.0' in text
+    picked = llm.loaded.resolution.report.picked()["sampler"]
+    assert f'deepinfer_component_info{{component="{picked}",slot="sampler"}} 1.0' in text
     assert "xyzzy" not in text
 
 
