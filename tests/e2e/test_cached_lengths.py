@@ -1,0 +1,212 @@
+"""Cold equals cached, bit for bit, for prompts of every length and every state of the cache.
+
+The oracle is a feeding of the whole text without engine (``testing.cold_text``): logits of every
+row, and every row of the caches. ``test_a_cold_prompt_...`` shows that the engine's own cold runs
+are the same. Each prompt then meets a cache in a state that the test arranged; how much of it is
+reused and fed again must be what ``resume_point`` says of that state.
+
+Windows of 16 with blocks of 16, and of 128 with blocks of 128.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from deepinfer_core.cache.recovery import Resume, resume_point
+from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.testing.beginnings import LONGEST, ask, check_answer, check_resumed
+from deepinfer_core.testing.cached_prefix import CachedPrefix
+from deepinfer_core.testing.cold_text import ColdText
+from deepinfer_core.testing.seeds import seed_of
+from deepinfer_core.testing.small_engines import Ask, EngineShape, SmallEngine, small_engine
+
+ColdTexts = Callable[..., ColdText]
+
+# 131 residues are all of a block of 128, and of its groups of two, with a token on either side.
+EDGES = [*range(1, 132), *range(255, 260), *range(383, 388), *range(511, 515), 639, 640]
+
+
+@pytest.fixture(scope="module", params=[16, 128])
+def size(request: pytest.FixtureRequest) -> int:
+    """Tokens of the window and of a block."""
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def cold(cold_texts: ColdTexts, size: int) -> ColdText:
+    return cold_texts(size)
+
+
+@pytest.fixture(scope="module")
+def warm(cold: ColdText, size: int) -> Iterator[SmallEngine]:
+    """One engine for all states of the cache."""
+    engine = small_engine(cold.model, EngineShape(block_tokens=size, max_rows=4096))
+    yield engine
+    engine.close()
+
+
+def fill(engine: SmallEngine, cold: ColdText, size: int) -> None:
+    """Cache the whole text, with a snapshot behind every block."""
+    for end in range(size, LONGEST + 1, size):
+        engine.answer([Ask(prompt=cold.tokens[:end], params=SamplingParams(max_tokens=1))])
+
+
+@pytest.mark.parametrize("lengths", [EDGES[:44], EDGES[44:88], EDGES[88:]], ids=["a", "b", "c"])
+def test_a_cold_prompt_gives_the_bits_of_the_whole_text(
+    cold: ColdText, size: int, lengths: list[int]
+) -> None:
+    engine = small_engine(cold.model, EngineShape(block_tokens=size, shares=False))
+    for start in range(0, len(lengths), 16):
+        asks = [ask(cold, length) for length in lengths[start : start + 16]]
+        for asked, answer in zip(asks, engine.answer(asks), strict=True):
+            assert answer.done.usage.cached_tokens == 0
+            check_answer(cold, asked, answer)
+
+
+# What is left of a wholly cached text, given the last boundary that a prompt can reuse: how many
+# leading blocks, and which boundaries have a snapshot.
+Left = tuple[int, list[int]]
+
+
+def whole(prefix: CachedPrefix, size: int, end: int) -> Left:
+    return LONGEST // size, [*range(size, LONGEST + 1, size)]
+
+
+def no_state(prefix: CachedPrefix, size: int, end: int) -> Left:
+    prefix.drop_snapshots()
+    return LONGEST // size, []
+
+
+def an_earlier_state(prefix: CachedPrefix, size: int, end: int) -> Left:
+    prefix.drop_snapshots(behind=end - 2 * size)
+    return LONGEST // size, [*range(size, end - 2 * size + 1, size)]
+
+
+def a_state_too_early(prefix: CachedPrefix, size: int, end: int) -> Left:
+    # Five windows of 15 earlier keys reach back 75 tokens, in whole blocks 80: 96 is too far.
+    prefix.drop_snapshots(behind=end - 6 * size)
+    return LONGEST // size, [*range(size, end - 6 * size + 1, size)]
+
+
+def a_gap(prefix: CachedPrefix, size: int, end: int) -> Left:
+    number = max(0, end // size - 3)
+    prefix.drop_block(number)
+    return number, [*range(size, number * size + 1, size)]
+
+
+STATES = [no_state, an_earlier_state, a_state_too_early, a_gap]
+
+
+def all_residues(size: int, end: int) -> list[int]:
+    """Tokens behind the last reusable boundary: as many as there can be."""
+    return [*range(1, size + 1)]
+
+
+def some_residues(size: int, end: int) -> list[int]:
+    """The least and the most of them, and one in between that moves from block to block."""
+    return [1, 2, 3 + end // size % (size - 4), size - 1, size]
+
+
+def sweep(
+    engine: SmallEngine,
+    cold: ColdText,
+    size: int,
+    arrange: Callable[[CachedPrefix, int, int], Left],
+    residues: Callable[[int, int], list[int]],
+) -> list[Resume]:
+    """Meet every number of reusable blocks, from the most down, so that states are left to drop."""
+    fill(engine, cold, size)
+    prefix = CachedPrefix(engine.batch, cold.tokens[:LONGEST])
+    resumes = []
+    for end in range(LONGEST - size, -1, -size):
+        behind = residues(size, end)
+        for start in range(0, len(behind), 16):
+            blocks, snapshots = arrange(prefix, size, end)
+            asks = [ask(cold, end + more) for more in behind[start : start + 16]]
+            for asked, answer in zip(asks, engine.answer(asks), strict=True):
+                resume = resume_point(
+                    cached_blocks=blocks,
+                    snapshots=snapshots,
+                    limit_tokens=len(asked.prompt) - 1,
+                    recovery="exact",
+                    block_tokens=size,
+                    window_tokens=size,
+                    layers=cold.model.config.text_config.num_hidden_layers + 1,
+                )
+                check_resumed(answer, resume)
+                check_answer(cold, asked, answer)
+                resumes.append(resume)
+    return resumes
+
+
+def test_a_prompt_of_every_length_resumes_at_its_last_whole_block(
+    warm: SmallEngine, cold: ColdText, size: int
+) -> None:
+    resumes = sweep(warm, cold, size, whole, all_residues)
+    assert len(resumes) == LONGEST
+    assert not any(resume.replayed_tokens for resume in resumes)
+    assert max(resume.cached_tokens for resume in resumes) == LONGEST - size
+
+
+@pytest.mark.parametrize("arrange", STATES, ids=lambda state: state.__name__)
+def test_prompts_do_not_care_which_part_of_them_is_cached(
+    warm: SmallEngine, cold: ColdText, size: int, arrange: Callable[..., Left]
+) -> None:
+    resumes = sweep(warm, cold, size, arrange, some_residues)
+    assert max(resume.cached_tokens for resume in resumes) >= LONGEST - 4 * size
+    assert any(resume.replayed_tokens for resume in resumes) == (arrange is not a_gap)
+
+
+def test_window_keys_of_the_full_model_s_length_are_fed_again_from_the_middle_of_a_prompt(
+    cold_texts: ColdTexts,
+) -> None:
+    # Two layers and the drafter that there might be reach back 3 * 127 = 381 tokens; from 512 on
+    # that is the second block, so the first is not fed, and no key of it is seen.
+    shallow = cold_texts(
+        128,
+        num_hidden_layers=2,
+        compress_ratios=[2, 1],
+        kv_source_layer_ids=[0, 1],
+        index_source_layer_ids=[0, 1],
+        candidate_source_layer_id=1,
+        engram_layer_ids=[],
+        engram_num_embeddings=[],
+        num_nextn_predict_layers=0,
+        dspark_target_layer_ids=[],
+    )
+    engine = small_engine(shallow.model, EngineShape(block_tokens=128, max_rows=4096))
+    resumes = sweep(engine, shallow, 128, no_state, some_residues)
+    assert max(resume.valid_start for resume in resumes) == 128
+
+
+def test_whatever_was_dropped_at_random_changes_no_bit(
+    warm: SmallEngine, cold: ColdText, size: int, request: pytest.FixtureRequest
+) -> None:
+    fill(warm, cold, size)
+    prefix = CachedPrefix(warm.batch, cold.tokens[:LONGEST])
+    draw = random.Random(seed_of(request))
+    text = cold.model.config.text_config
+    starts = set()
+    for _ in range(12 if size == 16 else 6):
+        for boundary in range(size, LONGEST + 1, size):
+            if draw.random() < 0.4:
+                prefix.drop_snapshot(boundary)
+            if draw.random() < 0.05:
+                prefix.drop_block(boundary // size - 1)
+        left = prefix.found()
+        asks = [ask(cold, draw.randint(1, LONGEST)) for _ in range(4)]
+        for asked, answer in zip(asks, warm.answer(asks), strict=True):
+            resume = resume_point(
+                cached_blocks=len(left.block_ids),
+                snapshots=left.snapshots,
+                limit_tokens=len(asked.prompt) - 1,
+                recovery="exact",
+                block_tokens=size,
+                window_tokens=size,
+                layers=text.num_hidden_layers + 1,
+            )
+            check_resumed(answer, resume)
+            check_answer(cold, asked, answer)
+            starts.add((resume.cached_tokens > 0, resume.replayed_tokens > 0))
+    assert (True, True) in starts
+    assert (True, False) in starts
