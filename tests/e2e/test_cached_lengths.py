@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from deepinfer_core.cache.recovery import Resume, resume_point
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.testing.beginnings import LONGEST, ask, check_answer, check_resumed
+from deepinfer_core.testing.beginnings import (
+    LONGEST,
+    ask,
+    ask_forced,
+    check_answer,
+    check_resumed,
+)
 from deepinfer_core.testing.cached_prefix import CachedPrefix
 from deepinfer_core.testing.cold_text import ColdText
 from deepinfer_core.testing.seeds import seed_of
@@ -210,3 +216,22 @@ def test_whatever_was_dropped_at_random_changes_no_bit(
             starts.add((resume.cached_tokens > 0, resume.replayed_tokens > 0))
     assert (True, True) in starts
     assert (True, False) in starts
+
+
+def test_a_replay_that_is_cut_at_boundaries_leaves_a_state_at_its_end_only(
+    cold_texts: ColdTexts,
+) -> None:
+    # Steps of one block: each of the five that feed cached tokens again ends at a boundary, with
+    # window keys of which the earlier ones are not exact yet.
+    cold = cold_texts(16)
+    engine = small_engine(cold.model, EngineShape(max_rows=16))
+    engine.answer([ask_forced(cold, 400, 1)])
+    prefix = CachedPrefix(engine.batch, cold.tokens[:400])
+    prefix.drop_snapshots()
+    for end in (384, 352, 320):
+        before = prefix.found().snapshots
+        asked = ask_forced(cold, end + 5)
+        [answer] = engine.answer([asked])
+        assert answer.done.usage.replayed_tokens == 80
+        assert prefix.found().snapshots == (end, *before)
+        check_answer(cold, asked, answer)

@@ -12,7 +12,8 @@ import pytest
 from deepinfer_core.cache.recovery import resume_point
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.testing.beginnings import LONGEST, ask, ask_forced, check_answer
+from deepinfer_core.model.evaluate import fresh_caches, text_step
+from deepinfer_core.testing.beginnings import LONGEST, ask, ask_forced, check_answer, check_resumed
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.cached_prefix import CachedPrefix
 from deepinfer_core.testing.cold_text import ColdText
@@ -23,6 +24,7 @@ from deepinfer_core.testing.small_engines import (
     SmallEngine,
     small_engine,
 )
+from deepinfer_core.testing.steps import replay_step
 
 ColdTexts = Callable[..., ColdText]
 Mode = Literal["mask", "compact"]
@@ -63,11 +65,11 @@ def masked(cold: ColdText) -> list[Answer]:
     return answers_to(engine, [ask_forced(cold, length) for length in LENGTHS])
 
 
-@pytest.mark.parametrize("rows", [5, 16, 33, 512])
+@pytest.mark.parametrize("rows", [7, 16, 33, 512])
 def test_compacting_gives_the_bits_of_masking_in_chunks_of_any_size(
     cold: ColdText, masked: list[Answer], rows: int
 ) -> None:
-    sequences = 16 if rows > 16 else 1
+    sequences = min(rows, 16)
     engine = engine_of(cold, "compact", shares=False, max_rows=rows, max_sequences=sequences)
     found = answers_to(engine, [ask_forced(cold, length) for length in LENGTHS])
     assert_same(found, masked)
@@ -99,22 +101,23 @@ def test_cached_equals_cold_under_truncation(
         # Twenty-two more tokens, so that the boundary is the last that this prompt may reuse.
         engine.answer([ask_forced(cold, end + KEEP, 1)])
     prefix = CachedPrefix(engine.batch, cold.tokens[:80])
-    for length, wanted in zip(LENGTHS, masked, strict=True):
+    for at in range(0, len(LENGTHS), 16):
         if not has_states:
             prefix.drop_snapshots()
-        [found] = engine.answer([ask_forced(cold, length)])
-        resume = resume_point(
-            cached_blocks=5,
-            snapshots=[*range(16, 81, 16)] if has_states else [],
-            limit_tokens=length - KEEP,
-            recovery="exact",
-            block_tokens=16,
-            window_tokens=16,
-            layers=5,
-        )
-        assert found.done.usage.cached_tokens == resume.cached_tokens
-        assert found.done.usage.replayed_tokens == resume.replayed_tokens
-        assert_same([found], [wanted])
+        lengths = LENGTHS[at : at + 16]
+        answers = engine.answer(ask_forced(cold, length) for length in lengths)
+        assert_same(answers, masked[at : at + 16])
+        for length, answer in zip(lengths, answers, strict=True):
+            resume = resume_point(
+                cached_blocks=5,
+                snapshots=[*range(16, 81, 16)] if has_states else [],
+                limit_tokens=length - KEEP,
+                recovery="exact",
+                block_tokens=16,
+                window_tokens=16,
+                layers=5,
+            )
+            check_resumed(answer, resume)
 
 
 @pytest.mark.parametrize("mode", ["mask", "compact"])
@@ -122,12 +125,13 @@ def test_blocks_and_states_of_a_truncated_answer_serve_longer_prompts(
     cold: ColdText, masked: list[Answer], mode: Mode
 ) -> None:
     """An answer leaves blocks and snapshots whose decoder half nobody may read."""
-    for length, wanted in [*zip(LENGTHS, masked, strict=True)][-18:]:
-        engine = engine_of(cold, mode)
-        engine.answer([ask_forced(cold, 9, length - 9)])
-        [found] = engine.answer([ask_forced(cold, length)])
-        assert found.done.usage.cached_tokens == (length - KEEP) // 16 * 16
-        assert_same([found], [wanted])
+    engine = engine_of(cold, mode, max_sequences=19)
+    lengths = LENGTHS[-19:]
+    engine.answer(ask_forced(cold, 9, length - 9, salt=str(length)) for length in lengths)
+    found = engine.answer(ask_forced(cold, length, salt=str(length)) for length in lengths)
+    cached = [answer.done.usage.cached_tokens for answer in found]
+    assert cached == [(length - KEEP) // 16 * 16 for length in lengths]
+    assert_same(found, masked[-19:])
 
 
 def recover(engine: SmallEngine, recovery: Literal["exact", "bounded"]) -> None:
@@ -154,11 +158,32 @@ def test_what_a_bounded_recovery_computes_never_reaches_an_exact_request(cold: C
         assert len(prefix.found().block_ids) == end // 16
         assert not prefix.found().snapshots
         recover(engine, "exact")
-        for length in (end + 1, end + 17, end + 39, end + 60):
+        # The last but one passes a boundary that the approximate answer reached while it was drawn;
+        # the last would resume there.
+        for length in (end + 1, end + 17, end + 39, end + 60, end + 75):
             asked = ask_forced(cold, length)
             [answer] = engine.answer([asked])
             check_answer(cold, asked, answer)
     assert differed, "the recovery was exact by chance"
+
+
+@pytest.mark.parametrize("length", [97, 111, 130])
+def test_a_bounded_recovery_sees_nothing_before_the_window_that_it_feeds_again(
+    cold: ColdText, length: int
+) -> None:
+    model, end = cold.model, 96
+    caches = fresh_caches(model, 160, block_tokens=16)
+    model.forward(text_step(cold.tokens, 0, end, caches), caches)
+    again = replay_step(cold.tokens, end - 16, length, caches, valid_start=end - 16, cached_end=end)
+    wanted_RV = model.forward(again, caches)[-1:]
+    engine = small_engine(model, EngineShape(recovery="bounded", blocks=24, max_sequences=2))
+    engine.answer([ask_forced(cold, end, 1)])
+    CachedPrefix(engine.batch, cold.tokens[:end]).drop_snapshots()
+    # What slots held before must not matter: these keys would be seen if they could be.
+    engine.runner.caches.states_PB.fill_(0x2B)
+    [found] = engine.answer([ask_forced(cold, length, 1)])
+    assert found.done.usage.replayed_tokens == 16
+    assert_same_bits(found.logits_RV, wanted_RV)
 
 
 def test_a_bounded_recovery_with_a_state_nearby_is_exact(cold: ColdText) -> None:
