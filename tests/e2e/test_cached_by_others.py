@@ -11,6 +11,7 @@ from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sample_seeds import sample_seed
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.testing.beginnings import LONGEST, ask_forced, check_answer, words
+from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.cold_text import ColdText
 from deepinfer_core.testing.small_engines import Ask, EngineShape, SmallEngine, small_engine
 
@@ -82,9 +83,24 @@ def test_an_answer_that_is_continued_is_reused_up_to_its_last_whole_block(
         check_answer(cold, asked, answer)
 
 
+def test_an_asynchronous_engine_leaves_an_answer_that_can_be_continued(
+    cold_texts: ColdTexts,
+) -> None:
+    """It computes a row too many of each sequence, which nobody may find."""
+    cold = cold_texts(16)
+    engine = small_engine(cold.model, EngineShape(is_asynchronous=True, max_sequences=17))
+    lengths = range(16, 33)
+    engine.answer(ask_forced(cold, length, 16, salt=str(length)) for length in lengths)
+    found = engine.answer(ask_forced(cold, length + 21, salt=str(length)) for length in lengths)
+    engine.close()
+    for length, answer in zip(lengths, found, strict=True):
+        assert answer.done.usage.cached_tokens == (length + 15) // 16 * 16
+        assert_same_bits(answer.logits_RV, cold.logits_TV[length + 20 : length + 23])
+
+
 def fork_lengths(size: int) -> list[int]:
     return (
-        [*range(1, LONGEST + 1, 3)] if size == 16 else [1, 2, 3, 128, 129, 130, 255, 256, 257, 640]
+        [*range(1, LONGEST + 1, 5)] if size == 16 else [1, 2, 3, 128, 129, 130, 255, 256, 257, 640]
     )
 
 

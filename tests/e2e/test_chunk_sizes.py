@@ -81,7 +81,7 @@ def test_chunks_around_a_window_of_the_full_model_s_length_give_the_same_bits(
 ) -> None:
     cold = cold_texts(128)
     shape = EngineShape(block_tokens=128, max_rows=rows, max_sequences=2, shares=False)
-    asked = ask_forced(cold, 300)
+    asked = ask_forced(cold, 270)
     [answer] = small_engine(cold.model, shape).answer([asked])
     assert max(chunks(answer)) == rows
     check_answer(cold, asked, answer)

@@ -109,7 +109,7 @@ def test_a_request_that_loses_its_blocks_gets_the_same_bits(
 def test_every_request_of_a_crowd_gets_what_it_gets_alone(
     model: TextModel, request: pytest.FixtureRequest
 ) -> None:
-    asks = [ask for number in range(4) for ask in company(seed_of(request) + number)]
+    asks = [ask for number in range(2) for ask in company(seed_of(request) + number)]
     answers = engine_of(model, **ROOMS["short"]).answer(asks)
     for ask, answer in zip(asks, answers, strict=True):
         assert_same([answer], engine_of(model, shares=False).answer([ask]))

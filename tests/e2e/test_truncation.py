@@ -71,8 +71,10 @@ def test_compacting_gives_the_bits_of_masking_in_chunks_of_any_size(
 ) -> None:
     sequences = min(rows, 16)
     engine = engine_of(cold, "compact", shares=False, max_rows=rows, max_sequences=sequences)
-    found = answers_to(engine, [ask_forced(cold, length) for length in LENGTHS])
-    assert_same(found, masked)
+    # Short steps take long: they get fewer lengths.
+    every = 1 if rows > 15 else 3
+    found = answers_to(engine, [ask_forced(cold, length) for length in LENGTHS[::every]])
+    assert_same(found, masked[::every])
 
 
 def test_truncation_is_an_approximation(cold: ColdText, masked: list[Answer]) -> None:
