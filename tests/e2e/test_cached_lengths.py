@@ -236,3 +236,29 @@ def test_a_replay_that_is_cut_at_boundaries_leaves_a_state_at_its_end_only(
         assert answer.done.usage.replayed_tokens == 80
         assert prefix.found().snapshots == (end, *before)
         check_answer(cold, asked, answer)
+
+
+def test_an_answer_that_is_fed_again_leaves_exact_states_only(cold_texts: ColdTexts) -> None:
+    cold = cold_texts(16)
+    engine = small_engine(cold.model, EngineShape(max_rows=16))
+    asked = ask_forced(cold, 20, 100)
+    number = engine.submit(0, asked.prompt, asked.params)
+    sequence = engine.batch.get(number)
+    assert sequence is not None
+    while len(sequence.tokens) < 100:
+        engine.step()
+    prefix = CachedPrefix(engine.batch, cold.tokens[:120])
+    engine.batch._preempt(sequence)
+    prefix.drop_snapshots()
+    engine.step()
+    # Of 96 cached tokens 80 are fed again, in steps of one block that end behind the prompt.
+    again = engine.runner.steps_of(number)[-1]
+    assert (again.start, len(again.token_ids), again.cached_end) == (16, 16, 96)
+    while len(engine.batch):
+        engine.step()
+    assert prefix.found().snapshots == (96, 112)
+    for boundary in (96, 112):
+        asked = ask_forced(cold, boundary + 5)
+        [answer] = engine.answer([asked])
+        assert answer.steps[0].start == boundary
+        check_answer(cold, asked, answer)

@@ -152,17 +152,17 @@ def test_what_a_bounded_recovery_computes_never_reaches_an_exact_request(cold: C
         engine.answer([ask_forced(cold, end, 1)])
         prefix.drop_snapshots()
         recover(engine, "bounded")
-        [bounded] = engine.answer([ask_forced(cold, end + 40, 30)])
+        [bounded] = engine.answer([ask_forced(cold, end + 10, 30)])
         assert bounded.done.usage.cached_tokens == end
         assert bounded.done.usage.replayed_tokens == 16
-        differed += not bounded.logits_RV.equal(exact[end + 39 : end + 69])
+        differed += not bounded.logits_RV.equal(exact[end + 9 : end + 39])
         # Nothing of it was stored: neither blocks nor states.
         assert len(prefix.found().block_ids) == end // 16
         assert not prefix.found().snapshots
         recover(engine, "exact")
-        # The last but one passes a boundary that the approximate answer reached while it was drawn;
-        # the last would resume there.
-        for length in (end + 1, end + 17, end + 39, end + 60, end + 75):
+        # The second passes a boundary that the approximate answer reached while it was drawn; the
+        # third resumes there.
+        for length in (end + 1, end + 17, end + 20, end + 60):
             asked = ask_forced(cold, length)
             [answer] = engine.answer([asked])
             check_answer(cold, asked, answer)
