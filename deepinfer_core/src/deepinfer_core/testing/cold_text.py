@@ -14,9 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from deepinfer_core.engine.rows import RowRequest, RowSettings
-from deepinfer_core.engine.sampler_inputs import sampler_rows
-from deepinfer_core.interfaces.sampler import SamplerOutputs, SamplerSpec
+from deepinfer_core.interfaces.sampler import SamplerOutputs, SamplerRows, SamplerSpec
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.evaluate import fresh_caches, score_logits, text_step
 from deepinfer_core.plugin import BuildContext, ModelNeeds
@@ -86,8 +84,15 @@ def cold_text(model: TextModel, tokens: Sequence[int]) -> ColdText:
 def _drawn(row_RV: torch.Tensor, temperature: float, seed: int, position: int) -> SamplerOutputs:
     sampler = reference_sampler.build(None, BuildContext(device="cpu", needs=ModelNeeds()))
     plan = sampler.plan(SamplerSpec(vocabulary=row_RV.shape[1]), 1)
-    request = RowRequest(0, position, RowSettings(seed=seed, temperature=temperature))
-    rows = sampler_rows((request,), row_RV.shape[1], row_RV.device)
+    rows = SamplerRows(
+        temperature_R=torch.tensor([float(temperature)]),
+        top_p_R=torch.ones(1),
+        top_k_R=torch.tensor([-1]),
+        min_p_R=torch.zeros(1),
+        seed_R=torch.tensor([seed - (1 << 64) * (seed >> 63)]),  # the same 64 bits, signed
+        position_R=torch.tensor([position]),
+        forced_R=torch.tensor([-1]),
+    )
     out = SamplerOutputs(
         token_R=torch.empty(1, dtype=torch.int64),
         logprob_R=torch.empty(1),
