@@ -26,7 +26,6 @@ from deepinfer_core.schedule.plan import StepPlan
 
 __all__ = ["FaultyRunner", "Soak", "SoakCounts"]
 
-_ROUND_REQUESTS = 150
 _TOKENS = (9, 265)
 """Ids of bytes in the tokenizer of the byte checkpoint."""
 _LONG_OUTPUT = 140
@@ -117,14 +116,18 @@ class Soak:
         llm: nothing runs on it; its longest sequence is 512 tokens.
         seed: of the mixture.
         failing_share: of the steps.
+        round_requests: requests of a round.
 
     Attributes:
         counts: so far.
         faults: the runner that fails.
     """
 
-    def __init__(self, llm: LLM, seed: int, failing_share: float = 0.002) -> None:
+    def __init__(
+        self, llm: LLM, seed: int, *, failing_share: float = 0.002, round_requests: int = 150
+    ) -> None:
         self.llm = llm
+        self.round_requests = round_requests
         self.counts = SoakCounts()
         self._draw = random.Random(seed)
         self._beginnings = [self._tokens(length) for length in (128, 130, 200, 256, 300, 384)]
@@ -148,7 +151,7 @@ class Soak:
         end = self.counts.requests + requests
         is_stream = True
         while self.counts.requests < end:
-            count = min(_ROUND_REQUESTS, end - self.counts.requests)
+            count = min(self.round_requests, end - self.counts.requests)
             # A crowd of sequences that need their next block at the same time.
             share = 0.6 if self._draw.random() < 0.2 else 0.03
             asked = [self._request(share) for _ in range(count)]
