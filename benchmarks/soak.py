@@ -39,7 +39,7 @@ ENGINE = {
     "max_num_seqs": 48,
     "max_model_len": 512,
     "max_num_batched_tokens": 1024,
-    "num_blocks": 14,
+    "num_blocks": 18,
     "snapshot_slots": 8,
 }
 

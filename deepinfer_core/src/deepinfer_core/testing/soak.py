@@ -180,8 +180,9 @@ class Soak:
         draw = self._draw
         stays = draw.random() < 0.9
         open_places = set(_places(asked))
-        params = [one.params for one in asked]
-        with self.llm.stream([one.prompt for one in asked], params) as stream:
+        prompts, params = [one.prompt for one in asked], [one.params for one in asked]
+        options = [self._options() for _ in asked]
+        with self.llm.stream(prompts, params, options=options) as stream:
             for delta in stream:
                 if delta.completion is not None:
                     self._take(open_places, asked, delta.completion)

@@ -24,7 +24,9 @@ def test_a_set_names_a_component_for_every_kind_but_the_device() -> None:
 def test_what_nobody_has_chosen_is_pinned() -> None:
     loaded = load_settings(environ={})
     assert pins("core.reference", loaded) == NAMED
-    load_settings(overrides=NAMED, environ={})
+    fast = pins("core.cpu", loaded)
+    assert fast == [f"{one.partition('=')[0]}=core.cpu" for one in NAMED]
+    load_settings(overrides=[*NAMED, *fast], environ={})
 
 
 def test_a_users_choice_is_left_wherever_it_was_made() -> None:

@@ -27,16 +27,17 @@ def test_only_approximations_have_an_arithmetic_of_their_own() -> None:
     for one in CONDITIONS:
         groups[one.arithmetic].add((one.reuse, one.replay))
     exact = {("none", "off"), ("snapshot", "off"), ("recompute", "off")}
-    assert groups["production/cache-quantised"] == exact
-    assert groups["production/cache-quantised/bounded"] == {("bounded", "off")}
-    masked = {("none", "mask"), ("none", "compact")}
-    assert groups["production/cache-quantised/replay-140"] == masked
+    for front in ("", "core.cpu/"):
+        assert groups[f"{front}production/cache-quantised"] == exact
+        assert groups[f"{front}production/cache-quantised/bounded"] == {("bounded", "off")}
+        masked = {("none", "mask"), ("none", "compact")}
+        assert groups[f"{front}production/cache-quantised/replay-140"] == masked
 
 
 def test_every_way_to_step_and_to_reuse_meets_another_of_its_arithmetic() -> None:
     """A condition that is alone is compared with the baseline only."""
     alone = {
-        one.name("")
+        one.name("").removeprefix("/core.cpu")
         for one in CONDITIONS
         if sum(other.arithmetic == one.arithmetic for other in CONDITIONS) == 1
     }
@@ -51,10 +52,9 @@ def test_every_way_to_step_and_to_reuse_meets_another_of_its_arithmetic() -> Non
 
 def test_only_conditions_without_any_rounding_have_the_sharp_tolerance() -> None:
     plain = {one.arithmetic for one in CONDITIONS if one.rounding == "plain"}
+    bare = {"", "/bounded", "/replay-140"}
     assert plain == {
-        "semantic/cache-plain",
-        "semantic/cache-plain/bounded",
-        "semantic/cache-plain/replay-140",
+        f"{front}semantic/cache-plain{end}" for front in ("", "core.cpu/") for end in bare
     }
 
 

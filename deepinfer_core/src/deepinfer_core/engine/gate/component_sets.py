@@ -14,7 +14,7 @@ from deepinfer_core.config import LoadedSettings
 
 __all__ = ["COMPONENT_SETS", "ComponentSet", "pins"]
 
-ComponentSet = Literal["core.reference"]
+ComponentSet = Literal["core.reference", "core.cpu"]
 
 COMPONENT_SETS: Mapping[ComponentSet, Mapping[str, str]] = MappingProxyType(
     {
@@ -26,6 +26,9 @@ COMPONENT_SETS: Mapping[ComponentSet, Mapping[str, str]] = MappingProxyType(
                 "all_to_all": "core.local",
                 "sampler": "core.reference",
             }
+        ),
+        "core.cpu": MappingProxyType(
+            dict.fromkeys(("attention", "gemm", "transform", "all_to_all", "sampler"), "core.cpu")
         ),
     }
 )

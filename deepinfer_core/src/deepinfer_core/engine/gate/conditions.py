@@ -7,10 +7,10 @@ score the same position of the same text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from deepinfer_core.engine.gate.component_sets import ComponentSet
+from deepinfer_core.engine.gate.component_sets import COMPONENT_SETS, ComponentSet
 
 __all__ = ["CONDITIONS", "LONG_PROMPT_TOKENS", "Condition", "Rounding"]
 
@@ -195,11 +195,15 @@ def _prompts(
     return (*map(behind, reuses), *masked, behind(replay="compact"))
 
 
-CONDITIONS: tuple[Condition, ...] = (
+_ALL: tuple[Condition, ...] = (
     *_paths(),
     *_prompts("production", ("none", "snapshot", "recompute", "bounded"), with_mask=True),
     *_steppings(),
     *_prompts("semantic", ("bounded",), with_mask=False),
+)
+
+CONDITIONS: tuple[Condition, ...] = tuple(
+    replace(condition, components=components) for components in COMPONENT_SETS for condition in _ALL
 )
 """What the gate measures. A chunk of 7 rows is the shortest that does not take the decode path; one
 of 128 is a window."""
