@@ -37,6 +37,17 @@ SEQUENCES = 32
 MASKED_DOCUMENTS = 3
 """On so many, ``mask`` is run as well."""
 
+ARITHMETICS: dict[str, dict[str, object]] = {
+    "production": {"compute": "bfloat16"},
+    "semantic": {
+        "compute": "float32",
+        "activation_quantisation": False,
+        "cache_quantisation": False,
+    },
+}
+"""With roundings, any other way moves a likelihood now and then, without direction; without them
+what is left is the approximation itself."""
+
 Nats = list[tuple[float, ...]]
 """Of each document, the negative log-likelihoods of the tokens behind the prompt."""
 
@@ -151,23 +162,28 @@ def recovery_figures(llm: LLM, prompts: Sequence[int]) -> list[dict[str, object]
 
 
 def prompt_figures(
-    model: str | None, texts: list[list[int]], prompt: int, halves: tuple[int, int]
+    model: str | None,
+    texts: list[list[int]],
+    prompt: int,
+    halves: tuple[int, int],
+    arithmetic: str,
 ) -> list[dict[str, object]]:
-    """All ways with prompts of one length."""
+    """All ways with prompts of one length under one arithmetic."""
     layers, decoder_layers = halves
-    plain = forced(model, texts, prompt).nats
-    bounded = forced(model, texts, prompt, prefix_cache=True, recovery="bounded")
+    numerics: dict[str, object] = {"numerics": ARITHMETICS[arithmetic]}
+    plain = forced(model, texts, prompt, **numerics).nats
+    bounded = forced(model, texts, prompt, prefix_cache=True, recovery="bounded", **numerics)
     found = costs(
-        f"encoder.bounded.prompt_{prompt}", bounded.nats, plain,
+        f"{arithmetic}.encoder.bounded.prompt_{prompt}", bounded.nats, plain,
         replayed_token_layers=bounded.replayed_tokens * layers,
     )  # fmt: skip
     for keep in KEPT:
-        kept = {"replay_keep_tokens": keep}
+        kept = {"replay_keep_tokens": keep, **numerics}
         compact = forced(model, texts, prompt, replay="compact", **kept).nats
         masked = forced(model, texts[:MASKED_DOCUMENTS], prompt, replay="mask", **kept).nats
         apart = furthest(masked, compact[: len(masked)])
         found += costs(
-            f"decoder.keep_{keep}.prompt_{prompt}", compact, plain,
+            f"{arithmetic}.decoder.keep_{keep}.prompt_{prompt}", compact, plain,
             mask_and_compact_apart=apart, agreement_bound=1e-5,
             decoder_token_layers=keep * decoder_layers,
             without_replay=prompt * decoder_layers,
@@ -191,7 +207,8 @@ def main() -> None:
         figures = recovery_figures(llm, PROMPTS)
     for prompt in PROMPTS:
         texts = [ids for ids in every if len(ids) >= prompt + SCORED][: args.documents]
-        figures += prompt_figures(args.model, texts, prompt, halves)
+        for arithmetic in ARITHMETICS:
+            figures += prompt_figures(args.model, texts, prompt, halves, arithmetic)
     write("replay_nll.json", figures)
 
 
