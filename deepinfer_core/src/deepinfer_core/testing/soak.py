@@ -19,65 +19,16 @@ from typing import Any
 from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.request_options import RequestOptions
-from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import EngineError, RequestError
-from deepinfer_core.schedule.plan import StepPlan
+from deepinfer_core.testing.faulty_runner import FaultyRunner
 
-__all__ = ["FaultyRunner", "Soak", "SoakCounts"]
+__all__ = ["Soak", "SoakCounts"]
 
 _TOKENS = (9, 265)
 """Ids of bytes in the tokenizer of the byte checkpoint."""
 _LONG_OUTPUT = 140
 """More than a block, so that an output crosses a border of blocks wherever it begins."""
-
-
-class FaultyRunner(Runner):
-    """Lets steps fail now and then: refused, refused at the sampling, or lost at the end.
-
-    Args:
-        runner: does the work.
-        draw: random numbers.
-        share: of the steps that fail.
-
-    Attributes:
-        failures: steps that failed, by place.
-    """
-
-    def __init__(self, runner: Runner, draw: random.Random, share: float) -> None:
-        self.runner = runner
-        self.share = share
-        self.failures: Counter[str] = Counter()
-        self._draw = draw
-
-    def launch(self, plan: StepPlan, before: StepHandle | None) -> StepHandle:
-        """See ``Runner``."""
-        self._fail("launch")
-        return self.runner.launch(plan, before)
-
-    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
-        """See ``Runner``."""
-        self._fail("sample")
-        self.runner.sample(step, rows)
-
-    def results(self, step: StepHandle) -> tuple[RowResult, ...]:
-        """See ``Runner``."""
-        found = self.runner.results(step)
-        self._fail("results")
-        return found
-
-    def drain(self) -> None:
-        """See ``Runner``."""
-        self.runner.drain()
-
-    def close(self) -> None:
-        """See ``Runner``."""
-        self.runner.close()
-
-    def _fail(self, place: str) -> None:
-        if self._draw.random() < self.share / 3:
-            self.failures[place] += 1
-            raise RuntimeError(f"a step is made to fail at its {place}")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -88,17 +88,27 @@ def measure(
         samples = texts[condition.is_long]
         lengths = [len(sample.token_ids) for sample in samples]
         with open_model(condition, condition.overrides(lengths)) as llm:
-            resolved = llm.loaded.resolution.require()
-            facts = llm.loaded.resolution.report.device
-            scores[condition.name(resolved.context.device)] = ConditionScores(
-                checkpoint=identity,
-                tokenizer=tokenizer,
-                arithmetic=condition.arithmetic,
-                rounding=condition.rounding,
-                components={slot_title(p.kind, p.slot): p.spec.name for p in resolved.picks},
-                samples=token_likelihoods(llm, samples, condition),
-            )
+            name, facts = condition.name(_device(llm)), llm.loaded.resolution.report.device
+            scores[name] = _scores(llm, samples, condition, identity, tokenizer)
     return Measurement(platform=platform_of(facts), selection=selection, conditions=scores)
+
+
+def _device(llm: LLM) -> str:
+    return llm.loaded.resolution.require().context.device
+
+
+def _scores(
+    llm: LLM, samples: Sequence[Sample], condition: Condition, checkpoint: str, tokenizer: str
+) -> ConditionScores:
+    picks = llm.loaded.resolution.require().picks
+    return ConditionScores(
+        checkpoint=checkpoint,
+        tokenizer=tokenizer,
+        arithmetic=condition.arithmetic,
+        rounding=condition.rounding,
+        components={slot_title(pick.kind, pick.slot): pick.spec.name for pick in picks},
+        samples=token_likelihoods(llm, samples, condition),
+    )
 
 
 def token_likelihoods(

@@ -124,11 +124,28 @@ def read_samples(
             f"{folder / selection.file} is not the file that the baseline was measured on",
             hint="bring it back, or run deepinfer eval refresh",
         )
+    samples = tuple(_taken(content, folder, selection, encode, end_id, are_long=are_long))
+    if not samples:
+        least = f" of {selection.long_tokens} tokens" if are_long else ""
+        raise ConfigError(
+            f"{folder / selection.file} has no documents{least}", hint="name another file"
+        )
+    return samples
+
+
+def _taken(
+    content: bytes,
+    folder: Path,
+    selection: Selection,
+    encode: Callable[[str], list[int]],
+    end_id: int,
+    *,
+    are_long: bool,
+) -> Iterator[Sample]:
     most = selection.long_per_source if are_long else selection.per_source
     length = selection.long_tokens if are_long else selection.max_tokens
     seen: Counter[str] = Counter()
     taken: Counter[str] = Counter()
-    samples = []
     for place, document in _documents(content, str(folder / selection.file)):
         source = document["source"]
         number, seen[source] = seen[source], seen[source] + 1
@@ -140,13 +157,7 @@ def read_samples(
         if are_long and len(ids) < length:
             continue
         taken[source] += 1
-        samples.append(Sample(id=f"{source}/{number}", token_ids=tuple(ids[:length])))
-    if not samples:
-        least = f" of {length} tokens" if are_long else ""
-        raise ConfigError(
-            f"{folder / selection.file} has no documents{least}", hint="name another file"
-        )
-    return tuple(samples)
+        yield Sample(id=f"{source}/{number}", token_ids=tuple(ids[:length]))
 
 
 def _content(path: Path) -> bytes:
