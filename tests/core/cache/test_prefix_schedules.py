@@ -59,8 +59,6 @@ class Schedules(RuleBasedStateMachine):
         self.reserved: set[int] = set()
         self.snapshots: dict[bytes, int] = {}
         self.used_at: dict[int, int] = {}
-        self.pins: Counter[int] = Counter()
-        self.forgotten: set[int] = set()  # pinned, but without a key
         self.evicted_blocks = self.evicted_snapshots = 0
 
     # What the naive model knows.
@@ -89,12 +87,7 @@ class Schedules(RuleBasedStateMachine):
     def lose(self, key: bytes) -> None:
         del self.with_key[key], self.handed_out[key]
         self.evicted_blocks += 1
-        self.forget_snapshot(key)
-
-    def forget_snapshot(self, key: bytes) -> None:
-        slot = self.snapshots.pop(key, None)
-        if slot is not None and self.pins[slot]:
-            self.forgotten.add(slot)
+        self.snapshots.pop(key, None)
 
     # Sequences.
 
@@ -207,8 +200,7 @@ class Schedules(RuleBasedStateMachine):
         self.cache.clear()
         self.with_key.clear()
         self.handed_out.clear()
-        for key in [*self.snapshots]:
-            self.forget_snapshot(key)
+        self.snapshots.clear()
         for item in self.running:
             item.publishes = False  # the blocks before its next one are no longer known
 
@@ -216,17 +208,13 @@ class Schedules(RuleBasedStateMachine):
 
     @rule()
     def reserve(self) -> None:
-        held = len(self.reserved) + len(self.snapshots) + len(self.forgotten)
-        loose = sorted(
-            (slot for slot in self.snapshots.values() if not self.pins[slot]),
-            key=self.used_at.__getitem__,
-        )
+        held = len(self.reserved) + len(self.snapshots)
         slot = self.cache.reserve_snapshot()
         if held < self.max_snapshots:
             assert slot not in (None, *self.snapshots.values(), *self.reserved)
-        elif loose:
+        elif self.snapshots:
             assert slot not in (None, *self.reserved)
-            [gone] = [key for key, one in self.snapshots.items() if one == loose[0]]
+            gone, _ = min(self.snapshots.items(), key=lambda item: self.used_at[item[1]])
             del self.snapshots[gone]
             self.evicted_snapshots += 1
         else:
@@ -250,32 +238,19 @@ class Schedules(RuleBasedStateMachine):
     def drop_snapshot(self) -> None:
         self.cache.drop_snapshot(self.reserved.pop())
 
-    @rule(text=st.sampled_from(TEXTS), pin=st.booleans())
-    def look_up_snapshot(self, text: str, pin: bool) -> None:
+    @rule(text=st.sampled_from(TEXTS))
+    def look_up_snapshot(self, text: str) -> None:
         slot = self.cache.snapshot_slot(text.encode())
         assert slot == self.snapshots.get(text.encode())
         if slot is not None:
             self.used_at[slot] = self.tick()
-            if pin:
-                self.cache.pin(slot)
-                self.pins[slot] += 1
-
-    @precondition(lambda self: +self.pins)
-    @rule(number=NUMBERS)
-    def unpin(self, number: int) -> None:
-        pinned = sorted(+self.pins)
-        slot = pinned[number % len(pinned)]
-        self.cache.unpin(slot)
-        self.pins[slot] -= 1
-        self.used_at[slot] = self.tick()
-        if not self.pins[slot]:
-            self.forgotten.discard(slot)
 
     # What holds at all times.
 
     @invariant()
     def the_books_agree(self) -> None:
-        own_slots = [*self.reserved, *self.snapshots.values(), *self.forgotten]
+        own_slots = [*self.reserved, *self.snapshots.values()]
+        assert self.cache.reserved_slots == self.reserved
         self.cache.check_integrity(
             [item.block_ids for item in self.running], [[item.slot] for item in self.running]
         )
@@ -307,8 +282,6 @@ class Schedules(RuleBasedStateMachine):
         for item in self.running:
             self.cache.release(item.block_ids)
             self.slots.release([item.slot])
-        for slot in self.pins.elements():
-            self.cache.unpin(slot)
         for slot in self.reserved:
             self.cache.drop_snapshot(slot)
         self.cache.clear()

@@ -1,4 +1,4 @@
-"""Do snapshots keep to their budget, and does a pinned one stay?"""
+"""Do snapshots keep to their budget, and which one makes room?"""
 
 import pytest
 from deepinfer_core.cache.pool import PagePool
@@ -34,13 +34,16 @@ def test_a_published_snapshot_is_found_under_its_key_alone() -> None:
     shelf.check()
 
 
-def test_a_reserved_slot_is_found_by_nobody_and_cannot_be_pinned() -> None:
+def test_a_slot_is_reserved_until_it_is_published() -> None:
     shelf = Shelf()
     slot = shelf.reserve()
     assert slot is not None
     assert list(shelf) == [slot]
-    with pytest.raises(EngineError, match=f"state slot {slot} holds no published snapshot"):
-        shelf.pin(slot)
+    assert shelf.reserved == {slot}
+    shelf.check()
+    shelf.publish(b"a", slot)
+    assert list(shelf) == [slot]
+    assert shelf.reserved == frozenset()
     shelf.check()
 
 
@@ -74,45 +77,15 @@ def test_looking_whether_a_snapshot_exists_does_not_use_it() -> None:
     assert b"a" not in shelf
 
 
-def test_pinned_and_reserved_slots_do_not_make_room() -> None:
+def test_reserved_slots_do_not_make_room() -> None:
     shelf = Shelf()
-    shelf.pin(shelf.put(b"a"))
-    shelf.reserve()
-    assert shelf.reserve() is None
-    assert b"a" in shelf
-    assert shelf.evicted == 0
-    shelf.check()
-
-
-def test_a_snapshot_is_kept_until_all_its_pins_are_off() -> None:
-    shelf = Shelf(1)
-    slot = shelf.put(b"a")
-    shelf.pin(slot)
-    shelf.pin(slot)
-    shelf.unpin(slot)
-    assert shelf.reserve() is None
-    shelf.unpin(slot)
-    shelf.check()
+    shelf.put(b"a")
+    kept = shelf.reserve()
     assert shelf.reserve() is not None
     assert b"a" not in shelf
-
-
-def test_a_snapshot_whose_pin_comes_off_counts_as_used() -> None:
-    shelf = Shelf()
-    slot = shelf.put(b"a")
-    shelf.pin(slot)
-    shelf.put(b"b")
-    shelf.unpin(slot)
-    shelf.reserve()
-    assert b"a" in shelf
-    assert b"b" not in shelf
-
-
-def test_taking_off_a_pin_that_is_not_there_is_an_error() -> None:
-    shelf = Shelf()
-    slot = shelf.put(b"a")
-    with pytest.raises(EngineError, match=f"state slot {slot} is not pinned"):
-        shelf.unpin(slot)
+    assert shelf.reserve() is None
+    assert kept in shelf.reserved
+    assert shelf.evicted == 1
     shelf.check()
 
 
@@ -140,45 +113,52 @@ def test_a_slot_reserved_in_vain_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("call", ["drop", "publish"])
-@pytest.mark.parametrize("state", ["free", "published", "pinned", "forgotten"])
+@pytest.mark.parametrize("state", ["free", "published"])
 def test_only_reserved_slots_can_be_published_or_dropped(call: str, state: str) -> None:
     shelf = Shelf()
     slot = shelf.put(b"a")
     if state == "free":
-        shelf.forget(b"a")
-    elif state != "published":
-        shelf.pin(slot)
-    if state == "forgotten":
         shelf.forget(b"a")
     with pytest.raises(EngineError, match=f"state slot {slot} is not reserved"):
         shelf.drop(slot) if call == "drop" else shelf.publish(b"b", slot)
     shelf.check()
 
 
-def test_a_forgotten_snapshot_that_is_pinned_is_freed_when_unpinned() -> None:
+def test_a_forgotten_snapshot_gives_its_slot_back() -> None:
     shelf = Shelf()
-    slot = shelf.put(b"a")
-    shelf.pin(slot)
+    shelf.put(b"a")
+    shelf.forget(b"b")
+    assert b"a" in shelf
     shelf.forget(b"a")
     assert b"a" not in shelf
-    assert list(shelf) == [slot]
-    shelf.check()
-    again = shelf.put(b"a")
-    assert again != slot
-    shelf.unpin(slot)
-    assert list(shelf) == [again]
-    assert shelf.find(b"a") == again
+    assert shelf.pool.free_count == 4
+    assert shelf.evicted == 0
     shelf.check()
 
 
-def test_clearing_keeps_reserved_and_pinned_slots_and_forgets_all_keys() -> None:
+@pytest.mark.parametrize("wrong", ["two keys of a slot", "published and reserved", "over budget"])
+def test_books_that_contradict_each_other_are_an_error(wrong: str) -> None:
+    shelf = Shelf()
+    slot = shelf.put(b"a")
+    shelf.check_integrity()
+    if wrong == "two keys of a slot":
+        shelf._slot_of[b"b"] = slot
+    elif wrong == "published and reserved":
+        shelf._reserved.add(slot)
+    else:
+        shelf._reserved |= {slot + 1, slot + 2}
+    with pytest.raises(EngineError, match="books of the state snapshots"):
+        shelf.check_integrity()
+
+
+def test_clearing_keeps_reserved_slots_and_forgets_all_keys() -> None:
     shelf = Shelf(4)
     shelf.put(b"a")
-    pinned = shelf.put(b"b")
-    shelf.pin(pinned)
+    shelf.put(b"b")
     reserved = shelf.reserve()
     shelf.clear()
-    assert set(shelf) == {pinned, reserved}
+    assert list(shelf) == [reserved]
+    assert shelf.reserved == {reserved}
     assert b"a" not in shelf
     assert b"b" not in shelf
     shelf.check()

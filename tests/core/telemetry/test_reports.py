@@ -17,7 +17,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
 
 
 def test_the_choice_is_one_event_and_each_fallback_a_warning(log: CapturingLogger) -> None:
-    loaded = load_settings(None, ("plugins.autoload=false",), environ={})
+    overrides = ("plugins.autoload=false", "components.sampler.use=core.reference")
+    loaded = load_settings(None, overrides, environ={})
     report = resolve_components(loaded).report
     first, *others = report.slots
     reports.log_components(replace(report, slots=(replace(first, warning="fell back"), *others)))

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from deepinfer_core.cache.copies import BlockCopies
 from deepinfer_core.cache.pool import PagePool
 from deepinfer_core.cache.snapshots import SnapshotShelf
 from deepinfer_core.errors import EngineError
@@ -69,8 +70,7 @@ class PrefixCache:
         self._block_of: dict[bytes, int] = {}
         # Of every published block that is in memory, copies included.
         self._key_of: dict[int, bytes] = {}
-        # Held blocks with the bytes of another one that has their key, by key, in order.
-        self._copies: dict[bytes, dict[int, None]] = {}
+        self._copies = BlockCopies()
         # Published blocks that nobody holds, the next one to make room first.
         self._idle: OrderedDict[int, None] = OrderedDict()
 
@@ -194,14 +194,14 @@ class PrefixCache:
         if first is None:
             self._hand_out(key, block_id)
             return
-        self._copies.setdefault(key, {})[block_id] = None
+        self._copies.add(key, block_id)
         if first in self._idle:
             self._evict(first)
 
     def reserve_snapshot(self) -> int | None:
-        """Take a state slot to copy a state to; None if all are reserved or pinned.
+        """Take a state slot to copy a state to; None if all are reserved.
 
-        The snapshot without pins that was used longest ago makes room if need be.
+        The snapshot that was used longest ago makes room if need be.
         """
         return self._snapshots.reserve()
 
@@ -232,24 +232,8 @@ class PrefixCache:
         """Slots that are reserved and not published yet."""
         return self._snapshots.reserved
 
-    def pin(self, slot: int) -> None:
-        """Keep a snapshot that a copy is still to be made from.
-
-        Raises:
-            EngineError: the slot holds no published snapshot.
-        """
-        self._snapshots.pin(slot)
-
-    def unpin(self, slot: int) -> None:
-        """Take a pin off.
-
-        Raises:
-            EngineError: the slot has no pin.
-        """
-        self._snapshots.unpin(slot)
-
     def clear(self) -> None:
-        """Forget everything published. Blocks in use, reserved and pinned slots stay held."""
+        """Forget everything published. Blocks in use and reserved slots stay held."""
         self._snapshots.clear()
         for block_id in self._block_of.values():
             self._blocks.release([block_id])
@@ -275,7 +259,7 @@ class PrefixCache:
         self._slots.check_integrity(chain(slot_holders, [list(self._snapshots)]))
         self._snapshots.check_integrity()
         handed_out = {block_id: key for key, block_id in self._block_of.items()}
-        copies = {block_id: key for key, ids in self._copies.items() for block_id in ids}
+        copies = self._copies.keys()
         idle = {block_id for block_id in own if self._blocks.users(block_id) == 1}
         if (
             handed_out | copies != self._key_of
@@ -298,26 +282,18 @@ class PrefixCache:
         del self._idle[block_id]
         key = self._key_of.pop(block_id)
         self._blocks.release([block_id])
-        copies = self._copies.get(key)
-        if copies is None:
-            del self._block_of[key]
-            self._snapshots.forget(key)
-            self.evicted_blocks += 1
+        heir = self._copies.take_first(key)
+        if heir is not None:
+            self._hand_out(key, heir)
             return
-        heir = next(iter(copies))
-        self._remove_copy(key, heir)
-        self._hand_out(key, heir)
+        del self._block_of[key]
+        self._snapshots.forget(key)
+        self.evicted_blocks += 1
 
     def _forget_copy(self, key: bytes, block_id: int) -> None:
         """A copy was freed: the block that is handed out stands for it, as used now if idle."""
         del self._key_of[block_id]
-        self._remove_copy(key, block_id)
+        self._copies.remove(key, block_id)
         first = self._block_of[key]
         if first in self._idle:
             self._idle.move_to_end(first, last=key not in self._copies)
-
-    def _remove_copy(self, key: bytes, block_id: int) -> None:
-        copies = self._copies[key]
-        del copies[block_id]
-        if not copies:
-            del self._copies[key]

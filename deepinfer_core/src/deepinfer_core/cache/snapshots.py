@@ -1,15 +1,19 @@
 """Which state slots hold a sequence's state at the end of a cached block, and which may go?
 
 A *snapshot* is a copy of a whole state slot, taken when a sequence has exactly the tokens up to the
-end of a block. Its slot passes through three stages: *reserved* while the copy is made, *published*
-under the key of that block, and free again. A published snapshot that a copy is still to be made
-from is *pinned*, and stays. Of the others the one that was used longest ago goes first.
+end of a block. Its slot is *reserved* while the copy is made, *published* under the key of that
+block, and then free again. The one that was used longest ago goes first.
+
+A snapshot may be evicted, and its slot reused, although a copy from it was just planned: the device
+does what is queued on a stream in order, and the copy is queued before anything that can overwrite
+the slot.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import chain
 
 from deepinfer_core.cache.pool import PagePool
 from deepinfer_core.errors import EngineError
@@ -33,12 +37,9 @@ class SnapshotShelf:
         self.evicted = 0
         self._slots = slots
         self._max = max_snapshots
-        self._slot_of: dict[bytes, int] = {}
-        # Of every slot held: its key, or None while it is reserved or after it was forgotten.
-        self._key_of: dict[int, bytes | None] = {}
-        self._pins: dict[int, int] = {}
-        # Published and without a pin, the one used longest ago first.
-        self._loose: OrderedDict[int, None] = OrderedDict()
+        # Published, the one used longest ago first.
+        self._slot_of: OrderedDict[bytes, int] = OrderedDict()
+        self._reserved: set[int] = set()
 
     def __contains__(self, key: bytes) -> bool:
         """Is there a snapshot behind the block of this key?"""
@@ -46,27 +47,26 @@ class SnapshotShelf:
 
     def __len__(self) -> int:
         """Slots held, reserved ones included."""
-        return len(self._key_of)
+        return len(self._slot_of) + len(self._reserved)
 
     def __iter__(self) -> Iterator[int]:
         """All slots held, reserved ones included."""
-        return iter(self._key_of)
+        return chain(self._slot_of.values(), self._reserved)
 
     @property
     def reserved(self) -> frozenset[int]:
         """Slots that are reserved and not published yet."""
-        unnamed = (slot for slot, key in self._key_of.items() if key is None)
-        return frozenset(slot for slot in unnamed if slot not in self._pins)
+        return frozenset(self._reserved)
 
     def reserve(self) -> int | None:
-        """Take a slot for a new snapshot; None if all are reserved or pinned."""
-        if len(self._key_of) >= self._max or not self._slots.free_count:
-            if not self._loose:
+        """Take a slot for a new snapshot; None if all are reserved."""
+        if len(self) >= self._max or not self._slots.free_count:
+            if not self._slot_of:
                 return None
-            self._free(next(iter(self._loose)))
+            self.forget(next(iter(self._slot_of)))
             self.evicted += 1
         [slot] = self._slots.take(1)
-        self._key_of[slot] = None
+        self._reserved.add(slot)
         return slot
 
     def publish(self, key: bytes, slot: int) -> None:
@@ -75,14 +75,12 @@ class SnapshotShelf:
         Raises:
             EngineError: the slot is not reserved.
         """
-        self._check_reserved(slot)
         if key in self._slot_of:
-            self._free(slot)
+            self.drop(slot)
             self.find(key)
             return
+        self._take_off(slot)
         self._slot_of[key] = slot
-        self._key_of[slot] = key
-        self._loose[slot] = None
 
     def drop(self, slot: int) -> None:
         """Give a reserved slot back.
@@ -90,84 +88,38 @@ class SnapshotShelf:
         Raises:
             EngineError: the slot is not reserved.
         """
-        self._check_reserved(slot)
-        self._free(slot)
+        self._take_off(slot)
+        self._slots.release([slot])
 
     def find(self, key: bytes) -> int | None:
         """Slot of a snapshot, which counts as used now; None if there is none."""
         slot = self._slot_of.get(key)
-        if slot is not None and slot in self._loose:
-            self._loose.move_to_end(slot)
+        if slot is not None:
+            self._slot_of.move_to_end(key)
         return slot
 
-    def pin(self, slot: int) -> None:
-        """Keep a published snapshot until as many ``unpin`` follow.
-
-        Raises:
-            EngineError: the slot holds no published snapshot.
-        """
-        if self._key_of.get(slot) is None:
-            raise EngineError(f"state slot {slot} holds no published snapshot to pin")
-        self._pins[slot] = self._pins.get(slot, 0) + 1
-        self._loose.pop(slot, None)
-
-    def unpin(self, slot: int) -> None:
-        """Take a pin off; without pins the snapshot counts as used now.
-
-        Raises:
-            EngineError: the slot has no pin.
-        """
-        pins = self._pins.pop(slot, 0)
-        if not pins:
-            raise EngineError(f"state slot {slot} is not pinned")
-        if pins > 1:
-            self._pins[slot] = pins - 1
-        elif self._key_of[slot] is None:
-            self._free(slot)
-        else:
-            self._loose[slot] = None
-
     def forget(self, key: bytes) -> None:
-        """Let nobody restore the snapshot of a key any more; a pinned slot is freed when unpinned.
-
-        Nothing happens if there is none.
-        """
+        """Free the slot of a key's snapshot; nothing happens if there is none."""
         slot = self._slot_of.pop(key, None)
-        if slot is None:
-            return
-        self._key_of[slot] = None
-        if slot not in self._pins:
-            self._free(slot)
+        if slot is not None:
+            self._slots.release([slot])
 
     def clear(self) -> None:
         """Forget all published snapshots; reserved slots stay reserved."""
-        for key in list(self._slot_of):
-            self.forget(key)
+        self._slots.release(list(self._slot_of.values()))
+        self._slot_of.clear()
 
     def check_integrity(self) -> None:
         """Compare the books with each other.
 
         Raises:
-            EngineError: they contradict each other.
+            EngineError: a slot is held twice, or more are held than may be.
         """
-        published = {slot: key for slot, key in self._key_of.items() if key is not None}
-        loose = published.keys() - self._pins.keys()
-        if (
-            {key: slot for slot, key in published.items()} != self._slot_of
-            or len(published) != len(self._slot_of)
-            or loose != self._loose.keys()
-            or not self._pins.keys() <= self._key_of.keys()
-            or len(self._key_of) > self._max
-        ):
+        if not len(set(self)) == len(self) <= self._max:
             raise EngineError("the books of the state snapshots contradict each other")
 
-    def _free(self, slot: int) -> None:
-        key = self._key_of.pop(slot)
-        if key is not None:
-            del self._slot_of[key]
-        self._loose.pop(slot, None)
-        self._slots.release([slot])
-
-    def _check_reserved(self, slot: int) -> None:
-        if self._key_of.get(slot, b"") is not None or slot in self._pins:
+    def _take_off(self, slot: int) -> None:
+        """The slot is reserved no longer."""
+        if slot not in self._reserved:
             raise EngineError(f"state slot {slot} is not reserved for a snapshot")
+        self._reserved.remove(slot)
