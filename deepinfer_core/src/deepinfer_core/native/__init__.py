@@ -9,7 +9,8 @@ A component of this room is written like this:
 * ``kernels/<family>.c`` holds its functions. Every ``*.c`` there becomes part of the one library;
   ``common.h`` has the shared number formats. A function that Python calls is ``DI_EXPORT``,
   returns ``int`` (``DI_OK`` or another code), and takes only ``void *``, ``int64_t``, ``double``
-  and ``float``.
+  and ``float``. A ``DI_CALLED`` line behind it spares the conversions of ``ctypes``
+  (``calls.h``).
 * ``build(options, context)`` calls ``open_library(context.cache_dir)`` once and binds each function
   with ``bind(library, "di_name", "plld")``: one letter an argument, ``p`` an address, ``l`` a whole
   number, ``d`` and ``f`` floats. A code other than ``DI_OK`` raises.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 from deepinfer_core.errors import DeviceError
 from deepinfer_core.native.compiling import compile_library, find_compiler, library_name, sources
@@ -60,7 +61,7 @@ def open_library(cache_dir: str) -> ctypes.CDLL:
 
 
 def bind(library: ctypes.CDLL, name: str, arguments: str) -> Callable[..., int]:
-    """Find one function.
+    """Find one function. A kernel that has a ``DI_CALLED`` line is called without ctypes.
 
     Args:
         library: from ``open_library``.
@@ -70,7 +71,18 @@ def bind(library: ctypes.CDLL, name: str, arguments: str) -> Callable[..., int]:
     Returns:
         The function; it raises ``DeviceError`` for a code other than ``DI_OK``.
     """
-    function = getattr(library, name)
+    words = getattr(library, f"{name}_words", None)
+    if words is None:
+        return _by_ctypes(getattr(library, name), arguments)
+    make = ctypes.PYFUNCTYPE(
+        ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.py_object
+    )(("di_callable", library))
+    kernel = ctypes.cast(words, ctypes.c_void_p)
+    made: Callable[..., int] = make(kernel, name.encode(), arguments.encode(), _failed)
+    return made
+
+
+def _by_ctypes(function: Any, arguments: str) -> Callable[..., int]:
     function.argtypes = [_LETTERS[letter] for letter in arguments]
     function.restype = ctypes.c_int
     function.errcheck = _check
@@ -80,7 +92,10 @@ def bind(library: ctypes.CDLL, name: str, arguments: str) -> Callable[..., int]:
 
 def _check(code: int, function: object, arguments: object) -> int:
     if code:
-        name = getattr(function, "__name__", "a kernel")
-        found, hint = _CODES.get(code, (f"the unknown code {code}", "report this"))
-        raise DeviceError(f"asked {name} to run, found {found}", hint=hint)
+        _failed(getattr(function, "__name__", "a kernel"), code)
     return code
+
+
+def _failed(name: str, code: int) -> NoReturn:
+    found, hint = _CODES.get(code, (f"the unknown code {code}", "report this"))
+    raise DeviceError(f"asked {name} to run, found {found}", hint=hint)

@@ -7,6 +7,7 @@
  *
  * Shapes: T rows, N heads, D width, L present keys.
  */
+#include "calls.h"
 #include "formats.h"
 #include "heads.h"
 #include <omp.h>
@@ -188,3 +189,4 @@ DI_EXPORT int di_attend(const void *q, int64_t type, int64_t rows, int64_t heads
   free(memory);
   return DI_OK;
 }
+DI_CALLED(di_attend, P(0), L(1), L(2), L(3), L(4), P(5), L(6), P(7), F(8), P(9), P(10), L(11))

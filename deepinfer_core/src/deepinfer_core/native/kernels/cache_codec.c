@@ -2,6 +2,7 @@
  *
  * Shapes: T rows, D width.
  */
+#include "calls.h"
 #include "formats.h"
 #include "lanes.h"
 
@@ -21,6 +22,7 @@ DI_EXPORT int di_store_rows(const void *x, int64_t type, int64_t rows, const int
   free(wide);
   return DI_OK;
 }
+DI_CALLED(di_store_rows, P(0), L(1), L(2), P(3), P(4), L(5), L(6), L(7), L(8), L(9))
 
 /* Decode the rows of slots; slot -1 gives zeros. */
 DI_EXPORT int di_load_rows(char *data, int64_t stride, int64_t rows_per_page, int64_t width,
@@ -40,6 +42,7 @@ DI_EXPORT int di_load_rows(char *data, int64_t stride, int64_t rows_per_page, in
   free(wide);
   return DI_OK;
 }
+DI_CALLED(di_load_rows, P(0), L(1), L(2), L(3), L(4), L(5), P(6), L(7), P(8), L(9))
 
 DI_INLINE void blend(const float *gate, const float *value, const float *first_gate,
                      const float *first_value, int64_t width, void *out, int64_t out_type) {
@@ -86,3 +89,5 @@ DI_EXPORT int di_compress_pairs(const float *value, const float *gate, int64_t r
   free(kept);
   return DI_OK;
 }
+DI_CALLED(di_compress_pairs, P(0), P(1), L(2), L(3), P(4), P(5), P(6), P(7), L(8), L(9), L(10),
+          L(11), P(12), L(13))

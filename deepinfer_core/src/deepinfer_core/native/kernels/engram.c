@@ -2,6 +2,7 @@
  *
  * Shapes: T rows, N n-gram size, C hash columns, S streams, D width.
  */
+#include "calls.h"
 #include "lanes.h"
 
 /* The hash of order n is the exclusive or of id * multiplier at distances 0 to n - 1; products stay in
@@ -18,6 +19,7 @@ DI_EXPORT int di_engram_rows(const int64_t *ids, int64_t rows, int64_t size,
   }
   return DI_OK;
 }
+DI_CALLED(di_engram_rows, P(0), L(1), L(2), P(3), P(4), P(5), P(6), L(7), P(8))
 
 /* The gate of one stream: the sigmoid of the signed root of the normalised product. */
 DI_INLINE float gate_of(const void *h, const void *key, const void *query_weight,
@@ -70,3 +72,5 @@ DI_EXPORT int di_engram_gate(const void *trunk, int64_t type, int64_t rows, int6
   }
   return DI_OK;
 }
+DI_CALLED(di_engram_gate, P(0), L(1), L(2), L(3), L(4), P(5), L(6), P(7), L(8), P(9), P(10), L(11),
+          P(12), F(13), P(14))

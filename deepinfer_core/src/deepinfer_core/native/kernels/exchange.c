@@ -3,6 +3,7 @@
  * Rows of one expert keep the order in which they come; a row's results are added in the order of its
  * choices.
  */
+#include "calls.h"
 #include "common.h"
 
 /* Where each of `count` choices goes: counted first, then placed. Choices below 0 go nowhere (-1). */
@@ -48,6 +49,8 @@ DI_EXPORT int di_exchange_dispatch(const int64_t *chosen, int64_t rows, int64_t 
   free(next);
   return code;
 }
+DI_CALLED(di_exchange_dispatch, P(0), L(1), L(2), L(3), L(4), P(5), L(6), P(7), L(8), P(9), P(10),
+          P(11), P(12))
 
 /* out[t] = ((0 + y[row[t, 0]]) + y[row[t, 1]]) ..., fp32; a choice without a row adds nothing. */
 DI_EXPORT int di_exchange_combine(const float *y, int64_t y_stride, const int64_t *row, int64_t rows,
@@ -63,3 +66,4 @@ DI_EXPORT int di_exchange_combine(const float *y, int64_t y_stride, const int64_
   }
   return DI_OK;
 }
+DI_CALLED(di_exchange_combine, P(0), L(1), P(2), L(3), L(4), L(5), P(6), L(7))

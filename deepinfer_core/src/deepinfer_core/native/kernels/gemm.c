@@ -6,6 +6,7 @@
  * neither on threads nor on the rows beside it. A link of the chain is a fused multiply-add, or the
  * processor's sum of two bf16 products where both factors are bf16 numbers and it has one.
  */
+#include "calls.h"
 #include "common.h"
 
 #define STRIP 16
@@ -222,6 +223,7 @@ DI_EXPORT int di_gemm_dense(const product_t *product, const void *w, int64_t w_t
   free(rows.scratch);
   return DI_OK;
 }
+DI_CALLED(di_gemm_dense, P(0), P(1), L(2), P(3), L(4), L(5), L(6), P(7), L(8))
 
 /* Rows ends[e - 1] up to ends[e] with the matrix of expert e; the others are left alone. */
 DI_EXPORT int di_gemm_experts(const product_t *product, const void *w, int64_t w_type, const void *x,
@@ -250,3 +252,4 @@ DI_EXPORT int di_gemm_experts(const product_t *product, const void *w, int64_t w
   free(rows.scratch);
   return DI_OK;
 }
+DI_CALLED(di_gemm_experts, P(0), P(1), L(2), P(3), L(4), L(5), P(6), L(7), P(8), L(9))

@@ -6,6 +6,7 @@
  *
  * Shapes: T rows, H heads, J width, S entries, B blocks.
  */
+#include "calls.h"
 #include "formats.h"
 #include "heads.h"
 #include <omp.h>
@@ -144,3 +145,5 @@ DI_EXPORT int di_index_scores(const void *query, int64_t type, const void *weigh
   free(memory);
   return DI_OK;
 }
+DI_CALLED(di_index_scores, P(0), L(1), P(2), L(3), L(4), L(5), L(6), P(7), L(8), L(9), L(10), L(11),
+          P(12), L(13), P(14), P(15), P(16), L(17), L(18))

@@ -2,6 +2,7 @@
  *
  * Shapes: T rows, E experts, k experts a row, R rows of experts, I expert width.
  */
+#include "calls.h"
 #include "lanes.h"
 
 /* sqrt(log(1 + exp(x))), accurate for large x of both signs. */
@@ -40,6 +41,7 @@ DI_EXPORT int di_gate_topk(const float *logits, int64_t rows, int64_t experts, c
   free(score);
   return DI_OK;
 }
+DI_CALLED(di_gate_topk, P(0), L(1), L(2), P(3), P(4), P(5), F(6), L(7), P(8), P(9))
 
 DI_INLINE void activate(const void *gate_up, int64_t type, int64_t rows, int64_t width,
                         const float *route, float limit, void *out, int64_t out_type) {
@@ -68,3 +70,4 @@ DI_EXPORT int di_swiglu(const void *gate_up, int64_t type, int64_t rows, int64_t
     activate(gate_up, DI_BF16, rows, width, route, limit, out, out_type);
   return DI_OK;
 }
+DI_CALLED(di_swiglu, P(0), L(1), L(2), L(3), P(4), F(5), P(6), L(7))

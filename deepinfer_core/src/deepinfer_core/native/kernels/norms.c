@@ -3,6 +3,7 @@
  * A sum of squares is kept in DI_LANES lanes, element i in lane i modulo DI_LANES, ascending; then the
  * lanes are added. The order depends on the width alone.
  */
+#include "calls.h"
 #include "formats.h"
 #include "lanes.h"
 
@@ -31,6 +32,7 @@ DI_EXPORT int di_rms_norm(const void *x, int64_t type, int64_t rows, int64_t wid
              (char *)out + t * out_bytes, out_type);
   return DI_OK;
 }
+DI_CALLED(di_rms_norm, P(0), L(1), L(2), L(3), P(4), L(5), F(6), P(7), L(8))
 
 /* Rotate the last 2 * pairs of `width` channels of rows [rows, heads, width], which are `type`; the
  * angles are those of the row. `sign` is -1 for the inverse. Out may be x itself. */
@@ -55,6 +57,7 @@ DI_EXPORT int di_rope(const void *x, int64_t type, int64_t rows, int64_t heads, 
   }
   return DI_OK;
 }
+DI_CALLED(di_rope, P(0), L(1), L(2), L(3), L(4), P(5), P(6), L(7), F(8), P(9))
 
 /* Store rows [rows, width] in a block format and read them back. */
 DI_EXPORT int di_fake_quantise(const void *x, int64_t type, int64_t rows, int64_t width,
@@ -74,3 +77,4 @@ DI_EXPORT int di_fake_quantise(const void *x, int64_t type, int64_t rows, int64_
   }
   return DI_OK;
 }
+DI_CALLED(di_fake_quantise, P(0), L(1), L(2), L(3), L(4), P(5))

@@ -6,6 +6,7 @@
  *
  * Shapes: R rows, V vocabulary, A alternatives.
  */
+#include "calls.h"
 #include "common.h"
 
 #define BUCKETS 1024
@@ -50,6 +51,7 @@ DI_EXPORT int di_flag_rows(const double *raw, const double *adjusted, int64_t ro
   }
   return DI_OK;
 }
+DI_CALLED(di_flag_rows, P(0), P(1), L(2), L(3), P(4))
 
 /* Larger logits have lower buckets, equal ones the same. */
 static int64_t bucket_of(double logit, double most) {
@@ -130,6 +132,7 @@ DI_EXPORT int di_truncate(double *logit, const double *p, const double *share, i
   free(work);
   return DI_OK;
 }
+DI_CALLED(di_truncate, P(0), P(1), P(2), L(3), L(4), P(5), P(6), P(7), P(8), P(9))
 
 /* 53 uniform bits of a seed and a position, case 0; see reference.random_numbers. */
 static uint64_t uniform_bits(uint64_t seed, uint64_t position) {
@@ -188,6 +191,7 @@ DI_EXPORT int di_draw(const double *adjusted, const double *logit, const double 
   }
   return DI_OK;
 }
+DI_CALLED(di_draw, P(0), P(1), P(2), P(3), L(4), L(5), P(6), P(7), P(8), P(9), P(10), P(11), P(12))
 
 /* The best `count` tokens of each row of raw logits, and their log-probabilities. */
 DI_EXPORT int di_alternatives(const double *raw, const double *law, int64_t rows,
@@ -206,3 +210,4 @@ DI_EXPORT int di_alternatives(const double *raw, const double *law, int64_t rows
   }
   return DI_OK;
 }
+DI_CALLED(di_alternatives, P(0), P(1), L(2), L(3), L(4), P(5), P(6))

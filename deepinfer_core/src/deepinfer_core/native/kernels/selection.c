@@ -5,6 +5,7 @@
  *
  * Shapes: T rows, S entries, B blocks of entries.
  */
+#include "calls.h"
 #include "common.h"
 
 #define ABSENT 0x007fffffu /* the number of -inf */
@@ -61,6 +62,7 @@ DI_EXPORT int di_select(const float *score, int64_t rows, int64_t entries, int64
   free(number);
   return DI_OK;
 }
+DI_CALLED(di_select, P(0), L(1), L(2), L(3), P(4))
 
 /* Numbers of the blocks of a row: those of their best visible score, finite; the block of the last
  * visible entry comes before all. */
@@ -106,3 +108,4 @@ DI_EXPORT int di_restrict(const float *pool, int64_t pool_entries, const int64_t
   free(kept);
   return DI_OK;
 }
+DI_CALLED(di_restrict, P(0), L(1), P(2), L(3), L(4), L(5), P(6), L(7))

@@ -3,6 +3,7 @@
  * Shapes: T rows, S = 4 streams, D width, K = 4 * D, 24 mixes: pre, post, then comb by source.
  * A product's sum is kept in DI_LANES lanes, ascending; collapse and expand add stream after stream.
  */
+#include "calls.h"
 #include "lanes.h"
 
 #define STREAMS 4
@@ -162,6 +163,8 @@ DI_EXPORT int di_mhc_mixes(const void *trunk, int64_t type, int64_t rows, int64_
     all_mixes(trunk, DI_BF16, rows, &by, pre, post, comb);
   return DI_OK;
 }
+DI_CALLED(di_mhc_mixes, P(0), L(1), L(2), L(3), P(4), P(5), P(6), L(7), F(8), F(9), P(10), P(11),
+          P(12))
 
 DI_INLINE void collapse(const void *trunk, int64_t type, int64_t rows, int64_t width,
                         const float *pre, void *out) {
@@ -186,6 +189,7 @@ DI_EXPORT int di_mhc_collapse(const void *trunk, int64_t type, int64_t rows, int
     collapse(trunk, DI_BF16, rows, width, pre, out);
   return DI_OK;
 }
+DI_CALLED(di_mhc_collapse, P(0), L(1), L(2), L(3), P(4), P(5))
 
 DI_INLINE void expand(const void *trunk, int64_t type, int64_t rows, int64_t width, const void *y,
                       const float *post, const float *comb, void *out) {
@@ -216,3 +220,4 @@ DI_EXPORT int di_mhc_expand(const void *trunk, int64_t type, int64_t rows, int64
     expand(trunk, DI_BF16, rows, width, y, post, comb, out);
   return DI_OK;
 }
+DI_CALLED(di_mhc_expand, P(0), L(1), L(2), L(3), P(4), P(5), P(6), P(7))
