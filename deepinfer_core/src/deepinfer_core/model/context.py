@@ -103,14 +103,16 @@ def step_context(
         makes_entries: whether compressors run.
     """
     layout = caches.layout
+    compressed = rotation(step.position_T, frequencies.compressed_P)
     return StepContext(
         inputs=step,
         caches=caches,
         windows=window_step(step, layout, window_tokens),
         plain=rotation(step.position_T, frequencies.plain_P),
-        compressed=rotation(step.position_T, frequencies.compressed_P),
+        compressed=compressed,
         entries={
-            ratio: entry_step(step, layout, ratio, frequencies.compressed_P) for ratio in ratios
+            ratio: entry_step(step, layout, ratio, frequencies.compressed_P, compressed)
+            for ratio in ratios
         },
         pairs=pair_step(step, layout) if 2 in ratios else None,
         selection=Selection(),

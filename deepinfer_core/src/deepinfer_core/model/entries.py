@@ -68,9 +68,21 @@ class PairStep:
 
 
 def entry_step(
-    step: StepInputs, layout: CacheLayout, ratio: int, frequency_P: torch.Tensor
+    step: StepInputs,
+    layout: CacheLayout,
+    ratio: int,
+    frequency_P: torch.Tensor,
+    own: Rotation | None = None,
 ) -> EntryStep:
-    """Work out the entries of one ratio."""
+    """Work out the entries of one ratio.
+
+    Args:
+        step: the rows.
+        layout: fixes the slots.
+        ratio: tokens of an entry.
+        frequency_P: rotary frequencies of entries.
+        own: the rows' own rotation by these, where it is known: entries of one token share it.
+    """
     block_tokens = layout.block.block_tokens
     per_block = block_tokens // ratio
     position_T = step.position_T
@@ -86,7 +98,7 @@ def entry_step(
         visible_T=(position_T + 1) // ratio,
         most_visible=max(max(ends) // ratio, 1),
         slot_T=slot_T.where(completes_T, -1),
-        rotation=rotation(group_T * ratio, frequency_P),
+        rotation=own if own and ratio == 1 else rotation(group_T * ratio, frequency_P),
         entries_per_block=per_block,
         block_table_QB=step.block_table_QB,
         sequence_T=step.sequence_T,
@@ -98,13 +110,18 @@ def pair_step(step: StepInputs, layout: CacheLayout) -> PairStep:
     ring_tokens = layout.state.compressor_tokens
     position_T = step.position_T
     state_slot_T = step.state_slot_Q[step.sequence_T]
-    row_T = torch.arange(position_T.shape[0], device=position_T.device)
-    start_Q = torch.tensor(step.starts, dtype=torch.int64, device=position_T.device)
-    count_Q = torch.tensor(step.row_counts, dtype=torch.int64, device=position_T.device)
-    is_last_T = position_T >= (start_Q + count_Q - ring_tokens)[step.sequence_T]
-    is_first_T = position_T == start_Q[step.sequence_T]
+    slot_T = ring_slots(position_T, state_slot_T, ring_tokens)
+    partner_row_T = torch.full_like(position_T, -1)
+    if max(step.row_counts) > 1:
+        row_T = torch.arange(position_T.shape[0], device=position_T.device)
+        start_Q = torch.tensor(step.starts, dtype=torch.int64, device=position_T.device)
+        count_Q = torch.tensor(step.row_counts, dtype=torch.int64, device=position_T.device)
+        is_last_T = position_T >= (start_Q + count_Q - ring_tokens)[step.sequence_T]
+        is_first_T = position_T == start_Q[step.sequence_T]
+        slot_T = slot_T.where(is_last_T, -1)
+        partner_row_T = (row_T - 1).where(~is_first_T, -1)
     return PairStep(
-        slot_T=ring_slots(position_T, state_slot_T, ring_tokens).where(is_last_T, -1),
+        slot_T=slot_T,
         partner_slot_T=ring_slots(position_T - 1, state_slot_T, ring_tokens),
-        partner_row_T=(row_T - 1).where(~is_first_T, -1),
+        partner_row_T=partner_row_T,
     )

@@ -9,11 +9,13 @@ list the same keys at the same places of the list, so a row's bits do not depend
 
 A row in front of a sequence's first valid position sees no window key and leaves none.
 
-Everything here is index arithmetic, done once a step for all layers.
+Everything here is index arithmetic, done once a step for all layers. Where the host knows that a
+mask would be true everywhere, as in most decode steps, it is left out.
 
 Shapes: T rows of the step, S rows of one kind, Q sequences, W window, H history rows.
 """
 
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -85,20 +87,27 @@ def window_step(step: StepInputs, layout: CacheLayout, window_tokens: int) -> Wi
     device = step.position_T.device
     counts = step.row_counts
     is_chunk = [count > layout.max_backtracking for count in counts]
-    ends_Q = _tensor([a + n for a, n in zip(step.starts, counts, strict=True)], device)
     first_Q = _tensor([max(start, 0) for start in step.valid_starts], device)
-    own_slot_T = step.state_slot_Q[step.sequence_T]
-    is_valid_T = step.position_T >= first_Q[step.sequence_T]
-    is_last_T = step.position_T >= (ends_Q - ring_tokens)[step.sequence_T]
-    slot_T = ring_slots(step.position_T, own_slot_T, ring_tokens)
     listing = _Listing(step, first_Q, window_tokens, ring_tokens)
     decode_rows = _rows_of(counts, [not chunk for chunk in is_chunk])
     chunk_rows = _rows_of(counts, is_chunk)
     return WindowStep(
-        write_slot_T=slot_T.where(is_last_T & is_valid_T, -1),
+        write_slot_T=_write_slots(step, first_Q, ring_tokens),
         decode=listing.decode(decode_rows) if decode_rows else None,
         chunks=listing.chunks(chunk_rows, is_chunk) if chunk_rows else None,
     )
+
+
+def _write_slots(step: StepInputs, first_Q: torch.Tensor, ring_tokens: int) -> torch.Tensor:
+    position_T, sequence_T = step.position_T, step.sequence_T
+    slot_T = ring_slots(position_T, step.state_slot_Q[sequence_T], ring_tokens)
+    if max(step.row_counts) > ring_tokens:
+        ends = [start + n for start, n in zip(step.starts, step.row_counts, strict=True)]
+        ends_Q = _tensor(ends, position_T.device)
+        slot_T = slot_T.where(position_T >= (ends_Q - ring_tokens)[sequence_T], -1)
+    if any(map(operator.lt, step.starts, step.valid_starts)):
+        slot_T = slot_T.where(position_T >= first_Q[sequence_T], -1)
+    return slot_T
 
 
 class _Listing:
@@ -117,8 +126,14 @@ class _Listing:
         row_S, position_SW, sequence_S = self._keys_of(rows)
         state_slot_S = self._step.state_slot_Q[sequence_S]
         slot_SW = ring_slots(position_SW, state_slot_S[:, None], self._ring_tokens)
-        exists_SW = position_SW >= self._first_Q[sequence_S][:, None]
-        return DecodeWindows(row_S=row_S, slot_SW=slot_SW.where(exists_SW, -1))
+        if self._may_lack_keys():
+            exists_SW = position_SW >= self._first_Q[sequence_S][:, None]
+            slot_SW = slot_SW.where(exists_SW, -1)
+        return DecodeWindows(row_S=row_S, slot_SW=slot_SW)
+
+    def _may_lack_keys(self) -> bool:
+        pairs = zip(self._step.starts, self._step.valid_starts, strict=True)
+        return any(start - max(first, 0) < self._window - 1 for start, first in pairs)
 
     def chunks(self, rows: list[int], is_chunk: list[bool]) -> ChunkWindows:
         history = self._window - 1
