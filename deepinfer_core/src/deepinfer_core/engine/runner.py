@@ -160,11 +160,8 @@ def step_inputs(
     """
     steps = plan.sequences
     counts = [len(step.token_ids) for step in steps]
-    starts = np.array([step.start for step in steps])
-    offsets = np.cumsum([0, *counts[:-1]])
-    sequence_T = np.repeat(np.arange(len(steps)), counts)
-    position_T = np.arange(sum(counts)) + (starts - offsets)[sequence_T]
     token_T, previous_T3 = _tokens(steps)
+    sequence_T, position_T = _places([step.start for step in steps], counts)
     arrays = [
         token_T,
         position_T,
@@ -175,13 +172,13 @@ def step_inputs(
         np.array(plan.wanted_rows()),
     ]
     token, position, sequence, previous, table, slot, wanted = _staged(arrays, device)
-    no_image_T3 = torch.zeros(previous.shape, dtype=torch.bool, device=device.torch_device)
+    no_image_T3 = torch.zeros_like(previous, dtype=torch.bool)
     return StepInputs(
         token_T=token,
         position_T=position,
         sequence_T=sequence,
         previous_T3=previous,
-        image_T=no_image_T3[:, 0].clone(),
+        image_T=torch.zeros_like(token, dtype=torch.bool),
         image_previous_T3=no_image_T3,
         embedding_TD=None,
         block_table_QB=table,
@@ -194,6 +191,16 @@ def step_inputs(
         truncation=truncation,
         keep_from=tuple(step.keep_from for step in steps),
     )
+
+
+def _places(starts: list[int], counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Sequence and position of each row."""
+    start_Q = np.array(starts)
+    if max(counts) == 1:
+        return np.arange(len(starts)), start_Q
+    offset_Q = np.cumsum([0, *counts[:-1]])
+    sequence_T = np.repeat(np.arange(len(starts)), counts)
+    return sequence_T, np.arange(sum(counts)) + (start_Q - offset_Q)[sequence_T]
 
 
 def _tokens(steps: tuple[SequenceStep, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -241,10 +248,10 @@ def _staged(arrays: list[np.ndarray], device: Device) -> list[torch.Tensor]:
     buffer = device.host_buffer((sum(sizes),), torch.int64)
     np.concatenate([array.reshape(-1) for array in arrays], out=buffer.numpy(), casting="unsafe")
     moved = buffer.to(device.torch_device, non_blocking=True)
-    ends = np.cumsum(sizes).tolist()
+    parts = moved.split_with_sizes(sizes)
     return [
-        moved[end - array.size : end].view(array.shape)
-        for end, array in zip(ends, arrays, strict=True)
+        part if array.ndim == 1 else part.view(array.shape)
+        for part, array in zip(parts, arrays, strict=True)
     ]
 
 

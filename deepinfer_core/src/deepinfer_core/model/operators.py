@@ -197,8 +197,9 @@ class RowOperators:
 
     def collapse(self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor) -> torch.Tensor:
         """Return the weighted sum of the streams, [T, D]."""
-        out_TD = torch.empty_like(trunk_TSD[:, 0])
-        self._transform.mhc_collapse(self.plan(trunk_TSD.shape[0]), trunk_TSD, pre_TS, out_TD)
+        rows, _, width = trunk_TSD.shape
+        out_TD = trunk_TSD.new_empty((rows, width))
+        self._transform.mhc_collapse(self.plan(rows), trunk_TSD, pre_TS, out_TD)
         return out_TD
 
     def expand(self, trunk_TSD: torch.Tensor, y_TD: torch.Tensor, mixes: Mixes) -> None:
