@@ -45,11 +45,11 @@ class EntryStep:
 
     def slots_of(self, entry_TL: torch.Tensor) -> torch.Tensor:
         """Slots of listed entries of each row's sequence; -1 stays -1."""
-        listed_TL = entry_TL.clamp_min(0)
-        block_TL = listed_TL // self.entries_per_block
+        # What -1 looks up, the last block, is masked in the end.
+        block_TL = entry_TL // self.entries_per_block
         page_TL = self.block_table_QB[self.sequence_T[:, None], block_TL]
-        slot_TL = page_TL * self.entries_per_block + listed_TL % self.entries_per_block
-        return slot_TL.where(entry_TL >= 0, -1)
+        slot_TL = entry_TL.add(page_TL - block_TL, alpha=self.entries_per_block)
+        return slot_TL.masked_fill(entry_TL < 0, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

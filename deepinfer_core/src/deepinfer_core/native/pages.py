@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import CachePages
 from deepinfer_core.numeric import FORMATS, NumberFormat, number_format
@@ -41,10 +43,10 @@ def page_words(pages: CachePages) -> tuple[int, int, int, int, int, int]:
         NotSupported: a format that the kernels do not know, a width of partial groups, or bytes
             of a page that do not lie one behind the other.
     """
-    form, code = format_code(pages.number_format)
+    code, row_bytes = _row(pages.number_format, pages.width)
     data_PB = pages.data_PB
     stride, step = data_PB.stride()
-    used_bytes = pages.rows_per_page * form.row_bytes(pages.width)
+    used_bytes = pages.rows_per_page * row_bytes
     if data_PB.shape[1] < used_bytes or step != 1:
         raise NotSupported(
             f"asked for pages of {used_bytes} bytes, found {data_PB.shape[1]} with stride {step}",
@@ -58,3 +60,10 @@ def page_words(pages: CachePages) -> tuple[int, int, int, int, int, int]:
         code,
         pages.scales_apart,
     )
+
+
+@functools.cache
+def _row(name: str, width: int) -> tuple[int, int]:
+    """Code of a format and bytes of a row: few combinations, asked for in every call."""
+    form, code = format_code(name)
+    return code, form.row_bytes(width)
