@@ -7,6 +7,8 @@ Byte 255 is refused where data enters (``find_nan_scale``, used by the checkpoin
 arithmetic below cannot raise in the middle of a kernel, so there the byte decodes to NaN.
 """
 
+import functools
+
 import torch
 
 __all__ = [
@@ -55,10 +57,16 @@ def decode_ue8m0(scale: torch.Tensor) -> torch.Tensor:
     Returns:
         fp32, the shape of ``scale``. Byte 0 gives the subnormal 2^-127.
     """
-    byte = scale.to(torch.int32)
-    bits = byte << _MANTISSA_BITS
-    bits = torch.where(byte == 0, _SMALLEST_BITS, bits)
-    return torch.where(byte == NAN_BYTE, _NAN_BITS, bits).view(torch.float32)
+    return _values(scale.device)[scale.to(torch.int64)]
+
+
+@functools.cache
+@torch.inference_mode(False)
+def _values(device: torch.device) -> torch.Tensor:
+    """What each of the 256 bytes means."""
+    bits = torch.arange(256, dtype=torch.int32) << _MANTISSA_BITS
+    bits[0], bits[NAN_BYTE] = _SMALLEST_BITS, _NAN_BITS
+    return bits.view(torch.float32).to(device)
 
 
 def reciprocal_ue8m0(scale: torch.Tensor) -> torch.Tensor:
