@@ -1,11 +1,16 @@
 """A thread as a device: work in order, errors where they are waited for, a clean end."""
 
 import gc
+import multiprocessing
 import subprocess
 import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
+from itertools import count
+from types import FrameType
+from typing import Any
 
 import pytest
 from deepinfer_core.errors import EngineError
@@ -110,3 +115,64 @@ def test_a_process_ends_behind_work_that_is_under_way() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def interrupted_at(line: int, wait: Callable[[], None]) -> bool:
+    """Wait, with an interrupt in front of the so many-th line that runs; whether it came to it."""
+    left = line
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if not left:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        wait()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_interrupt_at_any_line_of_a_wait_leaves_the_thread_at_work() -> None:
+    for line in count(1):
+        stream, goes_on = WorkerStream(), threading.Event()
+        came = interrupted_at(line, stream.submit(lambda: time.sleep(0.01)).wait)
+        stream.submit(goes_on.set)
+        assert goes_on.wait(10), f"after an interrupt at line {line} of the wait nothing runs"
+        stream.close()
+        if not came:
+            break
+    assert line > 2
+
+
+def report_from_a_fork(stream: WorkerStream, event: Any, answers: Any) -> None:
+    for ask in (event.wait, lambda: stream.submit(lambda: None)):
+        try:
+            ask()
+        except EngineError as error:
+            answers.put(error.message)
+    stream.drain()
+    stream.close()
+    answers.put("closed")
+
+
+def test_a_forked_process_is_told_that_the_thread_is_elsewhere_and_waits_for_nothing() -> None:
+    stream, may_go, context = WorkerStream(), threading.Event(), multiprocessing.get_context("fork")
+    event = stream.submit(lambda: may_go.wait(20) and None)
+    answers = context.Queue()
+    child = context.Process(target=report_from_a_fork, args=(stream, event, answers))
+    child.start()
+    refused = "this stream belongs to the process that this one was forked from"
+    assert [answers.get(timeout=15) for _ in range(3)] == [refused, refused, "closed"]
+    child.join(15)
+    assert child.exitcode == 0
+    may_go.set()
+    event.wait()
+    stream.close()

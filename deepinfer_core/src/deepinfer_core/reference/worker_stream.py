@@ -2,10 +2,17 @@
 
 One thread takes pieces of work in order. torch lets go of the interpreter inside its operators, so
 the host's Python runs beside them.
+
+Whoever waits may be interrupted by a signal at any instruction, and that must not harm the thread.
+So nobody waits on ``threading.Event`` or ``Condition``: they are Python code around a lock that
+both sides take, and an interrupt in the middle of it leaves that lock as it is.
+
+A forked process has no such thread: work for it is refused there, and never waited for.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import weakref
@@ -21,7 +28,11 @@ class _Task(Event):
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
         self._error: Exception | None = None
-        self._is_done = threading.Event()
+        self._is_done = False
+        # Held until the work is done, by nobody in particular.
+        self._undone = threading.Lock()
+        self._undone.acquire()
+        self._process_id = os.getpid()
 
     def run(self) -> None:
         work, self._work = self._work, None
@@ -36,10 +47,16 @@ class _Task(Event):
         finally:
             # What the work refers to must not live on in this frame while the thread waits.
             del work
-            self._is_done.set()
+            self._is_done = True
+            self._undone.release()
 
     def wait(self) -> None:
-        self._is_done.wait()
+        # Once it is done nobody looks at the lock, so an interrupt may leave it in any state.
+        if not self._is_done:
+            if os.getpid() != self._process_id:
+                raise _forked()
+            with self._undone:
+                pass
         if self._error is not None:
             raise self._error
 
@@ -50,13 +67,17 @@ class WorkerStream(Stream):
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._process_id = 0
         self._is_closed = False
 
     def submit(self, work: Callable[[], None]) -> Event:
         """Queue work; see ``Stream``."""
         if self._is_closed:
             raise EngineError("this stream was closed", hint="make a new one")
+        if self._is_elsewhere:
+            raise _forked()
         if self._thread is None:
+            self._process_id = os.getpid()
             self._thread = threading.Thread(
                 target=_play, args=(self._tasks,), name="deepinfer-stream", daemon=True
             )
@@ -68,7 +89,7 @@ class WorkerStream(Stream):
 
     def drain(self) -> None:
         """Wait for the end of an empty piece of work."""
-        if self._thread is not None and not self._is_closed:
+        if self._thread is not None and not self._is_closed and not self._is_elsewhere:
             self.submit(lambda: None).wait()
 
     def close(self) -> None:
@@ -76,8 +97,20 @@ class WorkerStream(Stream):
         if self._is_closed:
             return
         self._is_closed = True
-        if self._thread is not None:
+        if self._thread is not None and not self._is_elsewhere:
             _end(self._tasks, self._thread)
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether the thread runs in the process that this one was forked from."""
+        return self._thread is not None and os.getpid() != self._process_id
+
+
+def _forked() -> EngineError:
+    return EngineError(
+        "this stream belongs to the process that this one was forked from",
+        hint="load the model in this process, or start it with spawn",
+    )
 
 
 def _end(tasks: queue.SimpleQueue[_Task | None], thread: threading.Thread) -> None:
