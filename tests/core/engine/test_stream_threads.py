@@ -3,10 +3,13 @@
 import gc
 import random
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from threading import Barrier, Event, Thread
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -348,6 +351,53 @@ def test_what_a_handler_raises_comes_out_of_the_call_unless_it_is_an_exception(
     with pytest.raises(EngineError, match="another call was interrupted"):
         drain(other)
     assert drain(Stream(router, [([10], PARAMS)]))[0].error is None
+
+
+def interrupted_at(call: int, work: Callable[[], Any]) -> KeyboardInterrupt | None:
+    """Do something, interrupted where the so many-th function begins, as a signal handler may."""
+    left = call
+
+    def trace(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt as error:
+        return error
+    finally:
+        sys.settrace(before)
+    return None
+
+
+@pytest.mark.breaks_integrity
+def test_an_interrupt_at_the_beginning_of_any_function_leaves_all_threads_able_to_go_on(
+    make_engine: MakeEngine,
+) -> None:
+    engine = make_engine()
+    router = router_over(engine)
+    short = SamplingParams(max_tokens=1, seed=1)
+    for call in count(1):
+        stream = Stream(router, [([10], short)])
+        interrupt = interrupted_at(call, lambda stream=stream: drain(stream))  # type: ignore[misc]
+        stream.close()
+        found: list[Completion] = []
+        ask = lambda: found.append(drain(Stream(router, [([10], short)]))[0])  # noqa: E731
+        other = Thread(target=ask, daemon=True)
+        other.start()
+        other.join(WAIT_S)
+        assert not other.is_alive(), f"interrupted at call {call}, nobody else gets a turn"
+        ask()
+        assert [done.error for done in found] == [None, None], f"interrupted at call {call}"
+        assert len(engine.batch) == 0
+        engine.check_integrity()
+        if interrupt is None:  # who holds an interrupt holds all frames that it came through
+            break
+    assert call > 50
 
 
 def test_an_exception_of_a_handler_is_a_failure_of_the_step_it_came_in(

@@ -219,12 +219,14 @@ class Router:
             for number in tuple(self._calls):
                 self._end(number, reason)
 
-    def drop_all(self, reason: str) -> None:
-        """Forget everything that runs; each open call is told why."""
-        if self._is_put_off(partial(self.drop_all, reason)):
+    def recover(self) -> None:
+        """Forget everything that runs, after an interrupt of this thread; open calls are told."""
+        if not (self._turns.is_mine and self._is_stepping):
+            self._turns.give_up()  # the interrupt may have come anywhere on the way out of one
+        if self._is_put_off(self.recover):
             return
         with self._turns.take():
-            self._drop_all(reason)
+            self._drop_all("another call was interrupted")
 
     def close(self, reason: str) -> None:
         """Forget everything that runs, and the engine, so that its memory comes free.

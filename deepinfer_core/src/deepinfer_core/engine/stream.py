@@ -72,7 +72,7 @@ class Stream(Iterator[Delta]):
         except BaseException:
             # The interrupt may have come anywhere: start from a clean state.
             self._call.has_ended = True
-            self._router.drop_all("another call was interrupted")
+            self._router.recover()
             raise
         if delta is None:
             raise StopIteration

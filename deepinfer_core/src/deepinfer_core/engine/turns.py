@@ -6,6 +6,9 @@ had it.
 
 A signal handler, or the collection of garbage, may run in the middle of a turn of its own thread,
 or while that thread comes or goes. It must not wait then: ``soon`` never does.
+
+A handler may also raise there. Coming and going start again where one was interrupted, and what an
+interrupt in front of that leaves is put right by ``give_up``.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ class Turns:
             return
         if self.is_moving:
             raise EngineError("a signal handler cannot wait here", hint="use soon")
+        turn = self._mine.turn = object()
         self._mine.state = "moving"
         try:
             self._enter()
@@ -60,14 +64,30 @@ class Turns:
             yield
             self._run_later()
         finally:
-            self._mine.state = "moving"
-            self._leave()
-            self._mine.state = None
-            self._catch_up()
+            # An interrupted block may come here late, when its turn was given up.
+            if getattr(self._mine, "turn", None) is turn:
+                self._end()
+
+    def give_up(self) -> None:
+        """Have no turn any more, wherever an interrupt came; for who is in the middle of none."""
+        self._mine.turn = None
+        if getattr(self._mine, "state", None) is not None:
+            self._end()
 
     def soon(self, action: Callable[[], None]) -> None:
         """Run something in a turn: now if nobody has one, else at the end of the one that runs."""
         self._later.append(action)
+        self._catch_up()
+
+    def _end(self) -> None:
+        self._mine.state = "moving"
+        try:
+            self._leave()
+        except BaseException:  # a signal handler raised in the middle of it
+            self._leave()
+            raise
+        finally:
+            self._mine.state = None
         self._catch_up()
 
     def _enter(self) -> None:
@@ -85,7 +105,12 @@ class Turns:
         me = get_ident()
         with self._guard:
             if self._owner != me:
-                self._queue = deque(entry for entry in self._queue if entry[0] != me)
+                # The owner stands here if this thread was interrupted while it made way.
+                gone = {me, self._owner}
+                for ident, ticket in self._queue:
+                    if ident == self._owner and ticket.locked():
+                        ticket.release()
+                self._queue = deque(entry for entry in self._queue if entry[0] not in gone)
                 return
             if not self._queue:
                 self._owner = None
