@@ -381,17 +381,20 @@ def test_an_interrupt_at_the_beginning_of_any_function_leaves_all_threads_able_t
     engine = make_engine()
     router = router_over(engine)
     short = SamplingParams(max_tokens=1, seed=1)
+
+    def ask(found: list[Completion]) -> None:
+        found += drain(Stream(router, [([10], short)])).values()
+
     for call in count(1):
         stream = Stream(router, [([10], short)])
         interrupt = interrupted_at(call, lambda stream=stream: drain(stream))  # type: ignore[misc]
         stream.close()
         found: list[Completion] = []
-        ask = lambda: found.append(drain(Stream(router, [([10], short)]))[0])  # noqa: E731
-        other = Thread(target=ask, daemon=True)
+        other = Thread(target=ask, args=(found,), daemon=True)
         other.start()
         other.join(WAIT_S)
         assert not other.is_alive(), f"interrupted at call {call}, nobody else gets a turn"
-        ask()
+        ask(found)
         assert [done.error for done in found] == [None, None], f"interrupted at call {call}"
         assert len(engine.batch) == 0
         engine.check_integrity()
