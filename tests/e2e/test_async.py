@@ -24,9 +24,15 @@ def test_it_gives_what_an_llm_gives(llm: LLM, byte_checkpoint: Path) -> None:
             done = await found.generate(PROMPTS, PARAMS)
             stream = await found.submit("one", PARAMS)
             text = "".join([delta.text async for delta in stream if delta.sample == 0])
+            registry = found.metrics
+            ended = registry.get_sample_value(
+                "deepinfer_requests_finished_total", {"reason": "length"}
+            )
+            assert "deepinfer_generation_tokens_total" in found.metrics_text()
         assert [one.token_ids for one in done] == [one.token_ids for one in wanted]
         assert [one.logprobs for one in done] == [one.logprobs for one in wanted]
         assert text == wanted[0].text
+        assert ended == 2 * (len(PROMPTS) + 1)
 
     asyncio.run(main(), debug=True)
 

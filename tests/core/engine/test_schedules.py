@@ -30,7 +30,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 BLOCK = 4
 LONGEST = 40
 VOCABULARY = 1000
-SCHEDULES = int(os.environ.get("DEEPINFER_TEST_SCHEDULES", "2000"))
+SCHEDULES = int(os.environ.get("SCHEDULES", "2000"))
 
 # Prompts are beginnings of a few texts with a few endings, so that many share a prefix.
 TEXTS = [[(7 * text + 3 * place) % VOCABULARY for place in range(LONGEST)] for text in range(3)]

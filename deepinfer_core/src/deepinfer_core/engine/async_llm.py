@@ -32,6 +32,8 @@ from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import DeepInferError, EngineError
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from deepinfer_core.config import LoadedSettings
     from deepinfer_core.engine.loading import Loaded
     from deepinfer_core.engine.router import Router
@@ -119,6 +121,15 @@ class AsyncLLM:
     def failure(self) -> EngineError | None:
         """Why the engine died; None while it is well, and after ``close``."""
         return self._thread.failure
+
+    @property
+    def metrics(self) -> CollectorRegistry:
+        """Everything that is counted; see ``LLM.metrics``."""
+        return self._llm.metrics
+
+    def metrics_text(self) -> str:
+        """The same in the Prometheus text format; see ``LLM.metrics``."""
+        return self._llm.metrics_text()
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text as a prompt; see ``LLM.encode``."""
