@@ -150,3 +150,20 @@ def test_a_given_number_of_snapshots_is_taken_or_refused() -> None:
     assert snapshots(memory_bytes=10_000, snapshot_slots=30) == 30
     with pytest.raises(ConfigError, match="the device has 2250"):
         snapshots(memory_bytes=2250, snapshot_slots=80, num_blocks=5)
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "engine", "hint"),
+    [
+        (1000, {}, "this checkpoint needs a device with more memory"),
+        (1049, {}, "lower engine.max_num_seqs"),
+        (1059, {"snapshot_slots": 1}, "lower engine.snapshot_slots"),
+    ],
+)
+def test_what_leaves_no_room_for_blocks_is_refused_with_what_to_lower(
+    memory_bytes: int, engine: dict[str, int], hint: str
+) -> None:
+    # Weights take 1000 bytes, five slots 50, a snapshot 10.
+    with pytest.raises(ConfigError, match=f"the device has {memory_bytes}") as refused:
+        blocks(memory_bytes, **engine)
+    assert refused.value.hint == hint

@@ -146,15 +146,12 @@ def plan_memory(
         )
     num_slots = max(int(engine.max_num_seqs * engine.state_slots_ratio), engine.max_num_seqs) + 1
     taken_bytes = sizes.weights_bytes + num_slots * sizes.state_bytes
-    if memory_bytes and taken_bytes > memory_bytes:
-        raise ConfigError(
-            f"weights and state slots need {taken_bytes} bytes, the device has {memory_bytes}",
-            hint="this checkpoint needs a device with more memory",
-        )
+    _check_room("state slots", "engine.max_num_seqs", taken_bytes, sizes, memory_bytes)
     left_bytes = memory_bytes - taken_bytes - _given_bytes(engine, sizes) if memory_bytes else None
     snapshots = _snapshot_slots(engine, sizes, left_bytes)
     num_slots += snapshots
     taken_bytes += snapshots * sizes.state_bytes
+    _check_room("snapshots", "engine.snapshot_slots", taken_bytes, sizes, memory_bytes)
     num_blocks = _num_blocks(engine, sizes, longest, memory_bytes, taken_bytes)
     plan = MemoryPlan(
         sizes=sizes,
@@ -166,6 +163,17 @@ def plan_memory(
     )
     _check_fit(plan, memory_bytes)
     return plan
+
+
+def _check_room(what: str, key: str, taken_bytes: int, sizes: PageSizes, memory_bytes: int) -> None:
+    """Refuse what does not even leave room for blocks, with what would help."""
+    if not memory_bytes or taken_bytes <= memory_bytes:
+        return
+    fits = sizes.weights_bytes < memory_bytes
+    raise ConfigError(
+        f"weights and {what} need {taken_bytes} bytes, the device has {memory_bytes}",
+        hint=f"lower {key}" if fits else "this checkpoint needs a device with more memory",
+    )
 
 
 def _max_model_tokens(config: ModelConfig, engine: EngineSettings) -> int:
