@@ -28,7 +28,8 @@ from deepinfer_core.telemetry.logs import get_logger
 __all__ = ["Ask", "EngineThread"]
 
 _EXIT_WAIT_S = 5.0
-"""How long the end of the program waits for the step that runs; then it goes on without it."""
+"""How long the end of the program waits for the thread; then it goes on without it. Work on the
+device is the stream's: whoever plays one with a thread waits for that as long as it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
