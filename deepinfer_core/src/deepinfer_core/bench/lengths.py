@@ -32,19 +32,9 @@ class Lengths:
     ranges: tuple[tuple[int, int], ...]
 
     @property
-    def lowest_tokens(self) -> int:
-        """Shortest length that can be drawn."""
-        return min(low for low, _ in self.ranges)
-
-    @property
     def highest_tokens(self) -> int:
         """Longest length that can be drawn."""
         return max(high for _, high in self.ranges)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether there is one length only."""
-        return self.lowest_tokens == self.highest_tokens
 
     def draw(self, source: random.Random) -> int:
         """One length."""
