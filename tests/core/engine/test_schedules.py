@@ -22,7 +22,8 @@ from deepinfer_core.errors import DeadlineExceeded
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.schedule.snapshot import Limits
-from deepinfer_core.testing.fakes import FakeRunner, LateStream, fake_token
+from deepinfer_core.testing.fakes import FakeRunner, fake_token
+from deepinfer_core.testing.late_stream import LateStream
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

@@ -14,7 +14,6 @@ The caller's thread runs the loop; the device may have a thread of its own.
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
 import time
@@ -25,6 +24,7 @@ from deepinfer_core import __version__
 from deepinfer_core.engine.absorption import absorb
 from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
+from deepinfer_core.engine.deadlines import Deadlines
 from deepinfer_core.engine.failures import expired, failed_step
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.outputs import FinishReason
@@ -89,7 +89,7 @@ class Engine:
         self._seeds = random.SystemRandom() if seed is None else random.Random(seed)
         self._numbers = count(1)
         self._under_way: UnderWay | None = None
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines = Deadlines(lambda number: batch.get(number) is not None)
         self._ended_s = -math.inf
         """When the results of a step were last handled."""
 
@@ -136,8 +136,7 @@ class Engine:
         sequence = self._sequence(request)
         self.batch.add(sequence, leader)
         if request.options.timeout_s is not None:
-            deadline_s = arrival_s + request.options.timeout_s
-            heapq.heappush(self._deadlines, (deadline_s, sequence.sequence_id))
+            self._deadlines.add(arrival_s + request.options.timeout_s, sequence.sequence_id)
         self.instruments.arrived()
         return sequence.sequence_id
 
@@ -219,13 +218,8 @@ class Engine:
         )
 
     def _expire(self) -> list[Update]:
-        now_s, updates = self.clock_s(), []
-        while self._deadlines and self._deadlines[0][0] <= now_s:
-            _, number = heapq.heappop(self._deadlines)
-            sequence = self.batch.get(number)
-            if sequence is not None:
-                updates.append(self._finish(sequence, "error", expired(sequence)))
-        return updates
+        sequences = map(self.batch.get, self._deadlines.due(self.clock_s()))
+        return [self._finish(one, "error", expired(one)) for one in sequences if one is not None]
 
     def _launch(self, before: UnderWay | None) -> UnderWay | None:
         began_s = self.clock_s()

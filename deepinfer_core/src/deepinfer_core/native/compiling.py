@@ -104,6 +104,8 @@ def compile_library(compiler: Compiler, files: tuple[Path, ...], target: Path) -
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix="compile-") as folder:
             built = _build(compiler, files, Path(folder))
+            with built.open("rb") as file:
+                os.fsync(file.fileno())  # a name must not outlive a crash that its bytes do not
             os.replace(built, target)
     except OSError as error:
         raise DeviceError(
