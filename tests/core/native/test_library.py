@@ -1,6 +1,5 @@
 """Are kernels compiled once, kept whole, and is whatever is missing named with what to do?"""
 
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -143,12 +142,3 @@ def test_a_damaged_library_is_told(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="cannot be loaded") as caught:
         open_library(str(tmp_path))
     assert "remove the file" in caught.value.hint
-
-
-def test_a_library_of_something_else_is_told(tmp_path: Path) -> None:
-    source = tmp_path / "other.c"
-    source.write_text("int other(void) { return 0; }\n")
-    name = library_name(find_compiler(), sources())
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / name, source], check=True)
-    with pytest.raises(DeviceError, match="cannot be loaded"):
-        open_library(str(tmp_path))

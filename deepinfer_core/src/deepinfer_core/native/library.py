@@ -52,14 +52,12 @@ def open_library(cache_dir: str) -> ctypes.CDLL:
     if not file.exists():
         compile_library(compiler, files, file)
     try:
-        library = ctypes.CDLL(str(file))
-        _ = library.di_callable
-    except (OSError, AttributeError) as error:
+        return ctypes.CDLL(str(file))
+    except OSError as error:
         raise DeviceError(
             f"asked for the kernels in {file}, found that they cannot be loaded: {error}",
             hint="remove the file, or choose another folder with kernels.cache_dir",
         ) from error
-    return library
 
 
 def bind(library: ctypes.CDLL, name: str, arguments: str) -> Callable[..., int]:
