@@ -39,6 +39,31 @@ def test_without_a_compiler_auto_takes_the_reference_and_says_why(
     assert found.report.picked()[SLOT] == "core.reference"
 
 
+def test_without_a_compiler_one_warning_for_all_slots_names_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    [warning] = resolution(f"kernels.cache_dir={tmp_path / 'cache'}").report.warnings
+    assert warning.startswith("core.cpu is not usable: asked for a C compiler, found none of")
+    assert warning.endswith("; core.reference runs, slower (deepinfer plugins --why core.cpu)")
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    [warning] = resolution(f"kernels.cache_dir={tmp_path / 'file'}").report.warnings
+    assert "cannot be written" in warning
+
+
+def test_whoever_asks_for_the_reference_is_not_warned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    kinds = ("attention", "gemm", "transform", "sampler")
+    wishes = [f"components.{kind}.use=core.reference" for kind in kinds]
+    assert resolution(*wishes).report.warnings == ()
+
+
 def test_named_kernels_that_cannot_be_compiled_are_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +79,7 @@ def test_a_model_in_float64_gets_the_reference(tmp_path: Path) -> None:
     state, reason, _ = candidate(found, "core.cpu")
     assert (state, "float64" in reason) == ("unusable", True)
     assert found.report.picked()[SLOT] == "core.reference"
+    assert found.report.warnings == ()
 
 
 def test_another_device_is_not_probed(tmp_path: Path) -> None:

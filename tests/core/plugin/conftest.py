@@ -45,6 +45,7 @@ def make_candidate(make_offer: Callable[..., Offer]) -> Callable[..., Candidate]
         judgement: str = "usable",
         reason: str = "",
         fix: str = "",
+        mendable: bool = False,
         **changes: object,
     ) -> Candidate:
         return Candidate(
@@ -53,6 +54,7 @@ def make_candidate(make_offer: Callable[..., Offer]) -> Callable[..., Candidate]
             score=score,
             reason=reason,
             fix=fix,
+            mendable=mendable,
         )
 
     return make

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import permutations
+from typing import Any
 
 import pytest
 from deepinfer_core.plugin.choice import SlotChoice, Wish, choose, slot_problems
@@ -57,6 +58,39 @@ def test_the_order_of_discovery_changes_nothing(
 
 def test_auto_takes_the_reference_on_a_cpu(three: list[Candidate]) -> None:
     assert picked(choose(wish(), [three[2]], "cpu")) == "core.reference"
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_warned"),
+    [
+        ({"mendable": True}, True),
+        ({"judgement": "probe-failed"}, True),
+        ({}, False),
+        ({"mendable": True, "devices": ("nvidia",)}, False),
+        ({"mendable": True, "devices": ()}, False),
+        ({"mendable": True, "slots": ("prefill",)}, False),
+    ],
+)
+def test_auto_warns_of_the_reference_if_this_device_and_slot_could_have_better(
+    make_candidate: Make, changes: dict[str, Any], is_warned: bool
+) -> None:
+    usual = {"judgement": "unusable", "reason": "no compiler", "devices": ("cpu",)}
+    hindered = make_candidate("acme.fast", **usual | changes)
+    choice = choose(wish(), [hindered, make_candidate("core.reference")], "cpu")
+    assert picked(choice) == "core.reference"
+    wanted = (
+        "acme.fast is not usable: no compiler; core.reference runs, slower "
+        "(deepinfer plugins --why acme.fast)"
+    )
+    assert choice.warning == (wanted if is_warned else "")
+
+
+def test_auto_does_not_warn_where_something_faster_than_the_reference_runs(
+    make_candidate: Make,
+) -> None:
+    hindered = make_candidate("a.x", judgement="unusable", mendable=True, devices=("cpu",))
+    others = [make_candidate("b.x", 1), make_candidate("core.reference")]
+    assert choose(wish(), [hindered, *others], "cpu").warning == ""
 
 
 def test_auto_never_takes_the_reference_in_place_of_an_accelerator(

@@ -33,7 +33,7 @@ def test_a_refusal_without_a_reason_is_refused() -> None:
         Verdict(False)
 
 
-@pytest.mark.parametrize("fields", [(1,), (True, "high"), (True, 1, None)])
+@pytest.mark.parametrize("fields", [(1,), (True, "high"), (True, 1, None), (True, 1, "", "", 1)])
 def test_a_verdict_of_other_types_is_refused(fields: tuple[object, ...]) -> None:
     with pytest.raises(ValueError, match="a verdict is"):
         Verdict(*fields)  # type: ignore[arg-type]

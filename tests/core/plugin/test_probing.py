@@ -110,6 +110,7 @@ PROBES = """
         return Verdict(True, ctx.needs.hidden_width, f"{ctx.device.capability} {ctx.versions}")
 
     def refuse(ctx): return Verdict(False, reason="too old", fix="buy a new one")
+    def lacks(ctx): return Verdict(False, reason="no compiler", mendable=True)
     def broken(ctx): raise KeyError("deep")
     def leaves(ctx): raise SystemExit(4)
     def wrong(ctx): return True
@@ -135,6 +136,12 @@ def test_a_probe_sees_the_device_the_needs_and_the_versions(probe: Callable[[str
 def test_a_refusal_keeps_its_reason_and_its_fix(probe: Callable[[str], Offer]) -> None:
     [found] = judged(probe("refuse"))
     assert (found.judgement, found.reason, found.fix) == ("unusable", "too old", "buy a new one")
+    assert not found.mendable
+
+
+def test_a_refusal_says_that_the_user_can_mend_it(probe: Callable[[str], Offer]) -> None:
+    [found] = judged(probe("lacks"))
+    assert (found.usable, found.mendable) == (False, True)
 
 
 @pytest.mark.parametrize(

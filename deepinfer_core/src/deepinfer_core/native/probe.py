@@ -26,5 +26,5 @@ def probe(context: ProbeContext) -> Verdict:
     try:
         open_library(context.cache_dir)
     except DeviceError as error:
-        return Verdict(False, reason=error.message, fix=error.hint)
+        return Verdict(False, reason=error.message, fix=error.hint, mendable=True)
     return Verdict(True, score=SCORE, reason="compiled kernels")

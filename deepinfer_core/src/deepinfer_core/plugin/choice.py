@@ -93,7 +93,8 @@ class SlotChoice:
         rows: every candidate; the picked one first.
         picked: the winner, or None.
         unfilled: why there is no winner.
-        warning: set if a list fell back to a later name.
+        warning: set if a list fell back to a later name, or ``auto`` to the reference although a
+            faster component for this device is only hindered; the latter leaves out which slot.
     """
 
     wish: Wish
@@ -154,8 +155,24 @@ def _automatic(wish: Wish, fitting: Sequence[Candidate], device: str) -> SlotCho
         elif item.usable and item.offer.key in skipped:
             state, reason = "not asked for", skipped[item.offer.key]
         rows.append(Row(item, state, reason))
-    unfilled = None if picked else _nothing(wish, fitting, skipped, device)
-    return SlotChoice(wish=wish, rows=_sorted(rows), picked=picked, unfilled=unfilled)
+    if picked is None:
+        unfilled = _nothing(wish, fitting, skipped, device)
+        return SlotChoice(wish=wish, rows=_sorted(rows), unfilled=unfilled)
+    warning = _hindered(fitting, device) if picked.spec.name == REFERENCE else ""
+    return SlotChoice(wish=wish, rows=_sorted(rows), picked=picked, warning=warning)
+
+
+def _hindered(fitting: Sequence[Candidate], device: str) -> str:
+    """What to say if the reference runs in place of a component that was made for the device."""
+    for item in fitting:
+        hindered = item.mendable or item.judgement == "probe-failed"
+        if hindered and not item.usable and device in item.spec.devices:
+            name = item.spec.name
+            return (
+                f"{name} is not usable: {item.reason}; {REFERENCE} runs, slower "
+                f"(deepinfer plugins --why {name})"
+            )
+    return ""
 
 
 def _not_for_auto(item: Candidate, device: str) -> str | None:

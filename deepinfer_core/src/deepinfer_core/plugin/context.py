@@ -135,12 +135,15 @@ class Verdict:
         score: rank among usable candidates under ``auto``; larger wins.
         reason: one line; required when not usable.
         fix: what the user can do about it; may be empty.
+        mendable: not usable only because this machine lacks what its user can supply, such as a
+            compiler; whoever then gets ``core.reference`` from ``auto`` is warned.
     """
 
     usable: bool
     score: int = 0
     reason: str = ""
     fix: str = ""
+    mendable: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an answer that explains nothing.
@@ -149,8 +152,9 @@ class Verdict:
             ValueError: not usable and no reason, or a field of another type.
         """
         texts = isinstance(self.reason, str) and isinstance(self.fix, str)
-        if not isinstance(self.usable, bool) or not isinstance(self.score, int) or not texts:
-            raise ValueError(f"a verdict is (bool, int, str, str), not {self!r}")
+        truths = isinstance(self.usable, bool) and isinstance(self.mendable, bool)
+        if not truths or not isinstance(self.score, int) or not texts:
+            raise ValueError(f"a verdict is (bool, int, str, str, bool), not {self!r}")
         if not self.usable and not self.reason:
             raise ValueError("a verdict that is not usable needs a reason")
 

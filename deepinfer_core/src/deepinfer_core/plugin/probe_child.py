@@ -32,6 +32,7 @@ def answer(task: Mapping[str, Any]) -> Mapping[str, Any]:
         "score": verdict.score,
         "reason": verdict.reason,
         "fix": verdict.fix,
+        "mendable": verdict.mendable,
     }
 
 

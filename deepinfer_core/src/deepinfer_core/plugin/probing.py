@@ -35,6 +35,7 @@ class Candidate:
         score: of a usable one.
         reason: why.
         fix: what the user can do about it.
+        mendable: the machine lacks only what its user can supply.
         details: traceback or last output of a failed probe.
     """
 
@@ -43,6 +44,7 @@ class Candidate:
     score: int = 0
     reason: str = ""
     fix: str = ""
+    mendable: bool = False
     details: str = ""
 
     @property
@@ -201,4 +203,5 @@ def _judged(offer: Offer, verdict: dict[str, Any]) -> Candidate:
         score=verdict["score"],
         reason=verdict["reason"],
         fix=verdict["fix"],
+        mendable=verdict["mendable"],
     )

@@ -33,8 +33,8 @@ class Report:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Lists that fell back."""
-        return tuple(choice.warning for choice in self.slots if choice.warning)
+        """Lists that fell back, and once for all slots what keeps ``auto`` from a component."""
+        return tuple(dict.fromkeys(choice.warning for choice in self.slots if choice.warning))
 
     def picked(self) -> dict[str, str]:
         """Component of each slot that has one."""

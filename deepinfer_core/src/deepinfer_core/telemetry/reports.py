@@ -57,7 +57,7 @@ def progress_consumers(settings: TelemetrySettings, stream: IO[str]) -> list[Pro
 
 
 def log_components(report: Report) -> None:
-    """Log the choice once; each list that fell back is a warning."""
+    """Log the choice once; each fallback is a warning."""
     log = get_logger(__name__)
     log.info("components.resolved", device=report.device.device, picked=report.picked())
     for warning in report.warnings:
