@@ -77,9 +77,11 @@ _Given = TypeVar("_Given")
 def _pair(given: object, count: int, expected: tuple[str, type[_Given]]) -> list[_Given]:
     name, kind = expected
     hint = f"give {kind.__name__}, or a list of them"
+    if isinstance(given, Mapping):
+        hint = f"give {kind.__name__}(...) with these values as keywords, or a list of them"
     if isinstance(given, kind):
         return [given] * count
-    if not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise RequestError(f"{name} is of type {type(given).__name__}", hint=hint)
     found: list[_Given] = []
     for place, item in enumerate(given):
