@@ -45,7 +45,9 @@ def test_throughput_prints_four_rates_with_their_bounds(bench: Run) -> None:
     assert [set(one["bound"]) for one in found] == [{"name", "value"}] * 4
     kinds = ("requests", "prompt_tokens", "output_tokens", "total_tokens")
     assert names(found) == [f"throughput.{kind}" for kind in kinds]
-    assert found[0]["name"].endswith("input=5,output=3,prompts=3,batch=2]")
+    assert (
+        found[0]["name"].partition(",components=")[0].endswith("input=5,output=3,prompts=3,batch=2")
+    )
     requests, prompt, output, total = (one["value"] for one in found)
     # 3 prompts of 5 tokens with 3 tokens each; values are stored with 6 digits.
     assert (prompt, output, total) == pytest.approx(
@@ -61,7 +63,7 @@ def test_latency_prints_percentiles_of_three_durations(bench: Run) -> None:
     assert [set(one) for one in found] == [FIELDS] * 9
     kinds = ("batch", "first_token", "inter_token")
     assert names(found) == [f"latency.{kind}.p{p}" for kind in kinds for p in (50, 90, 99)]
-    assert found[0]["name"].endswith("prompts=2,batch=2]")
+    assert found[0]["name"].partition(",components=")[0].endswith("prompts=2,batch=2")
     by_name = dict(zip(names(found), (one["value"] for one in found), strict=True))
     assert 0 < by_name["latency.first_token.p50"] < by_name["latency.batch.p50"]
 
@@ -70,12 +72,27 @@ def test_the_table_shows_load_machine_and_figures(bench: Run) -> None:
     done = bench("throughput", "--num-prompts", "1")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines[:5]] == [
-        "load", "hardware", "program", "runs", "cached",
+    assert [line.split()[0] for line in lines[:6]] == [
+        "load", "computed", "hardware", "program", "runs", "cached",
     ]  # fmt: skip
-    assert lines[4].split(maxsplit=1)[1] == "0 of 10 prompt tokens"
-    assert lines[6].split()[:5] == ["figure", "value", "unit", "bound", "ratio"]
-    assert lines[7].startswith("throughput.requests  ")
+    assert lines[5].split(maxsplit=1)[1] == "0 of 10 prompt tokens"
+    assert lines[7].split()[:5] == ["figure", "value", "unit", "bound", "ratio"]
+    assert lines[8].startswith("throughput.requests  ")
+
+
+def test_the_picked_components_stand_in_names_and_table(bench: Run) -> None:
+    kinds = ("attention", "gemm", "transform", "sampler")
+    wishes = [f"components.{kind}.use=core.reference" for kind in kinds]
+    options = [
+        part
+        for wish in (*wishes, "components.all_to_all.use=core.local")
+        for part in ("--set", wish)
+    ]
+    once = ("--num-prompts", "1", "--repeat", "1")
+    found = objects(bench("throughput", "--json", *once, *options))
+    assert all(one["name"].endswith(",components=core.local+core.reference]") for one in found)
+    done = bench("throughput", *once, *options)
+    assert "computed  by core.local+core.reference" in done.stdout.splitlines()
 
 
 def test_prompts_of_a_file_are_sent(bench: Run, tmp_path: Path) -> None:

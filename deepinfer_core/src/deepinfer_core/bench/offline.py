@@ -26,6 +26,7 @@ from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.model_folder import read_config
 from deepinfer_core.engine.prompts import Prompt
 from deepinfer_core.plugin import load
+from deepinfer_core.plugin.resolved import Resolved
 from deepinfer_core.telemetry.progress import ProgressStream
 
 __all__ = ["Experiment", "Result", "measure"]
@@ -66,12 +67,14 @@ class Result:
         figures: with their bounds.
         stamp: of all of them.
         load_name: what stands in the brackets of their names.
+        components: distinct names of those that computed, in alphabetical order, joined by ``+``.
         runs: that they come from.
     """
 
     figures: list[Figure]
     stamp: Stamp
     load_name: str
+    components: str
     runs: list[RunTimes]
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -112,12 +115,14 @@ def measure(
                 advance=phase.advance,
             )
         facts = llm.loaded.resolution.report.device
-    name = _load_name(experiment, source, seats, bounds)
+        components = _computing(llm.loaded.resolution.require())
+    name = f"{_load_name(experiment, source, seats, bounds)},components={components}"
     if experiment.kind == "latency":
         figures = latency_figures(runs, bounds, load_name=name)
     else:
         figures = throughput_figures(runs, bounds, load_name=name, batch_size=seats)
-    return Result(figures=figures, stamp=stamp_of(facts, threads), load_name=name, runs=runs)
+    stamp = stamp_of(facts, threads)
+    return Result(figures=figures, stamp=stamp, load_name=name, components=components, runs=runs)
 
 
 def _random_prompts(experiment: Experiment, loaded: LoadedSettings) -> RandomPrompts:
@@ -151,6 +156,12 @@ def _bounds(llm: LLM) -> Bounds:
     cost = model_cost(llm.loaded.config)
     device = load(llm.loaded.resolution.require(), "device")
     return Bounds(cost=cost, rates=machine_rates(device, cost.step_bytes))
+
+
+def _computing(resolved: Resolved) -> str:
+    """Names of all picks but the device's, whose name says nothing about kernels."""
+    names = {pick.spec.name for pick in resolved.picks if pick.kind != "device"}
+    return "+".join(sorted(names))
 
 
 def _load_name(

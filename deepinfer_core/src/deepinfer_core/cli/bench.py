@@ -164,6 +164,7 @@ def _experiment(args: argparse.Namespace, prompts: list[Prompt] | None) -> Exper
 
 def _print(result: Result) -> None:
     print(f"load      {result.load_name}")
+    print(f"computed  by {result.components}")
     print(f"hardware  {result.stamp.hardware}")
     print(f"program   {result.stamp.commit}, {result.stamp.date}")
     times = " ".join(f"{run.elapsed_s:.3f}" for run in result.runs)
