@@ -1,6 +1,9 @@
 """The examples run as they stand."""
 
+import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +31,20 @@ def test_the_offline_example_runs_to_its_end(byte_checkpoint: Path, tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n== ") == 4
     assert "tokens]" in done.stdout
+
+
+def test_the_batch_of_the_readme_answers_every_request(
+    byte_checkpoint: Path, tmp_path: Path
+) -> None:
+    root = EXAMPLES.parent
+    [command] = re.findall(r"bin/deepinfer (batch .*?) +#", (root / "README.md").read_text())
+    verb, source, option, target = shlex.split(command)
+    found = tmp_path / target
+    chosen = ["--model", str(byte_checkpoint)]
+    assert cli.main([verb, str(root / source), option, str(found), *chosen]) == 0
+    answers = [json.loads(line) for line in found.read_text().splitlines()]
+    assert [answer["error"] for answer in answers] == [None] * 3
+    assert f"/{target}" in (root / ".gitignore").read_text().splitlines()
 
 
 def test_the_offline_example_says_that_a_random_checkpoint_cannot_chat(tmp_path: Path) -> None:
