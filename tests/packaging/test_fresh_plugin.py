@@ -1,5 +1,6 @@
 """Do forty lines make a sampler that is picked by name and fulfils its contract?"""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -112,7 +113,8 @@ def test_it_passes_the_conformance_kit(site: Path, settings: Path, tmp_path: Pat
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "."],
         capture_output=True, text=True, cwd=tmp_path,
-        env={"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1",
+             "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "passed" in done.stdout

@@ -1,5 +1,6 @@
 """Can a stranger's distribution be built, installed, picked by name and held to its contract?"""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,8 @@ def test_it_passes_the_conformance_suite(site: Path, tmp_path: Path) -> None:
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error",
          str(EXAMPLE / "tests")],
         capture_output=True, text=True, cwd=tmp_path,
-        env={"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1",
+             "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout

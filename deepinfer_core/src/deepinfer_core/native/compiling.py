@@ -117,6 +117,11 @@ def compile_library(compiler: Compiler, files: tuple[Path, ...], target: Path) -
 
 def _build(compiler: Compiler, files: tuple[Path, ...], folder: Path) -> Path:
     units = [file for file in files if file.suffix == ".c"]
+    # A compiler without a linker would say so only behind seconds of work, at every start.
+    trial = [compiler.path, "-shared", "-x", "c", os.devnull, "-o", str(folder / "trial.so")]
+    done = _run(trial)
+    if done.returncode:
+        raise _failed(compiler, "an empty library", done.stderr)
 
     def compile_one(unit: Path) -> str:
         built = str(folder / f"{unit.stem}.o")
