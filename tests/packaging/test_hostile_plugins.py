@@ -118,11 +118,15 @@ def test_each_broken_component_has_its_state_and_its_reason(report: Any, name: s
         assert (item["state"], item["reason"]) == COMPONENT_FATES[name]
 
 
+CORE = ("core.cpu", "core.reference")
+"""The first where a C compiler is found."""
+
+
 def test_the_core_still_fills_every_slot_it_has_no_healthy_rival_for(report: Any) -> None:
     picked = {(item["kind"], item["slot"]): item["picked"] for item in report["slots"]}
-    assert picked[("attention", "decode")] == "core.reference"
+    assert picked[("attention", "decode")] in CORE
     # The heavy plugin is a nuisance, not broken.
-    assert picked[("sampler", "sampler")] in ("core.reference", "heavy.greedy")
+    assert picked[("sampler", "sampler")] in (*CORE, "heavy.greedy")
     assert report["problems"] == []
 
 
