@@ -142,7 +142,7 @@ def checked_prompt(rules: Rules, prompt: Iterable[int]) -> tuple[int, ...]:
 
 
 def _check_ids(rules: Rules, name: str, ids: tuple[int, ...]) -> None:
-    if set(map(type, ids)) == {int} and 0 <= min(ids) and max(ids) < rules.vocabulary:
+    if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < rules.vocabulary:
         return  # the usual case; long prompts take long to look at one by one
     for place, token in enumerate(ids):
         is_integer = isinstance(token, Integral) and not isinstance(token, bool)
