@@ -117,16 +117,6 @@ class Batch:
         """All sequences: those that run, then those that wait, each in order of rank."""
         return chain(self._running, self._waiting)
 
-    @property
-    def running_count(self) -> int:
-        """Sequences that hold a slot."""
-        return len(self._running)
-
-    @property
-    def waiting_count(self) -> int:
-        """Sequences that hold nothing."""
-        return len(self._waiting)
-
     def add(self, sequence: Sequence, leader: Sequence | None = None) -> None:
         """Let a sequence wait for its turn.
 

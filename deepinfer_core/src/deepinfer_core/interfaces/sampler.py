@@ -15,8 +15,8 @@ tokens of the row that has the most.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.interfaces.component import Component, Plan
 
@@ -64,6 +64,10 @@ class LogitsRules:
     frequency_R: torch.Tensor
     presence_R: torch.Tensor
 
+    def tile(self, rows: slice) -> LogitsRules:
+        """The same for some of the rows; views."""
+        return LogitsRules(**_tiled(self, rows))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerRows:
@@ -92,6 +96,10 @@ class SamplerRows:
     allowed_RW: torch.Tensor | None = None
     rules: LogitsRules | None = None
 
+    def tile(self, rows: slice) -> SamplerRows:
+        """The same for some of the rows; views."""
+        return SamplerRows(**_tiled(self, rows))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerOutputs:
@@ -113,6 +121,22 @@ class SamplerOutputs:
     top_token_RA: torch.Tensor
     top_logprob_RA: torch.Tensor
     invalid_R: torch.Tensor
+
+    def tile(self, rows: slice) -> SamplerOutputs:
+        """The buffers of some of the rows; views."""
+        return SamplerOutputs(**_tiled(self, rows))
+
+
+def _tiled(whole: LogitsRules | SamplerRows | SamplerOutputs, rows: slice) -> dict[str, Any]:
+    """Every field for some of the rows; None stays None."""
+    found: dict[str, Any] = {}
+    for field in fields(whole):
+        value = getattr(whole, field.name)
+        if isinstance(value, LogitsRules):
+            found[field.name] = value.tile(rows)
+        else:
+            found[field.name] = None if value is None else value[rows]
+    return found
 
 
 class Sampler(Component):

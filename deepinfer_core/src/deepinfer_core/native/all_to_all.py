@@ -7,30 +7,24 @@ Shapes: T rows, k experts a row, R dispatched rows, E experts, D width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from deepinfer_core.errors import NotSupported
-from deepinfer_core.interfaces.all_to_all import AllToAll, Dispatched, ExchangeSpec
-from deepinfer_core.interfaces.component import Plan, Properties
+from deepinfer_core.interfaces.all_to_all import Dispatched
+from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.native.addresses import address, row_major, slice_address
 from deepinfer_core.native.library import bind, open_library
-from deepinfer_core.native.promises import PROMISES
 from deepinfer_core.plugin import BuildContext
+from deepinfer_core.reference.all_to_all import ExchangePlan, LocalExchange
 
 __all__ = ["CpuExchange", "build"]
 
 _FP32, _INT64 = torch.float32, torch.int64
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ExchangePlan(Plan):
-    spec: ExchangeSpec
+class CpuExchange(LocalExchange):
+    """The exchange of a single rank, planned as by the reference.
 
-
-class CpuExchange(AllToAll):
-    """The exchange of a single rank. A dispatch's handle is the row of each (row, choice).
+    A dispatch's handle is the row of each (row, choice).
 
     Args:
         cache_dir: folder of compiled kernels.
@@ -44,30 +38,11 @@ class CpuExchange(AllToAll):
         self._dispatch = bind(library, "di_exchange_dispatch", "pllllplplpppp")
         self._combine = bind(library, "di_exchange_combine", "plplllpl")
 
-    @property
-    def properties(self) -> Properties:
-        """The promises of this component."""
-        return PROMISES
-
-    def plan(self, spec: ExchangeSpec, max_rows: int) -> Plan:
-        """Check the numbers.
-
-        Raises:
-            NotSupported: a number below 1.
-        """
-        if min(spec.experts, spec.experts_per_row, spec.row_alignment) < 1:
-            raise NotSupported(
-                f"asked for {spec.experts} experts, {spec.experts_per_row} a row, aligned to"
-                f" {spec.row_alignment} rows, found that each must be at least 1",
-                hint="check the model's configuration",
-            )
-        return _ExchangePlan(max_rows=max_rows, spec=spec)
-
     def dispatch(
         self, plan: Plan, x_TD: torch.Tensor, expert_Tk: torch.Tensor, weight_Tk: torch.Tensor
     ) -> Dispatched:
         """Copy rows into the order of their experts, and of their index within an expert."""
-        assert isinstance(plan, _ExchangePlan)
+        assert isinstance(plan, ExchangePlan)
         experts, alignment = plan.spec.experts, plan.spec.row_alignment
         rows, choices = expert_Tk.shape
         width = x_TD.shape[1]

@@ -9,24 +9,19 @@ Shapes: R rows, V vocabulary, A alternatives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from deepinfer_core.errors import NotSupported
-from deepinfer_core.interfaces.component import Plan, Properties
+from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.sampler import (
-    LogitsRules,
-    Sampler,
     SamplerOutputs,
     SamplerRows,
     SamplerSpec,
 )
 from deepinfer_core.native.addresses import address
 from deepinfer_core.native.library import bind, open_library
-from deepinfer_core.native.promises import PROMISES
 from deepinfer_core.plugin import BuildContext
 from deepinfer_core.reference.logits_rules import adjusted
+from deepinfer_core.reference.sampler import ReferenceSampler, SamplerPlan
 
 __all__ = ["CpuSampler", "build"]
 
@@ -36,13 +31,8 @@ _TILE_ELEMENTS = 1 << 20
 _FP32, _FP64, _INT64, _BOOL = torch.float32, torch.float64, torch.int64, torch.bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SamplerPlan(Plan):
-    spec: SamplerSpec
-
-
-class CpuSampler(Sampler):
-    """Draws with the portable generator.
+class CpuSampler(ReferenceSampler):
+    """Draws with the portable generator, planned as by the reference.
 
     Args:
         cache_dir: folder of compiled kernels.
@@ -58,29 +48,11 @@ class CpuSampler(Sampler):
         self._draw = bind(library, "di_draw", "ppppllppppppp")
         self._alternatives = bind(library, "di_alternatives", "pplllpp")
 
-    @property
-    def properties(self) -> Properties:
-        """The promises of this component."""
-        return PROMISES
-
-    def plan(self, spec: SamplerSpec, max_rows: int) -> Plan:
-        """Check the numbers.
-
-        Raises:
-            NotSupported: more alternatives than tokens.
-        """
-        if spec.alternatives > spec.vocabulary:
-            raise NotSupported(
-                f"asked for {spec.alternatives} alternatives, found {spec.vocabulary} tokens",
-                hint="ask for fewer",
-            )
-        return _SamplerPlan(max_rows=max_rows, spec=spec)
-
     def run(
         self, plan: Plan, logits_RV: torch.Tensor, rows: SamplerRows, out: SamplerOutputs
     ) -> None:
         """Sample, a tile of rows at a time."""
-        assert isinstance(plan, _SamplerPlan)
+        assert isinstance(plan, SamplerPlan)
         count, vocabulary = logits_RV.shape
         tile_rows = max(_TILE_ELEMENTS // max(vocabulary, 1), 1)
         if count <= tile_rows:
@@ -88,7 +60,7 @@ class CpuSampler(Sampler):
             return
         for start in range(0, count, tile_rows):
             tile = slice(start, start + tile_rows)
-            self._sample(logits_RV[tile], _rows_of(rows, tile), _outputs_of(out, tile), plan.spec)
+            self._sample(logits_RV[tile], rows.tile(tile), out.tile(tile), plan.spec)
 
     def _sample(
         self, logits_RV: torch.Tensor, rows: SamplerRows, out: SamplerOutputs, spec: SamplerSpec
@@ -172,40 +144,3 @@ def build(options: None, context: BuildContext) -> CpuSampler:
         context: ``cache_dir`` has the compiled kernels.
     """
     return CpuSampler(context.cache_dir)
-
-
-def _rows_of(rows: SamplerRows, tile: slice) -> SamplerRows:
-    return SamplerRows(
-        temperature_R=rows.temperature_R[tile],
-        top_p_R=rows.top_p_R[tile],
-        top_k_R=rows.top_k_R[tile],
-        min_p_R=rows.min_p_R[tile],
-        seed_R=rows.seed_R[tile],
-        position_R=rows.position_R[tile],
-        forced_R=rows.forced_R[tile],
-        allowed_RW=None if rows.allowed_RW is None else rows.allowed_RW[tile],
-        rules=None if rows.rules is None else _rules_of(rows.rules, tile),
-    )
-
-
-def _rules_of(rules: LogitsRules, tile: slice) -> LogitsRules:
-    return LogitsRules(
-        bias_token_RB=rules.bias_token_RB[tile],
-        bias_RB=rules.bias_RB[tile],
-        seen_token_RN=rules.seen_token_RN[tile],
-        output_count_RN=rules.output_count_RN[tile],
-        repetition_R=rules.repetition_R[tile],
-        frequency_R=rules.frequency_R[tile],
-        presence_R=rules.presence_R[tile],
-    )
-
-
-def _outputs_of(out: SamplerOutputs, tile: slice) -> SamplerOutputs:
-    return SamplerOutputs(
-        token_R=out.token_R[tile],
-        logprob_R=out.logprob_R[tile],
-        processed_logprob_R=out.processed_logprob_R[tile],
-        top_token_RA=out.top_token_RA[tile],
-        top_logprob_RA=out.top_logprob_RA[tile],
-        invalid_R=out.invalid_R[tile],
-    )

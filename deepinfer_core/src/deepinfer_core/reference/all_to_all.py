@@ -17,11 +17,13 @@ from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.plugin import BuildContext
 from deepinfer_core.reference.promises import PROMISES
 
-__all__ = ["LocalExchange", "build"]
+__all__ = ["ExchangePlan", "LocalExchange", "build"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ExchangePlan(Plan):
+class ExchangePlan(Plan):
+    """The numbers, checked."""
+
     spec: ExchangeSpec
 
 
@@ -45,13 +47,13 @@ class LocalExchange(AllToAll):
                 f" {spec.row_alignment} rows, found that each must be at least 1",
                 hint="check the model's configuration",
             )
-        return _ExchangePlan(max_rows=max_rows, spec=spec)
+        return ExchangePlan(max_rows=max_rows, spec=spec)
 
     def dispatch(
         self, plan: Plan, x_TD: torch.Tensor, expert_Tk: torch.Tensor, weight_Tk: torch.Tensor
     ) -> Dispatched:
         """Copy rows into the order of their experts, and of their index within an expert."""
-        assert isinstance(plan, _ExchangePlan)
+        assert isinstance(plan, ExchangePlan)
         experts, alignment = plan.spec.experts, plan.spec.row_alignment
         rows, choices = expert_Tk.shape
         row_Tk, end_E = _places(expert_Tk, experts, alignment)

@@ -23,7 +23,6 @@ import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.sampler import (
-    LogitsRules,
     Sampler,
     SamplerOutputs,
     SamplerRows,
@@ -34,7 +33,7 @@ from deepinfer_core.reference.logits_rules import adjusted
 from deepinfer_core.reference.promises import PROMISES
 from deepinfer_core.reference.random_numbers import FRESH_CASE, UNIFORM_BITS, uniform_bits
 
-__all__ = ["ReferenceSampler", "build", "invert"]
+__all__ = ["ReferenceSampler", "SamplerPlan", "build", "invert"]
 
 _ROW_TILE = 16
 """Rows at a time; each takes about ten fp64 or int64 rows of the vocabulary."""
@@ -44,7 +43,9 @@ _WEIGHT_ONE = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SamplerPlan(Plan):
+class SamplerPlan(Plan):
+    """The numbers, checked."""
+
     spec: SamplerSpec
 
 
@@ -67,16 +68,16 @@ class ReferenceSampler(Sampler):
                 f"asked for {spec.alternatives} alternatives, found {spec.vocabulary} tokens",
                 hint="ask for fewer",
             )
-        return _SamplerPlan(max_rows=max_rows, spec=spec)
+        return SamplerPlan(max_rows=max_rows, spec=spec)
 
     def run(
         self, plan: Plan, logits_RV: torch.Tensor, rows: SamplerRows, out: SamplerOutputs
     ) -> None:
         """Sample, a tile of rows at a time."""
-        assert isinstance(plan, _SamplerPlan)
+        assert isinstance(plan, SamplerPlan)
         for start in range(0, logits_RV.shape[0], _ROW_TILE):
             tile = slice(start, start + _ROW_TILE)
-            _sample(logits_RV[tile], _rows_of(rows, tile), _outputs_of(out, tile), plan.spec)
+            _sample(logits_RV[tile], rows.tile(tile), out.tile(tile), plan.spec)
 
 
 def build(options: None, context: BuildContext) -> ReferenceSampler:
@@ -159,40 +160,3 @@ def _survivors(scaled_RV: torch.Tensor, rows: SamplerRows) -> torch.Tensor:
 def _weights(logits_RV: torch.Tensor) -> torch.Tensor:
     """Integer weights, int64."""
     return (logits_RV.softmax(-1) * _WEIGHT_ONE).floor_().to(torch.int64)
-
-
-def _rows_of(rows: SamplerRows, tile: slice) -> SamplerRows:
-    return SamplerRows(
-        temperature_R=rows.temperature_R[tile],
-        top_p_R=rows.top_p_R[tile],
-        top_k_R=rows.top_k_R[tile],
-        min_p_R=rows.min_p_R[tile],
-        seed_R=rows.seed_R[tile],
-        position_R=rows.position_R[tile],
-        forced_R=rows.forced_R[tile],
-        allowed_RW=None if rows.allowed_RW is None else rows.allowed_RW[tile],
-        rules=None if rows.rules is None else _rules_of(rows.rules, tile),
-    )
-
-
-def _rules_of(rules: LogitsRules, tile: slice) -> LogitsRules:
-    return LogitsRules(
-        bias_token_RB=rules.bias_token_RB[tile],
-        bias_RB=rules.bias_RB[tile],
-        seen_token_RN=rules.seen_token_RN[tile],
-        output_count_RN=rules.output_count_RN[tile],
-        repetition_R=rules.repetition_R[tile],
-        frequency_R=rules.frequency_R[tile],
-        presence_R=rules.presence_R[tile],
-    )
-
-
-def _outputs_of(out: SamplerOutputs, tile: slice) -> SamplerOutputs:
-    return SamplerOutputs(
-        token_R=out.token_R[tile],
-        logprob_R=out.logprob_R[tile],
-        processed_logprob_R=out.processed_logprob_R[tile],
-        top_token_RA=out.top_token_RA[tile],
-        top_logprob_RA=out.top_logprob_RA[tile],
-        invalid_R=out.invalid_R[tile],
-    )
