@@ -14,8 +14,9 @@ import random
 import time
 from typing import Any
 
+from record import figure, write
+
 from deepinfer_core import LLM, SamplingParams
-from record import write
 
 PROMPT_TOKENS, CACHED_TOKENS = 8000, 7680
 PROFILED_STEPS = 20
@@ -54,16 +55,13 @@ def step_figures(batch: int, steps: int, lines: int) -> list[dict[str, Any]]:
             decode(llm, batch, 2)
             best_s = min(decode(llm, batch, steps) for _ in range(RUNS))
             way = "asynchronous" if is_asynchronous else "synchronous"
-            figure: dict[str, Any] = {
-                "name": f"decode_step.{way}[batch={batch}]",
-                "value": round(best_s / steps * 1e3, 2),
-                "unit": "ms",
-            }
+            spent: dict[str, Any] = {}
             if not is_asynchronous:
                 profile = cProfile.Profile()
                 profile.runcall(decode, llm, batch, PROFILED_STEPS)
-                figure["own_ms_a_step"] = own_times(profile, PROFILED_STEPS, lines)
-            figures.append(figure)
+                spent["own_ms"] = own_times(profile, PROFILED_STEPS, lines)
+            name, step_ms = f"decode_step.{way}[batch={batch}]", round(best_s / steps * 1e3, 2)
+            figures.append(figure(name, step_ms, "ms", **spent))
     return figures
 
 
@@ -83,12 +81,12 @@ def warm_figure(lines: int) -> dict[str, Any]:
         profile.enable()
         llm.generate(prompt_token_ids=[prefix + rests[RUNS]], sampling_params=params)
         profile.disable()
-    return {
-        "name": f"warm_prompt[prompt={PROMPT_TOKENS},cached={CACHED_TOKENS}]",
-        "value": round(min(times_s) * 1e3, 1),
-        "unit": "ms",
-        "own_ms": own_times(profile, 1, lines),
-    }
+    return figure(
+        f"warm_prompt[prompt={PROMPT_TOKENS},cached={CACHED_TOKENS}]",
+        round(min(times_s) * 1e3, 1),
+        "ms",
+        own_ms=own_times(profile, 1, lines),
+    )
 
 
 def main() -> None:
