@@ -52,6 +52,8 @@ class ComponentSpec:
         devices: of a ``device``: the configured names it answers to. Of other kinds: the devices it
             runs on; empty leaves the question to the probe.
         facts: of a ``device``: module run with ``python -m`` that prints its facts as JSON.
+        kernels: ``module:name`` of a callable ``() -> KernelCatalogue`` that lists the component's
+            tile kernels for ``deepinfer bench kernels``; empty: it has none to show.
     """
 
     kind: str
@@ -64,6 +66,7 @@ class ComponentSpec:
     properties: Mapping[str, Promise] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     facts: str = ""
+    kernels: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later.
@@ -77,8 +80,8 @@ class ComponentSpec:
         _match("kind", self.kind, _WORD, "a word in lower case")
         _match("name", self.name, _NAME, "vendor.what in lower case")
         _match("factory", self.factory, _REFERENCE, "module:name")
-        for name, text in (("probe", self.probe), ("options", self.options)):
-            if text:
+        for name in ("probe", "options", "kernels"):
+            if text := getattr(self, name):
                 _match(name, text, _REFERENCE, "module:name, or empty")
         if self.facts:
             _match("facts", self.facts, _MODULE, "a module name, or empty")

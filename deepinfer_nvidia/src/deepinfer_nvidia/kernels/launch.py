@@ -1,41 +1,21 @@
 """How does launch code get from a kernel's file to a running kernel?
 
-``Kernels`` is what launch code asks. ``CompiledKernels`` compiles for a device; the tile interpreter
-of ``deepinfer_core.testing.tiles`` brings a second one, which runs the same launch code on a CPU.
+``CompiledKernels`` compiles for a device. The tile interpreter of ``deepinfer_core.testing.tiles``
+brings another ``Kernels``, which runs the same launch code on a CPU.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Build", "CompiledKernels", "Kernels"]
+    from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-Build = Callable[[Any, Any], Any]
-"""``build`` of a kernel's file: from spec and tuning to a TileLang PrimFunc; pure."""
-
-
-class Kernels(ABC):
-    """Runs kernels, whatever that takes."""
-
-    @abstractmethod
-    def call(
-        self, build: Build, spec: Any, tuning: KernelTuning, /, **tensors: torch.Tensor
-    ) -> None:
-        """Run one kernel on the current stream.
-
-        Args:
-            build: of the kernel's file.
-            spec: the operator's spec; hashable.
-            tuning: hashable.
-            tensors: all arguments of the PrimFunc by name; outputs are overwritten.
-        """
+__all__ = ["CompiledKernels"]
 
 
 class CompiledKernels(Kernels):

@@ -1,0 +1,53 @@
+"""Which kernels does this distribution have, and how are they tuned and opened?"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue, Kernels
+from deepinfer_nvidia.kernels.tuning import KernelTuning
+
+__all__ = ["ARCHITECTURES", "catalogue"]
+
+ARCHITECTURES = ("sm_90a", "sm_100a")
+"""What every kernel must lower for; only the first has been run on."""
+
+_HERE = Path(__file__).parent
+
+
+def catalogue() -> KernelCatalogue:
+    """All kernels of this folder."""
+    return KernelCatalogue(
+        backend="nvidia",
+        dialect="cuda",
+        architectures=ARCHITECTURES,
+        folder=_HERE,
+        load=_load,
+        tune=_tune,
+        open=_open,
+        measured=_HERE / "measured.json",
+    )
+
+
+def _load(operator: str) -> Build:
+    build: Build = import_module(f"{__package__}.{operator}").build
+    return build
+
+
+def _tune(operator: str, spec: Any) -> Any:
+    """What the kernel's own file chooses for a spec, or the defaults."""
+    module = import_module(f"{__package__}.{operator}")
+    if choose := getattr(module, "default_tuning", None):
+        return choose(spec)
+    return getattr(module, "Tuning", KernelTuning)()
+
+
+def _open() -> Kernels:
+    import torch  # noqa: PLC0415 - seconds to import; not needed to list kernels
+
+    from deepinfer_nvidia.kernels.launch import CompiledKernels  # noqa: PLC0415
+
+    major, minor = torch.cuda.get_device_capability()
+    return CompiledKernels(f"sm_{major}{minor}a")
