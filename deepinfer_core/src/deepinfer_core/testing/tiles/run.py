@@ -1,0 +1,63 @@
+"""What does one interpretation of a tile program carry from statement to statement?
+
+A value is either uniform (a scalar) or one number for each lane. Lanes are the axes of a numpy
+array: axis 0 of the interpreter is the *last* axis of the array, axis 1 the one before it and so
+on, so that values of few axes broadcast against values of many. The thread indices of a block take
+the first axes, parallel loops the next ones. A mask says which lanes take part; ``None`` says all.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Lanes", "Run", "any_lane", "both", "without"]
+
+Lanes = NDArray[Any]
+
+
+class Run:
+    """The state of one interpretation.
+
+    Attributes:
+        values: what each variable of the program is bound to.
+        views: what each buffer of the program looks like in memory.
+        extents: how many lanes each axis has.
+        mask: lanes that take part (boolean lanes), or None for all of them.
+        stopped: lanes that left the innermost loop: None, True for all, or boolean lanes.
+    """
+
+    __slots__ = ("aranges", "extents", "mask", "memories", "stopped", "values", "views")
+
+    def __init__(self, variables: int, buffers: int, memories: int, axes: int) -> None:
+        self.values: list[Any] = [None] * variables
+        self.views: list[Any] = [None] * buffers
+        self.memories: list[Any] = [None] * memories
+        self.extents = [1] * axes
+        self.mask: Any = None
+        self.stopped: Any = None
+        self.aranges: dict[tuple[int, int, int], Lanes] = {}
+
+    def lane_numbers(self, axis: int, count: int, first: int = 0) -> Lanes:
+        """``first, first + 1, ...`` along one axis, int32, read-only by agreement."""
+        key = (axis, count, first)
+        found = self.aranges.get(key)
+        if found is None:
+            numbers = np.arange(first, first + count, dtype=np.int32)
+            found = self.aranges[key] = numbers.reshape((count,) + (1,) * axis)
+        return found
+
+
+def both(mask: Any, condition: Any) -> Any:
+    """Lanes of ``mask`` for which ``condition`` (boolean lanes) holds."""
+    return condition if mask is None else mask & condition
+
+
+def without(mask: Any, gone: Any) -> Any:
+    """Lanes of ``mask`` that are not in ``gone`` (boolean lanes)."""
+    return ~gone if mask is None else mask & ~gone
+
+
+def any_lane(mask: Any) -> bool:
+    """Whether a lane takes part."""
+    return mask is None or bool(np.any(mask))
