@@ -10,8 +10,8 @@ import nox
 
 ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
-DISTRIBUTIONS = ["deepinfer_core", "plugins/deepinfer_tiny", "."]
-TYPED_SOURCES = ["deepinfer_core/src", "plugins/deepinfer_tiny/src"]
+DISTRIBUTIONS = ["deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_tiny", "."]
+TYPED_SOURCES = ["deepinfer_core/src", "deepinfer_nvidia/src", "plugins/deepinfer_tiny/src"]
 TORCH = "torch==2.13.0"
 """A CPU build exists for this version; a range would admit CUDA builds of several gigabytes."""
 
@@ -19,7 +19,8 @@ nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.error_on_external_run = True
 nox.options.sessions = [
-    "lint", "types", "imports", "core", "plugins", "packaging", "outside", "e2e", "oracle",
+    "lint", "types", "imports", "core", "backend", "plugins", "packaging", "outside", "e2e",
+    "oracle",
 ]  # fmt: skip
 
 
@@ -66,6 +67,8 @@ def types(session: nox.Session) -> None:
     """mypy, strict, on every source folder."""
     group(session, "types")
     editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny")
+    # Its kernels' compiler is skipped by mypy, installed or not.
+    session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
     group(session, "test")
     session.run("mypy", *TYPED_SOURCES)
 
@@ -74,7 +77,8 @@ def types(session: nox.Session) -> None:
 def imports(session: nox.Session) -> None:
     """import-linter: which room may import which."""
     group(session, "imports")
-    session.install("--no-deps", "-e", str(ROOT / "deepinfer_core"))
+    for distribution in ("deepinfer_core", "deepinfer_nvidia"):
+        session.install("--no-deps", "-e", str(ROOT / distribution))
     session.run("lint-imports")
 
 
@@ -84,6 +88,24 @@ def core(session: nox.Session) -> None:
     group(session, "test")
     editable(session, "deepinfer_core[chat,vision]")
     pytest(session, "tests/core", "tests/contract")
+
+
+@nox.session
+@nox.parametrize("name", ["nvidia"])
+def backend(session: nox.Session, name: str) -> None:
+    """A backend with the core, on the CPU: registration, probes, kernels interpreted."""
+    group(session, "test")
+    editable(session, "deepinfer_core", f"deepinfer_{name}")
+    pytest(session, f"tests/{name}")
+
+
+@nox.session(venv_params=["--system-site-packages"])
+@nox.parametrize("name", ["nvidia"])
+def device(session: nox.Session, name: str) -> None:
+    """What needs the device itself, with the torch of the machine that has one."""
+    group(session, "test")
+    session.install("-e", str(ROOT / "deepinfer_core"), "-e", str(ROOT / f"deepinfer_{name}"))
+    session.run("pytest", "-q", f"tests/{name}/device", *session.posargs)
 
 
 @nox.session
@@ -161,5 +183,5 @@ def minimums(session: nox.Session) -> None:
 def dev(session: nox.Session) -> None:
     """One environment with everything editable; prints where it is."""
     group(session, "test", "lint", "types", "imports", "build")
-    editable(session, "deepinfer_core[chat,vision]", "plugins/deepinfer_tiny")
+    editable(session, "deepinfer_core[chat,vision]", "deepinfer_nvidia", "plugins/deepinfer_tiny")
     session.log("activate with: source %s/bin/activate", session.virtualenv.location)

@@ -12,7 +12,7 @@ from deepinfer_core.interfaces.component import Component
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Device", "DeviceMemory", "Event", "InlineStream", "Stream"]
+__all__ = ["Device", "DeviceMemory", "Event", "Graph", "InlineStream", "Stream"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +95,16 @@ class InlineStream(Stream):
         """Nothing is held."""
 
 
-class Device(Component):
-    """Facts, memory, streams and collectives of one device.
+class Graph(ABC):
+    """Launches that were recorded once and can be repeated at the price of one."""
 
-    Graphs join with the first device that has them.
-    """
+    @abstractmethod
+    def replay(self) -> None:
+        """Launch everything on the current stream, on the memory that was used when recording."""
+
+
+class Device(Component):
+    """Facts, memory, streams, graphs and collectives of one device."""
 
     @property
     @abstractmethod
@@ -134,6 +139,21 @@ class Device(Component):
     @abstractmethod
     def stream(self) -> Stream:
         """A new stream of this device; whoever asked closes it."""
+
+    def graph(self, work: Callable[[], None]) -> Graph | None:
+        """Record the launches of ``work``, or None on a device that has no graphs.
+
+        What ``work`` reads and writes must outlive the graph; what it allocates belongs to the
+        graph, and its contents last until this or another graph of the device replays.
+
+        Args:
+            work: has run before, so that everything it needs is compiled; is called at most once,
+                and need not have an effect then. It never waits for the device.
+
+        Raises:
+            DeviceError: the work cannot be recorded.
+        """
+        return None
 
     @abstractmethod
     def synchronise(self) -> None:

@@ -275,7 +275,9 @@ def _nothing(
         f"{item.spec.name}: {(item.usable and skipped.get(item.offer.key)) or item.reason}"
         for item in fitting
     )
-    fix = next((item.fix for item in fitting if item.fix), "")
+    # What helps a component made for this device comes before the advice to take another one.
+    by_device = sorted(fitting, key=lambda item: device not in item.spec.devices)
+    fix = next((item.fix for item in by_device if item.fix), "")
     found = reasons or "nobody offers one"
     return Unfilled(
         message=f"nothing can fill {{slots}} on device {device!r}: {found}",

@@ -28,6 +28,7 @@ class DeviceFacts:
         instruction_sets: names such as ``avx512_bf16``, sorted.
         extra: anything else a vendor's own probes want to read.
         problem: why the facts are missing; empty if they are not.
+        fix: what the user can do about the problem; may be empty.
     """
 
     device: str
@@ -40,6 +41,7 @@ class DeviceFacts:
     instruction_sets: tuple[str, ...] = ()
     extra: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     problem: str = ""
+    fix: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain JSON data."""

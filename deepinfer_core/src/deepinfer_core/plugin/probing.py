@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from deepinfer_core.interfaces.kinds import CONTRACTS
 from deepinfer_core.plugin.children import Outcome, run_tasks
-from deepinfer_core.plugin.context import ProbeContext, Verdict
+from deepinfer_core.plugin.context import DeviceFacts, ProbeContext, Verdict
 from deepinfer_core.plugin.loading import Offer, misfit, rivals
 from deepinfer_core.plugin.resolved import describe
 from deepinfer_core.plugin.specs import ComponentSpec
@@ -125,13 +125,20 @@ def _refuse(
             return Candidate(
                 offer=offer, judgement="unusable", reason=f"does not promise {name}", fix=fix
             )
-    device = context.device.device
-    if spec.kind != "device" and spec.devices and device not in spec.devices:
-        reason = f"runs on {', '.join(spec.devices)}; the device is {device}"
-        return Candidate(offer=offer, judgement="unusable", reason=reason)
-    if spec.kind == "device" and device in spec.devices and context.device.problem:
-        reason = context.device.problem
-        return Candidate(offer=offer, judgement="unusable", reason=reason)
+    return _refuse_device(offer, context.device)
+
+
+def _refuse_device(offer: Offer, facts: DeviceFacts) -> Candidate | None:
+    """What the configured device rules out."""
+    spec = offer.spec
+    if facts.device not in spec.devices and (spec.devices or spec.kind == "device"):
+        devices = ", ".join(spec.devices)
+        answers = "runs on" if spec.kind != "device" else "answers to"
+        reason = f"{answers} {devices or 'no device'}; the device is {facts.device}"
+        fix = f'set device = "{spec.devices[0]}"' if spec.devices else ""
+        return Candidate(offer=offer, judgement="unusable", reason=reason, fix=fix)
+    if spec.kind == "device" and facts.problem:
+        return Candidate(offer=offer, judgement="unusable", reason=facts.problem, fix=facts.fix)
     return None
 
 

@@ -1,0 +1,57 @@
+"""How do the launches of one piece of work become one launch?
+
+Capturing records launches without running them. The work must have run before, so that kernels are
+compiled and libraries have their handles: a capture would refuse both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from deepinfer_core.errors import DeviceError
+from deepinfer_core.interfaces.device import Graph
+
+__all__ = ["CudaGraph", "capture"]
+
+
+class CudaGraph(Graph):
+    """Captured launches.
+
+    Args:
+        graph: after its capture.
+    """
+
+    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
+        self._graph = graph
+
+    def replay(self) -> None:
+        """Launch everything on the current stream."""
+        self._graph.replay()
+
+
+def capture(work: Callable[[], None], stream: torch.cuda.Stream, pool: Any) -> torch.cuda.CUDAGraph:
+    """Record the launches of ``work``.
+
+    Args:
+        work: is called once; must not wait for the device.
+        stream: the recording takes place on it; graphs that share memory share it.
+        pool: memory that graphs share, from ``torch.cuda.graph_pool_handle``.
+
+    Raises:
+        DeviceError: the work waited for the device, or did something else that cannot be recorded.
+    """
+    graph = torch.cuda.CUDAGraph()
+    # Other threads may go on allocating: only this one's calls are held to the rules.
+    recording = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+    try:
+        with torch.cuda.device(stream.device), recording:
+            work()
+    except RuntimeError as error:
+        first = str(error).partition("\n")[0]
+        raise DeviceError(
+            f"asked to capture a step, found {first}",
+            hint="a component that promises graph_safe waited for the device; report it",
+        ) from error
+    return graph

@@ -1,0 +1,93 @@
+"""In which order does a GPU work, and how does the host learn that it is done?
+
+Launches happen on the caller's thread: they cost microseconds, and a thread of their own would
+fight the caller for the interpreter. The host waits for the event behind one piece of work, never
+for the device, so later work stays queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from deepinfer_core.errors import DeviceError, EngineError
+from deepinfer_core.interfaces.device import Event, Stream
+
+__all__ = ["CudaEvent", "CudaStream"]
+
+
+class CudaEvent(Event):
+    """The end of one piece of work.
+
+    Args:
+        end: recorded behind the work.
+        error: what launching raised, if it did.
+    """
+
+    def __init__(self, end: torch.cuda.Event, error: Exception | None) -> None:
+        self._end = end
+        self._error = error
+
+    def wait(self) -> None:
+        """Return when the device has come to the event.
+
+        Raises:
+            Exception: what launching raised.
+            DeviceError: the device failed; the process cannot use it any more.
+        """
+        if self._error is None:
+            try:
+                self._end.synchronize()
+            except RuntimeError as error:
+                self._error = _failed(error)
+        if self._error is not None:
+            raise self._error
+
+
+class CudaStream(Stream):
+    """A stream of one device.
+
+    Args:
+        stream: of the device.
+    """
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._is_closed = False
+
+    def submit(self, work: Callable[[], None]) -> Event:
+        """Launch the work now; the device does it behind all that was given before."""
+        if self._is_closed:
+            raise EngineError("this stream was closed", hint="make a new one")
+        error: Exception | None = None
+        end = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._stream):
+            try:
+                work()
+            except Exception as raised:  # noqa: BLE001 - raised where it is waited for
+                error = raised
+            end.record(self._stream)
+        return CudaEvent(end, error)
+
+    def drain(self) -> None:
+        """Wait for everything on this stream; a device that failed has nothing under way."""
+        try:
+            self._stream.synchronize()
+        except RuntimeError:
+            return
+
+    def close(self) -> None:
+        """Drain; the device keeps its streams in a pool."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.drain()
+
+
+def _failed(error: RuntimeError) -> DeviceError:
+    first = str(error).partition("\n")[0]
+    failed = DeviceError(
+        f"asked the device for the end of its work, found {first}",
+        hint="restart this process; CUDA_LAUNCH_BLOCKING=1 shows which kernel failed",
+    )
+    failed.__cause__ = error
+    return failed
