@@ -1,43 +1,49 @@
 """How do components run on interpreted kernels?
 
-``InterpretedKernels`` has the calling convention of compiled kernels: a builder, its spec, tensors
-by name. The program of each (builder, spec) is built and translated once.
+``InterpretedKernels`` has the calling convention of compiled kernels: a builder, its spec and
+tuning, tensors by name. The program of each is built and translated once.
 """
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
 from deepinfer_core.testing.tiles.program import Program
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["InterpretedKernels"]
 
 
-class InterpretedKernels:
+class InterpretedKernels(Kernels):
     """Runs kernels on CPU tensors through the interpreter.
 
     Attributes:
-        programs: the translated programs by (builder, spec).
+        programs: the translated programs by (builder, spec, tuning).
         calls: how many kernels ran.
     """
 
     def __init__(self) -> None:
-        self.programs: dict[tuple[Any, Any], Program] = {}
+        self.programs: dict[tuple[Build, Any, Any], Program] = {}
         self.calls = 0
 
-    def call(self, build: Callable[[Any], Any], spec: Any, /, **tensors: Any) -> None:
-        """Run ``build(spec)`` on tensors; outputs are written in place.
+    def call(self, build: Build, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
+        """Run ``build(spec, tuning)`` on tensors; outputs are written in place.
 
         Args:
-            build: a pure function from a hashable spec to a PrimFunc.
+            build: a pure function from a hashable spec and tuning to a PrimFunc.
             spec: what to build.
+            tuning: the backend's choices.
             tensors: one for each parameter, by the parameter's name.
 
         Raises:
             TileFault: the kernel used something unknown, or did something that it must not do.
         """
-        key = (build, spec)
+        key = (build, spec, tuning)
         program = self.programs.get(key)
         if program is None:
-            program = self.programs[key] = Program(build(spec))
+            program = self.programs[key] = Program(build(spec, tuning))
         self.calls += 1
         program.run(tensors)
