@@ -36,6 +36,8 @@ class KernelCase:
         moved_bytes: the fewest bytes that device memory must move, each input read once and each
             output written once; 0 where a case is not meant to be timed.
         flops: additions and multiplications of its matrix products.
+        peer: another implementation to time next to it, on the same arguments: its name, and a
+            call that may overwrite the outputs.
     """
 
     operator: str
@@ -47,6 +49,7 @@ class KernelCase:
     small: bool = True
     moved_bytes: int = 0
     flops: int = 0
+    peer: tuple[str, Callable[[Tensors], object]] | None = None
 
     @property
     def id(self) -> str:
