@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import torch
-
     from deepinfer_core.interfaces.device import Device
 
 __all__ = ["Ceilings", "ceilings", "time_of"]

@@ -1,0 +1,117 @@
+"""Are kernels compared with their twins before they are timed, and with their bounds after?"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from deepinfer_core.bench.kernel_timing import Ceilings, ceilings, time_of
+from deepinfer_core.bench.kernels import KernelTime, kernel_times
+from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue, Kernels
+from deepinfer_core.reference.device import CpuDevice
+from deepinfer_core.testing.kernel_cases import KernelCase, poisoned
+
+DEVICE = CpuDevice()
+RATES = Ceilings(copy_bytes_per_s=1000.0, flops_per_s=500.0)
+
+
+def doubled(*, moved_bytes: int = 80, peer: Any = None) -> KernelCase:
+    """Twice the input."""
+    return KernelCase(
+        operator="transform_double",
+        name="ten",
+        spec=None,
+        arguments=lambda generator: {
+            "x_T": torch.randn(10, generator=generator),
+            "out_T": poisoned(10, dtype=torch.float32),
+        },
+        expect=lambda given: {"out_T": given["x_T"] * 2},
+        moved_bytes=moved_bytes,
+        peer=peer,
+    )
+
+
+class FakeKernels(Kernels):
+    """Multiplies by a factor, and remembers whose memory it read."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.read: list[int] = []
+
+    def call(self, build: Any, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
+        self.read.append(tensors["x_T"].data_ptr())
+        torch.mul(tensors["x_T"], self.factor, out=tensors["out_T"])
+
+
+def catalogue(kernels: Kernels) -> KernelCatalogue:
+    return KernelCatalogue(
+        backend="fake",
+        dialect="cuda",
+        architectures=(),
+        folder=Path(__file__).parent,
+        load=lambda operator: lambda spec, tuning: operator,
+        tune=lambda operator, spec: None,
+        open=lambda: kernels,
+        measured=Path("nowhere"),
+    )
+
+
+def times(kernels: Kernels, case: KernelCase, *, cache_bytes: int = 0) -> Iterator[KernelTime]:
+    return kernel_times(DEVICE, catalogue(kernels), kernels, [case], RATES, cache_bytes=cache_bytes)
+
+
+def test_a_right_kernel_is_timed_against_its_bound() -> None:
+    (found,) = times(FakeKernels(2.0), doubled())
+    assert found.complaints == ()
+    assert found.seconds > 0
+    assert found.bound_s == 80 / 1000
+    (figure,) = found.figures()
+    assert figure.name == "kernel.transform_double[ten]"
+    assert (figure.reference.kind, figure.reference.value) == ("bound", pytest.approx(80_000))
+
+
+def test_a_wrong_kernel_has_complaints_and_no_time() -> None:
+    (found,) = times(FakeKernels(2.5), doubled())
+    assert "out_T" in found.complaints[0]
+    assert math.isnan(found.seconds)
+    assert found.figures() == []
+
+
+def test_a_case_that_does_not_say_what_it_moves_is_not_timed() -> None:
+    assert list(times(FakeKernels(2.0), doubled(moved_bytes=0))) == []
+
+
+@pytest.mark.parametrize(("cache_bytes", "sets"), [(0, 1), (26, 1), (27, 2), (54, 3), (10**6, 8)])
+def test_arguments_rotate_past_the_cache(cache_bytes: int, sets: int) -> None:
+    """Three caches' worth of bytes, 80 a set, eight sets at most."""
+    kernels = FakeKernels(2.0)
+    list(times(kernels, doubled(), cache_bytes=cache_bytes))
+    timed = kernels.read[1:]  # the first call is that of the comparison
+    assert len(set(timed)) == sets
+
+
+def test_a_peer_is_timed_on_the_same_arguments() -> None:
+    seen: list[int] = []
+    peer = ("torch.add", lambda given: seen.append(given["x_T"].data_ptr()))
+    kernels = FakeKernels(2.0)
+    (found,) = times(kernels, doubled(peer=peer))
+    assert [figure.reference.kind for figure in found.figures()] == ["bound", "peer"]
+    assert found.peer_s > 0
+    assert set(seen) == set(kernels.read[1:])
+
+
+def test_a_time_is_that_of_one_call() -> None:
+    """Twenty calls a piece: one warm call, one untimed piece, then three timed ones."""
+    made: list[int] = []
+    assert time_of(DEVICE, [lambda: made.append(1)], count=20, replays=3) >= 0
+    assert len(made) == 1 + 20 * 4
+
+
+def test_ceilings_are_measured_and_the_slower_of_both_bounds() -> None:
+    found = ceilings(DEVICE, copy_bytes=1 << 16, side=64)
+    assert found.copy_bytes_per_s > 0
+    assert found.flops_per_s > 0
+    assert RATES.bound_s(1000, 250) == 1.0
+    assert RATES.bound_s(100, 250) == 0.5
