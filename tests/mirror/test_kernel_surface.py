@@ -70,7 +70,7 @@ def test_every_operator_is_built_from_a_spec_and_a_tuning(backend: str) -> None:
 
 
 def test_the_backends_mirror_each_other() -> None:
-    """With one backend there is nothing to compare; the second one makes this test say something."""
+    """With one backend there is nothing to compare."""
     first, *others = FOLDERS.values()
     for other in others:
         assert differences(surface(first), surface(other)) == []
