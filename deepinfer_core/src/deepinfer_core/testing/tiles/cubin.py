@@ -151,9 +151,8 @@ def parse_report(words: str, dynamic_shared_bytes: int = 0) -> CubinReport:
     entries = ENTRY.findall(words)
     spills, registers = SPILLS.findall(words), REGISTERS.findall(words)
     if len(entries) != 1 or len(spills) < 1 or len(registers) != 1:
-        raise CompilationFailed(
-            f"ptxas reports {len(entries)} kernels, expected one: {words[:400]}"
-        )
+        found = f"ptxas reports {len(entries)} kernels, expected one"
+        raise CompilationFailed(f"{found}: {words[:400]}")
     numbers: dict[str, Any] = dict(
         zip(
             ("stack_bytes", "spill_store_bytes", "spill_load_bytes"),

@@ -91,7 +91,7 @@ def lower_now(func: Any, arch: str, configs: dict[str, Any]) -> dict[str, Any]:
         with tvm.transform.PassContext(opt_level=3, config=configs), target:
             artifact = tilelang.lower(func, target=target)
     except Exception as error:  # the compiler raises many kinds, from several languages
-        name = func.attrs["global_symbol"] if "global_symbol" in func.attrs else "the kernel"
+        name = str(func.attrs["global_symbol"])
         words = " ".join(str(error).split())
         raise LoweringFailed(
             f"{name} cannot be lowered for {arch}: {type(error).__name__}: {words[-600:]}"
