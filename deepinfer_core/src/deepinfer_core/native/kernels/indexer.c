@@ -1,12 +1,17 @@
 /* Scores of compressed entries: sum over heads of weight * relu(query . key).
  *
- * Keys are decoded a tile of entries at a time, once for up to ROWS rows of a sequence. Heads stand in
- * lanes, head h in lane h modulo 8, and blocks of heads are added in order; then the lanes are added,
- * neighbours first. An entry's score depends on its key, the query and the weights alone.
+ * Keys are read a tile of entries at a time, once for up to ROWS rows of a sequence. An entry's score
+ * depends on its key, the query and the weights alone; which of two ways a row is scored, on the
+ * query, the weights and the keys' format.
+ *
+ * Exact: dot products are those of exact.h, each rounded once if a key has several groups, and heads are
+ * added in order. Rounded, for other formats and queries: heads stand in lanes, head h in lane h
+ * modulo 8, and blocks of heads are added in order; then the lanes are added, neighbours first.
  *
  * Shapes: T rows, H heads, J width, S entries, B blocks.
  */
 #include "calls.h"
+#include "exact.h"
 #include "formats.h"
 #include "heads.h"
 #include <omp.h>
@@ -24,6 +29,16 @@ typedef struct {
   float *score;
   int64_t entries;
 } score_call;
+
+/* What a thread works in: decoded keys, one turned query and its weights; for exact products turned keys
+ * [blocks, groups], turned queries [ROWS, H, groups] and weights [ROWS, H], and which rows have them. */
+typedef struct {
+  float *key, *query, *weight;
+  di_exact_keys *exact_key;
+  di_exact_query *exact_query;
+  float *exact_weight;
+  int is_exact[ROWS];
+} score_memory;
 
 /* Add the lanes of `count` vectors, a constant, neighbours first. */
 DI_INLINE void head_sums(const di_v8 *x, int count, float *sum) {
@@ -59,15 +74,21 @@ DI_INLINE void score_some(const score_call *call, const float *query, const floa
   head_sums(total, count, score);
 }
 
-static void score_row(const score_call *call, int64_t row, const float *key, int64_t keys,
-                      float *query, float *score) {
-  float *weight = query + di_up(call->heads, DI_HEADS) * call->width;
-  int64_t size = call->type == DI_F32 ? 4 : 2, weight_size = call->weight_type == DI_F32 ? 4 : 2;
-  di_turn_queries((const char *)call->query + row * call->heads * call->width * size, call->type,
-                  call->heads, call->width, query);
+static const void *query_of(const score_call *call, int64_t row) {
+  int64_t size = call->type == DI_F32 ? 4 : 2;
+  return (const char *)call->query + row * call->heads * call->width * size;
+}
+
+static const void *weight_of(const score_call *call, int64_t row) {
+  return (const char *)call->weight + row * call->heads * (call->weight_type == DI_F32 ? 4 : 2);
+}
+
+static void score_row(const score_call *call, int64_t row, int64_t keys, score_memory *memory,
+                      float *score) {
+  float *key = memory->key, *query = memory->query, *weight = memory->weight;
+  di_turn_queries(query_of(call, row), call->type, call->heads, call->width, query);
   memset(weight, 0, (size_t)di_up(call->heads, DI_HEADS) * sizeof *weight);
-  di_widen((const char *)call->weight + row * call->heads * weight_size, call->weight_type,
-           call->heads, weight);
+  di_widen(weight_of(call, row), call->weight_type, call->heads, weight);
   int64_t i = 0;
   for (; i + DI_KEYS <= keys; i += DI_KEYS)
     score_some(call, query, weight, key + i * call->width, DI_KEYS, score + i);
@@ -92,22 +113,131 @@ static void decode_entries(const score_call *call, int64_t sequence, int64_t fir
   }
 }
 
+static int has_exact(const score_call *call) {
+  return DI_EXACT && call->pages.format == DI_MXFP4 && call->width % DI_GROUP == 0;
+}
+
+#if DI_EXACT
+/* Turn the query and the weights of row `at` of a run, if products with them are exact. */
+static int turn_row(const score_call *call, int64_t row, int64_t at, score_memory *memory) {
+  int64_t groups = call->width / DI_GROUP;
+  int64_t size = call->type == DI_F32 ? 4 : 2;
+  const char *from = query_of(call, row);
+  float *weight = memory->exact_weight + at * call->heads, x[DI_GROUP];
+  di_exact_query *query = memory->exact_query + at * call->heads * groups;
+  di_widen(weight_of(call, row), call->weight_type, call->heads, weight);
+  for (int64_t h = 0; h < call->heads; h++) {
+    float magnitude = fabsf(weight[h]);
+    if (magnitude != 0 && !(magnitude >= 0x1p-60f && magnitude <= 0x1p60f)) return 0;
+  }
+  for (int64_t g = 0; g < call->heads * groups; g++) {
+    di_widen(from + g * DI_GROUP * size, call->type, DI_GROUP, x);
+    if (!di_turn_group(x, query + g)) return 0;
+    if (groups == 1) query[g].unit *= weight[g];
+  }
+  return 1;
+}
+
+/* Turn entries [first, end) of a sequence; those without a page, and those whose scale is NaN, are
+ * zeros. */
+static void turn_entries(const score_call *call, int64_t sequence, int64_t first, int64_t end,
+                         di_exact_keys *keys) {
+  int64_t groups = call->width / DI_GROUP, size = call->pages.rows_per_page;
+  const int64_t *table = call->table + sequence * call->blocks;
+  for (int64_t from = first; from < end; from += DI_BLOCK, keys += groups) {
+    int64_t count = end - from < DI_BLOCK ? end - from : DI_BLOCK;
+    di_place place[DI_BLOCK];
+    int is_number[DI_BLOCK];
+    for (int64_t i = 0; i < count; i++) {
+      int64_t block = (from + i) / size, row = (from + i) % size;
+      int64_t page = block < call->blocks ? table[block] : -1;
+      is_number[i] = page >= 0;
+      if (page >= 0) place[i] = di_place_of(&call->pages, page * size + row);
+      for (int64_t g = 0; g < groups && is_number[i]; g++) is_number[i] = place[i].scale[g] != 255;
+    }
+    for (int64_t g = 0; g < groups; g++) {
+      uint8_t data[DI_BLOCK][DI_GROUP / 2] = {0};
+      memset(keys[g].scale, 0, sizeof keys[g].scale);
+      for (int64_t i = 0; i < count; i++) {
+        if (!is_number[i]) continue;
+        memcpy(data[i], place[i].data + g * DI_GROUP / 2, sizeof data[i]);
+        keys[g].scale[i] = di_ue8m0(place[i].scale[g]);
+      }
+      for (int i = 0; i < DI_BLOCK; i += 16) di_turn_keys(data[i], keys[g].channel[0][i]);
+    }
+  }
+}
+
+/* Scores of a block of keys of `groups` groups, or of one: then the scale of a key, which is a power of
+ * two, comes last, and the weight is part of the unit. */
+DI_INLINE void score_block(const di_exact_query *query, const float *weight, int64_t heads,
+                           const di_exact_keys *keys, int64_t groups, __m512 *total) {
+  __m512 zero = _mm512_setzero_ps(), dot[2];
+  total[0] = total[1] = zero;
+  for (int64_t h = 0; h < heads; h++, query += groups) {
+    __m512 sum[2] = {zero, zero};
+    for (int64_t g = 0; g < groups; g++) {
+      di_exact_dots(query + g, keys + g, dot);
+      for (int i = 0; i < 2; i++) {
+        if (groups == 1) {
+          sum[i] = dot[i];
+          continue;
+        }
+        __m512 scale = _mm512_loadu_ps(keys[g].scale + 16 * i);
+        dot[i] = _mm512_mul_ps(dot[i], _mm512_set1_ps(query[g].unit));
+        sum[i] = _mm512_fmadd_ps(dot[i], scale, sum[i]);
+      }
+    }
+    __m512 factor = _mm512_set1_ps(groups == 1 ? query->unit : weight[h]);
+    for (int i = 0; i < 2; i++)
+      total[i] = _mm512_fmadd_ps(_mm512_max_ps(sum[i], zero), factor, total[i]);
+  }
+  for (int i = 0; i < 2 && groups == 1; i++)
+    total[i] = _mm512_mul_ps(total[i], _mm512_loadu_ps(keys->scale + 16 * i));
+}
+
+static void score_row_exactly(const score_call *call, int64_t at, int64_t keys,
+                              const score_memory *memory, float *score) {
+  int64_t groups = call->width / DI_GROUP;
+  const di_exact_keys *key = memory->exact_key;
+  const di_exact_query *query = memory->exact_query + at * call->heads * groups;
+  const float *weight = memory->exact_weight + at * call->heads;
+  for (int64_t first = 0; first < keys; first += DI_BLOCK, key += groups) {
+    __m512 total[2];
+    if (groups == 1)
+      score_block(query, weight, call->heads, key, 1, total);
+    else
+      score_block(query, weight, call->heads, key, groups, total);
+    int64_t left = keys - first;
+    uint32_t mask = left < DI_BLOCK ? (1u << left) - 1 : 0xffffffffu;
+    _mm512_mask_storeu_ps(score + first, (__mmask16)mask, total[0]);
+    _mm512_mask_storeu_ps(score + first + 16, (__mmask16)(mask >> 16), total[1]);
+  }
+}
+#endif
+
 /* Rows [first, end) of one sequence. */
-static void score_rows(const score_call *call, int64_t first, int64_t end, float *memory) {
-  float *key = memory, *query = memory + ENTRIES * call->width;
-  int64_t reach = 0;
+static void score_rows(const score_call *call, int64_t first, int64_t end, score_memory *memory) {
+  int64_t reach = 0, exact = 0;
   for (int64_t t = first; t < end; t++) {
     int64_t visible = call->visible[t] < call->entries ? call->visible[t] : call->entries;
     for (int64_t s = visible; s < call->entries; s++) call->score[t * call->entries + s] = -INFINITY;
     reach = visible > reach ? visible : reach;
+    memory->is_exact[t - first] = has_exact(call) && turn_row(call, t, t - first, memory);
+    exact += memory->is_exact[t - first];
   }
   for (int64_t from = 0; from < reach; from += ENTRIES) {
     int64_t to = from + ENTRIES < reach ? from + ENTRIES : reach;
-    decode_entries(call, call->sequence[first], from, to, key);
+    if (exact) turn_entries(call, call->sequence[first], from, to, memory->exact_key);
+    if (exact < end - first) decode_entries(call, call->sequence[first], from, to, memory->key);
     for (int64_t t = first; t < end; t++) {
       int64_t seen = call->visible[t] < to ? call->visible[t] : to;
-      if (seen > from)
-        score_row(call, t, key, seen - from, query, call->score + t * call->entries + from);
+      float *score = call->score + t * call->entries + from;
+      if (seen <= from) continue;
+      if (memory->is_exact[t - first])
+        score_row_exactly(call, t - first, seen - from, memory, score);
+      else
+        score_row(call, t, seen - from, memory, score);
     }
   }
 }
@@ -117,6 +247,28 @@ static int64_t run_end(const score_call *call, int64_t first) {
   int64_t end = first + 1;
   while (end < call->rows && end < first + ROWS && call->sequence[end] == call->sequence[first]) end++;
   return end;
+}
+
+/* Divide a thread's room; gives how many bytes it has. */
+static int64_t lay_out(const score_call *call, char *room, score_memory *memory) {
+  int64_t heads = di_up(call->heads, DI_HEADS), groups = has_exact(call) ? call->width / DI_GROUP : 0;
+  const int64_t bytes[6] = {4 * ENTRIES * call->width,
+                            4 * heads * call->width,
+                            4 * heads,
+                            ENTRIES / DI_BLOCK * groups * (int64_t)sizeof(di_exact_keys),
+                            ROWS * call->heads * groups * (int64_t)sizeof(di_exact_query),
+                            groups ? 4 * ROWS * call->heads : 0};
+  int64_t at[7] = {0};
+  for (int i = 0; i < 6; i++) at[i + 1] = at[i] + di_up(bytes[i], 64);
+  if (memory) {
+    memory->key = (float *)(room + at[0]);
+    memory->query = (float *)(room + at[1]);
+    memory->weight = (float *)(room + at[2]);
+    memory->exact_key = (di_exact_keys *)(room + at[3]);
+    memory->exact_query = (di_exact_query *)(room + at[4]);
+    memory->exact_weight = (float *)(room + at[5]);
+  }
+  return at[6];
 }
 
 /* Scores [rows, entries]; -inf where not visible. */
@@ -129,20 +281,23 @@ DI_EXPORT int di_index_scores(const void *query, int64_t type, const void *weigh
   const score_call call = {query, weight, type, weight_type, rows, heads, width,
                            {data, stride, rows_per_page, width, format, scales_apart},
                            table, blocks, sequence, visible, score, entries};
-  int64_t floats = di_up((ENTRIES + di_up(heads, DI_HEADS)) * width + di_up(heads, DI_HEADS), 16);
+  int64_t bytes = lay_out(&call, NULL, NULL);
   int64_t *start = malloc((size_t)(rows + 1) * sizeof *start), runs = 0;
-  float *memory = aligned_alloc(64, (size_t)(threads * floats * 4));
-  if (!start || !memory) {
+  char *room = aligned_alloc(64, (size_t)(threads * bytes));
+  if (!start || !room) {
     free(start);
-    free(memory);
+    free(room);
     return DI_NO_MEMORY;
   }
   for (int64_t t = 0; t < rows; t = run_end(&call, t)) start[runs++] = t;
 #pragma omp parallel for schedule(dynamic) num_threads((int)threads) if (threads > 1 && runs > 3)
-  for (int64_t r = 0; r < runs; r++)
-    score_rows(&call, start[r], run_end(&call, start[r]), memory + omp_get_thread_num() * floats);
+  for (int64_t r = 0; r < runs; r++) {
+    score_memory memory;
+    lay_out(&call, room + omp_get_thread_num() * bytes, &memory);
+    score_rows(&call, start[r], run_end(&call, start[r]), &memory);
+  }
   free(start);
-  free(memory);
+  free(room);
   return DI_OK;
 }
 DI_CALLED(di_index_scores, P(0), L(1), P(2), L(3), L(4), L(5), L(6), P(7), L(8), L(9), L(10), L(11),
