@@ -44,7 +44,7 @@ static inline int di_turn_group(const float *x, di_exact_query *query) {
   const float shift = 12582912.0f; /* 1.5 * 2^23 leaves no fraction */
   uint32_t power = di_largest_of_32(x) >> 23;
   if (power == 0) power = 127;
-  if (power < 127 - 60 || power > 127 + 60) return 0;
+  if (power < 127 - 50 || power > 127 + 50) return 0;
   float reciprocal = di_float((127 + 6 + 127 - power) << 23);
   int32_t sum = 0, whole = 1;
   for (int i = 0; i < DI_GROUP; i++) {

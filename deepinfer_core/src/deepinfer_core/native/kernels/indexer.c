@@ -4,40 +4,21 @@
  * depends on its key, the query and the weights alone; which of two ways a row is scored, on the
  * query, the weights and the keys' format.
  *
- * Exact: dot products are those of exact.h, each rounded once if a key has several groups, and heads are
- * added in order. Rounded, for other formats and queries: heads stand in lanes, head h in lane h
+ * Exact: the dot products of groups are whole numbers, groups are added in order, and so are heads.
+ * Rounded, for other formats and queries: heads stand in lanes, head h in lane h
  * modulo 8, and blocks of heads are added in order; then the lanes are added, neighbours first.
  *
  * Shapes: T rows, H heads, J width, S entries, B blocks.
  */
 #include "calls.h"
-#include "exact.h"
-#include "formats.h"
+#include "exact_scores.h"
 #include "heads.h"
 #include <omp.h>
 
-#define ENTRIES 256
-#define ROWS 64
-
-typedef struct {
-  const void *query, *weight;
-  int64_t type, weight_type, rows, heads, width;
-  di_pages pages;
-  const int64_t *table;
-  int64_t blocks;
-  const int64_t *sequence, *visible;
-  float *score;
-  int64_t entries;
-} score_call;
-
-/* What a thread works in: decoded keys, one turned query and its weights; for exact products turned keys
- * [blocks, groups], turned queries [ROWS, H, groups] and weights [ROWS, H], and which rows have them. */
+/* What a thread works in: decoded keys, one turned query and its weights; and for exact products. */
 typedef struct {
   float *key, *query, *weight;
-  di_exact_keys *exact_key;
-  di_exact_query *exact_query;
-  float *exact_weight;
-  int is_exact[ROWS];
+  exact_memory exact;
 } score_memory;
 
 /* Add the lanes of `count` vectors, a constant, neighbours first. */
@@ -74,15 +55,6 @@ DI_INLINE void score_some(const score_call *call, const float *query, const floa
   head_sums(total, count, score);
 }
 
-static const void *query_of(const score_call *call, int64_t row) {
-  int64_t size = call->type == DI_F32 ? 4 : 2;
-  return (const char *)call->query + row * call->heads * call->width * size;
-}
-
-static const void *weight_of(const score_call *call, int64_t row) {
-  return (const char *)call->weight + row * call->heads * (call->weight_type == DI_F32 ? 4 : 2);
-}
-
 static void score_row(const score_call *call, int64_t row, int64_t keys, score_memory *memory,
                       float *score) {
   float *key = memory->key, *query = memory->query, *weight = memory->weight;
@@ -113,109 +85,6 @@ static void decode_entries(const score_call *call, int64_t sequence, int64_t fir
   }
 }
 
-static int has_exact(const score_call *call) {
-  return DI_EXACT && call->pages.format == DI_MXFP4 && call->width % DI_GROUP == 0;
-}
-
-#if DI_EXACT
-/* Turn the query and the weights of row `at` of a run, if products with them are exact. */
-static int turn_row(const score_call *call, int64_t row, int64_t at, score_memory *memory) {
-  int64_t groups = call->width / DI_GROUP;
-  int64_t size = call->type == DI_F32 ? 4 : 2;
-  const char *from = query_of(call, row);
-  float *weight = memory->exact_weight + at * call->heads, x[DI_GROUP];
-  di_exact_query *query = memory->exact_query + at * call->heads * groups;
-  di_widen(weight_of(call, row), call->weight_type, call->heads, weight);
-  for (int64_t h = 0; h < call->heads; h++) {
-    float magnitude = fabsf(weight[h]);
-    if (magnitude != 0 && !(magnitude >= 0x1p-60f && magnitude <= 0x1p60f)) return 0;
-  }
-  for (int64_t g = 0; g < call->heads * groups; g++) {
-    di_widen(from + g * DI_GROUP * size, call->type, DI_GROUP, x);
-    if (!di_turn_group(x, query + g)) return 0;
-    if (groups == 1) query[g].unit *= weight[g];
-  }
-  return 1;
-}
-
-/* Turn entries [first, end) of a sequence; those without a page, and those whose scale is NaN, are
- * zeros. */
-static void turn_entries(const score_call *call, int64_t sequence, int64_t first, int64_t end,
-                         di_exact_keys *keys) {
-  int64_t groups = call->width / DI_GROUP, size = call->pages.rows_per_page;
-  const int64_t *table = call->table + sequence * call->blocks;
-  for (int64_t from = first; from < end; from += DI_BLOCK, keys += groups) {
-    int64_t count = end - from < DI_BLOCK ? end - from : DI_BLOCK;
-    di_place place[DI_BLOCK];
-    int is_number[DI_BLOCK];
-    for (int64_t i = 0; i < count; i++) {
-      int64_t block = (from + i) / size, row = (from + i) % size;
-      int64_t page = block < call->blocks ? table[block] : -1;
-      is_number[i] = page >= 0;
-      if (page >= 0) place[i] = di_place_of(&call->pages, page * size + row);
-      for (int64_t g = 0; g < groups && is_number[i]; g++) is_number[i] = place[i].scale[g] != 255;
-    }
-    for (int64_t g = 0; g < groups; g++) {
-      uint8_t data[DI_BLOCK][DI_GROUP / 2] = {0};
-      memset(keys[g].scale, 0, sizeof keys[g].scale);
-      for (int64_t i = 0; i < count; i++) {
-        if (!is_number[i]) continue;
-        memcpy(data[i], place[i].data + g * DI_GROUP / 2, sizeof data[i]);
-        keys[g].scale[i] = di_ue8m0(place[i].scale[g]);
-      }
-      for (int i = 0; i < DI_BLOCK; i += 16) di_turn_keys(data[i], keys[g].channel[0][i]);
-    }
-  }
-}
-
-/* Scores of a block of keys of `groups` groups, or of one: then the scale of a key, which is a power of
- * two, comes last, and the weight is part of the unit. */
-DI_INLINE void score_block(const di_exact_query *query, const float *weight, int64_t heads,
-                           const di_exact_keys *keys, int64_t groups, __m512 *total) {
-  __m512 zero = _mm512_setzero_ps(), dot[2];
-  total[0] = total[1] = zero;
-  for (int64_t h = 0; h < heads; h++, query += groups) {
-    __m512 sum[2] = {zero, zero};
-    for (int64_t g = 0; g < groups; g++) {
-      di_exact_dots(query + g, keys + g, dot);
-      for (int i = 0; i < 2; i++) {
-        if (groups == 1) {
-          sum[i] = dot[i];
-          continue;
-        }
-        __m512 scale = _mm512_loadu_ps(keys[g].scale + 16 * i);
-        dot[i] = _mm512_mul_ps(dot[i], _mm512_set1_ps(query[g].unit));
-        sum[i] = _mm512_fmadd_ps(dot[i], scale, sum[i]);
-      }
-    }
-    __m512 factor = _mm512_set1_ps(groups == 1 ? query->unit : weight[h]);
-    for (int i = 0; i < 2; i++)
-      total[i] = _mm512_fmadd_ps(_mm512_max_ps(sum[i], zero), factor, total[i]);
-  }
-  for (int i = 0; i < 2 && groups == 1; i++)
-    total[i] = _mm512_mul_ps(total[i], _mm512_loadu_ps(keys->scale + 16 * i));
-}
-
-static void score_row_exactly(const score_call *call, int64_t at, int64_t keys,
-                              const score_memory *memory, float *score) {
-  int64_t groups = call->width / DI_GROUP;
-  const di_exact_keys *key = memory->exact_key;
-  const di_exact_query *query = memory->exact_query + at * call->heads * groups;
-  const float *weight = memory->exact_weight + at * call->heads;
-  for (int64_t first = 0; first < keys; first += DI_BLOCK, key += groups) {
-    __m512 total[2];
-    if (groups == 1)
-      score_block(query, weight, call->heads, key, 1, total);
-    else
-      score_block(query, weight, call->heads, key, groups, total);
-    int64_t left = keys - first;
-    uint32_t mask = left < DI_BLOCK ? (1u << left) - 1 : 0xffffffffu;
-    _mm512_mask_storeu_ps(score + first, (__mmask16)mask, total[0]);
-    _mm512_mask_storeu_ps(score + first + 16, (__mmask16)(mask >> 16), total[1]);
-  }
-}
-#endif
-
 /* Rows [first, end) of one sequence. */
 static void score_rows(const score_call *call, int64_t first, int64_t end, score_memory *memory) {
   int64_t reach = 0, exact = 0;
@@ -223,19 +92,18 @@ static void score_rows(const score_call *call, int64_t first, int64_t end, score
     int64_t visible = call->visible[t] < call->entries ? call->visible[t] : call->entries;
     for (int64_t s = visible; s < call->entries; s++) call->score[t * call->entries + s] = -INFINITY;
     reach = visible > reach ? visible : reach;
-    memory->is_exact[t - first] = has_exact(call) && turn_row(call, t, t - first, memory);
-    exact += memory->is_exact[t - first];
+    exact += turn_row(call, t, t - first, &memory->exact);
   }
   for (int64_t from = 0; from < reach; from += ENTRIES) {
     int64_t to = from + ENTRIES < reach ? from + ENTRIES : reach;
-    if (exact) turn_entries(call, call->sequence[first], from, to, memory->exact_key);
+    if (exact) turn_entries(call, call->sequence[first], from, to, &memory->exact);
     if (exact < end - first) decode_entries(call, call->sequence[first], from, to, memory->key);
     for (int64_t t = first; t < end; t++) {
       int64_t seen = call->visible[t] < to ? call->visible[t] : to;
       float *score = call->score + t * call->entries + from;
       if (seen <= from) continue;
-      if (memory->is_exact[t - first])
-        score_row_exactly(call, t - first, seen - from, memory, score);
+      if (memory->exact.is_exact[t - first])
+        score_row_exactly(call, t - first, seen - from, &memory->exact, score);
       else
         score_row(call, t, seen - from, memory, score);
     }
@@ -264,9 +132,9 @@ static int64_t lay_out(const score_call *call, char *room, score_memory *memory)
     memory->key = (float *)(room + at[0]);
     memory->query = (float *)(room + at[1]);
     memory->weight = (float *)(room + at[2]);
-    memory->exact_key = (di_exact_keys *)(room + at[3]);
-    memory->exact_query = (di_exact_query *)(room + at[4]);
-    memory->exact_weight = (float *)(room + at[5]);
+    memory->exact.key = (di_exact_keys *)(room + at[3]);
+    memory->exact.query = (di_exact_query *)(room + at[4]);
+    memory->exact.weight = (float *)(room + at[5]);
   }
   return at[6];
 }

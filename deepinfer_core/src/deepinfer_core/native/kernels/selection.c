@@ -136,9 +136,21 @@ DI_EXPORT int di_select(const float *score, int64_t rows, int64_t entries, int64
 DI_CALLED(di_select, P(0), L(1), L(2), L(3), P(4))
 
 /* The largest of `count` scores, made finite; -inf if there is no number. */
-static float largest(const float *score, int64_t count) {
+DI_INLINE float largest(const float *score, int64_t count) {
   float most = -INFINITY;
-  for (int64_t s = 0; s < count; s++) {
+  int64_t s = 0;
+#if defined(__AVX2__)
+  /* Minimum and maximum with a NaN are their second operand. */
+  __m256 most_8 = _mm256_set1_ps(-INFINITY);
+  for (; s + 8 <= count; s += 8) {
+    __m256 x = _mm256_min_ps(_mm256_set1_ps(FLT_MAX), _mm256_loadu_ps(score + s));
+    most_8 = _mm256_max_ps(_mm256_max_ps(_mm256_set1_ps(-FLT_MAX), x), most_8);
+  }
+  __m128 most_4 = _mm_max_ps(_mm256_castps256_ps128(most_8), _mm256_extractf128_ps(most_8, 1));
+  most_4 = _mm_max_ps(most_4, _mm_movehl_ps(most_4, most_4));
+  most = _mm_cvtss_f32(_mm_max_ss(most_4, _mm_movehdup_ps(most_4)));
+#endif
+  for (; s < count; s++) {
     float x = score[s] > FLT_MAX ? FLT_MAX : score[s];
     x = x < -FLT_MAX ? -FLT_MAX : x;
     most = x > most ? x : most;
