@@ -49,7 +49,11 @@ def chosen(indexer: Indexer, score_TS: torch.Tensor, top_entries: int) -> torch.
 
 
 def filled_pages(
-    codec: CpuAttention, generator: torch.Generator, entries: int, width: int = WIDTH
+    codec: CpuAttention,
+    generator: torch.Generator,
+    entries: int,
+    width: int = WIDTH,
+    power: int = 0,
 ) -> tuple[CachePages, torch.Tensor]:
     """Index keys of one sequence in blocks of random order, and its block table."""
     blocks = -(-entries // PAGE)
@@ -58,7 +62,7 @@ def filled_pages(
     )
     table_QB = 1 + torch.randperm(blocks, generator=generator)[None]
     slot_T = (table_QB[0, :, None] * PAGE + torch.arange(PAGE)).flatten()
-    size_T1 = torch.exp2(torch.randint(-9, 9, (len(slot_T), 1), generator=generator))
+    size_T1 = torch.exp2(torch.randint(-9, 9, (len(slot_T), 1), generator=generator) + power)
     codec.store(torch.randn(len(slot_T), width, generator=generator) * size_T1, slot_T, pages)
     return pages, table_QB
 
@@ -136,15 +140,16 @@ def test_scores_around_the_tiles_of_rows_and_entries_are_those_of_the_row_alone(
 
 @pytest.mark.parametrize("width", [32, 64, 128])
 @pytest.mark.parametrize("power", [-100, -51, -50, 0, 50, 51, 100])
-def test_rounded_queries_of_any_size_and_several_groups_have_near_scores(
+def test_rounded_queries_of_any_size_and_number_of_groups_have_near_scores(
     width: int, power: int, indexer: CpuAttention, generator: torch.Generator
 ) -> None:
-    pages, table_QB = filled_pages(indexer, generator, 300, width)
+    # Products of all three are in range; those of the query and the weight alone need not be.
+    pages, table_QB = filled_pages(indexer, generator, 300, width, -power)
     query_THJ = torch.randn(4, HEADS, width, generator=generator) * 2.0**power
     query_THJ[1, 3] = 0
     query_THJ = fake_quantise(query_THJ, "mxfp4")
     weight_TH = torch.randn(4, HEADS, generator=generator)
-    weight_TH[2, 1], weight_TH[3] = 0, weight_TH[3] * 2.0 ** (-power / 2)
+    weight_TH[2, 1], weight_TH[3] = 0, weight_TH[3] * 2.0 ** (0.4 * power)
     visible_T = torch.full((4,), 300)
     got_TS = scores(indexer, query_THJ, weight_TH, pages, table_QB, visible_T, 300)
     key_SJ = listed_keys(pages, table_QB, 300)
@@ -167,14 +172,15 @@ def test_small_whole_numbers_have_whole_scores(
     assert_same_bits(got_TS, torch.einsum("th,ths->ts", weight_TH.double(), dot_THS).float() + 0.0)
 
 
+@pytest.mark.parametrize("width", [32, 64])
 def test_a_key_that_is_not_a_number_scores_zero(
-    indexer: CpuAttention, generator: torch.Generator
+    width: int, indexer: CpuAttention, generator: torch.Generator
 ) -> None:
-    pages, table_QB = filled_pages(indexer, generator, 64, 64)
-    key_SJ = torch.randn(64, 64, generator=generator)
-    key_SJ[9, 40] = torch.nan
+    pages, table_QB = filled_pages(indexer, generator, 64, width)
+    key_SJ = torch.randn(64, width, generator=generator)
+    key_SJ[9, width - 9] = torch.nan
     indexer.store(key_SJ, table_QB[0, 0] * PAGE + torch.arange(64), pages)
-    query_THJ = torch.randn(2, HEADS, 64, generator=generator)
+    query_THJ = torch.randn(2, HEADS, width, generator=generator)
     query_THJ[0] = fake_quantise(query_THJ[0], "mxfp4")
     ones_TH = torch.ones(2, HEADS)
     got_TS = scores(indexer, query_THJ, ones_TH, pages, table_QB, torch.full((2,), 64), 64)
@@ -198,17 +204,19 @@ def test_choices_are_those_of_the_reference(
     assert_same_bits(chosen(indexer, score_TS, top_entries), want)
 
 
-@pytest.mark.parametrize("order", ["ascending", "descending", "equal", "none"])
+@pytest.mark.parametrize("order", ["ascending", "descending", "equal", "neighbours", "none"])
 @pytest.mark.parametrize("entries", [15, 16, 17, 255, 256, 257, 5000])
 def test_choices_in_long_rows_of_any_order_are_those_of_the_reference(
     indexer: CpuAttention, order: str, entries: int, generator: torch.Generator
 ) -> None:
     score_TS = torch.randn(3, entries, generator=generator)
     score_TS[1] = score_TS[1].mul(3).round()
-    if order != "none":
+    if order in ("ascending", "descending"):
         score_TS = score_TS.sort(descending=order == "descending").values
     if order == "equal":
         score_TS.fill_(-1.5)
+    if order == "neighbours":  # the last ones are better by a unit in the last place
+        score_TS.fill_(1.0)[:, -10:] += 2.0**-23
     want = chosen(ReferenceAttention(), score_TS, 64)
     assert_same_bits(chosen(indexer, score_TS, 64), want)
 

@@ -158,14 +158,12 @@ DI_INLINE float largest(const float *score, int64_t count) {
   return most;
 }
 
-/* Best visible scores of the blocks of a row, finite; that of the last visible entry comes before
- * all. */
+/* Best scores of the blocks of a row, finite, -inf where not visible; the block of the last visible entry
+ * comes before all. */
 static void rank_blocks(const float *pool, int64_t visible, int64_t size, int64_t blocks,
                         float *most) {
-  for (int64_t b = 0; b < blocks; b++) {
-    int64_t left = visible - b * size;
-    most[b] = left > 0 ? largest(pool + b * size, left < size ? left : size) : -INFINITY;
-  }
+  for (int64_t b = 0; b < blocks; b++)
+    most[b] = (b + 1) * size <= visible ? largest(pool + b * size, size) : -INFINITY;
   if (visible > 0) most[(visible - 1) / size] = INFINITY;
 }
 
