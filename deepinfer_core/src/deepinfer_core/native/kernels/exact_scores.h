@@ -71,39 +71,49 @@ static int turn_row(const score_call *call, int64_t row, int64_t at, exact_memor
   return 1;
 }
 
-/* Turn entries [first, end) of a sequence; those without a page, and those whose scale is NaN, are
- * zeros. */
+/* Group `g` of `count` entries from `first` on: channels and the bytes of scales; entries without a page are
+ * left as they are. */
+static void gather_group(const score_call *call, const int64_t *table, int64_t first, int64_t count,
+                         int64_t g, uint8_t (*data)[DI_GROUP / 2], uint8_t *scale) {
+  const di_pages *pages = &call->pages;
+  int64_t size = pages->rows_per_page;
+  int64_t data_step = di_data_bytes(pages->format, pages->width);
+  int64_t scale_step = di_scale_bytes(pages->format, pages->width);
+  if (!pages->scales_apart) data_step = scale_step = data_step + scale_step;
+  for (int64_t i = 0, end; i < count; i = end) {
+    int64_t block = (first + i) / size, row = (first + i) % size;
+    int64_t page = block < call->blocks ? table[block] : -1;
+    end = size - row < count - i ? i + size - row : count;
+    if (page < 0) continue;
+    di_place place = di_place_of(pages, page * size + row);
+    for (int64_t k = i; k < end; k++) {
+      memcpy(data[k], place.data + (k - i) * data_step + g * DI_GROUP / 2, sizeof *data);
+      scale[k] = place.scale[(k - i) * scale_step + g];
+    }
+  }
+}
+
+/* Turn entries [first, end) of a sequence. Those without a page are zeros; one whose scale is not a number
+ * scores 0, as it does when products are rounded. */
 static void turn_entries(const score_call *call, int64_t sequence, int64_t first, int64_t end,
                          exact_memory *memory) {
+  int64_t groups = call->width / DI_GROUP;
   di_exact_keys *keys = memory->key;
-  int64_t groups = call->width / DI_GROUP, size = call->pages.rows_per_page;
-  const int64_t *table = call->table + sequence * call->blocks;
-  for (int64_t from = first; from < end; from += DI_BLOCK, keys += groups) {
+  for (int64_t from = first; from < end; from += DI_BLOCK) {
     int64_t count = end - from < DI_BLOCK ? end - from : DI_BLOCK;
-    di_place place[DI_BLOCK];
-    int is_number[DI_BLOCK];
-    for (int64_t i = 0; i < count; i++) {
-      int64_t block = (from + i) / size, row = (from + i) % size;
-      int64_t page = block < call->blocks ? table[block] : -1;
-      is_number[i] = page >= 0;
-      if (page >= 0) place[i] = di_place_of(&call->pages, page * size + row);
-      for (int64_t g = 0; g < groups && is_number[i]; g++) is_number[i] = place[i].scale[g] != 255;
-    }
-    for (int64_t g = 0; g < groups; g++) {
-      uint8_t data[DI_BLOCK][DI_GROUP / 2] = {0};
-      memset(keys[g].scale, 0, sizeof keys[g].scale);
-      for (int64_t i = 0; i < count; i++) {
-        if (!is_number[i]) continue;
-        memcpy(data[i], place[i].data + g * DI_GROUP / 2, sizeof data[i]);
-        keys[g].scale[i] = di_ue8m0(place[i].scale[g]);
+    for (int64_t g = 0; g < groups; g++, keys++) {
+      uint8_t data[DI_BLOCK][DI_GROUP / 2] = {{0}}, scale[DI_BLOCK] = {0};
+      gather_group(call, call->table + sequence * call->blocks, from, count, g, data, scale);
+      for (int i = 0; i < DI_BLOCK; i += 16) {
+        di_turn_keys(data[i], keys->channel[0][i]);
+        di_turn_scales(scale + i, groups == 1 ? 0 : 0x7fc00000u, keys->scale + i);
       }
-      for (int i = 0; i < DI_BLOCK; i += 16) di_turn_keys(data[i], keys[g].channel[0][i]);
     }
   }
 }
 
 /* Scores of a block of keys of `groups` groups. With one group, which the compiler then knows, the scale of
- * a key comes last, and the weight is part of the unit. */
+ * a key comes last, and the weight is part of the unit. The maximum of NaN and zero is zero. */
 DI_INLINE void score_block(const di_exact_query *query, const float *weight, int64_t heads,
                            const di_exact_keys *keys, int64_t groups, __m512 *total) {
   __m512 zero = _mm512_setzero_ps(), dot[2];
