@@ -21,7 +21,7 @@ from deepinfer_core.cli.generation import (
     open_llm,
     progress_of,
 )
-from deepinfer_core.cli.output import print_json, print_table
+from deepinfer_core.cli.output import check_writable, print_json, print_table
 from deepinfer_core.cli.parser import UsageError
 from deepinfer_core.cli.prompt_input import Prompt, read_prompt_file
 
@@ -123,22 +123,6 @@ def _check_numbers(args: argparse.Namespace) -> None:
             raise UsageError(f"{option} {value}", hint=f"give {lowest} or more")
     if args.seed > _MOST_SEED:
         raise UsageError(f"--seed {args.seed}", hint=f"give at most {_MOST_SEED}")
-
-
-def _check_writable(path: Path) -> None:
-    """Find out before anything is measured; a file that is there stays as it is."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", hint="name a file")
-    was_there = path.exists()
-    try:
-        with path.open("ab"):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror or error}", hint="name another file"
-        ) from error
-    if not was_there:
-        path.unlink()
 
 
 def _chosen(prompts: list[Prompt], args: argparse.Namespace) -> list[Prompt]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from deepinfer_core.cli.output import print_json, print_table
+from deepinfer_core.cli.output import check_writable, print_json, print_table
 from deepinfer_core.cli.parser import UsageError, add_settings_arguments, settings_from
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def add_kernels_action(actions: argparse._SubParsersAction[Any]) -> None:
 def _run(args: argparse.Namespace) -> int:
     from deepinfer_core.config import resolve_components
 
+    if args.out is not None:
+        check_writable(args.out)
     resolution = resolve_components(settings_from(args))
     catalogues = _catalogues(resolution)
     if not any(_operators(catalogue, args.operator) for catalogue in catalogues):
@@ -68,7 +70,7 @@ def _operators(catalogue: KernelCatalogue, text: str) -> list[str]:
 def _evidence(
     args: argparse.Namespace, resolution: Resolution, catalogues: list[KernelCatalogue]
 ) -> tuple[list[dict[str, Any]], bool]:
-    from deepinfer_core.config import kernel_cache_folder
+    from deepinfer_core.config.kernel_cache import kernel_cache_folder
     from deepinfer_core.testing.evidence import evidence
     from deepinfer_core.testing.tiles.kept import KeptResults
 
