@@ -220,6 +220,8 @@ def _build_runner(
         vocabulary=config.text_config.vocab_size,
         truncation=truncation,
     )
+    # Weights and caches were written by work in another order than that of the runner's stream.
+    parts.device.synchronise()
     layout = layout_fingerprint(caches.layout)
     policy = _reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
     return runner, memory, policy

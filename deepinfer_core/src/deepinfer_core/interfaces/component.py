@@ -24,7 +24,8 @@ class Properties:
         batch_invariant: a row's result has the same bits in every batch, at every row index and
             under every split of a prompt into chunks.
         deterministic: the same call on the same inputs gives the same bits.
-        graph_safe: no host synchronisation, no allocation, no data-dependent shape in ``run``.
+        graph_safe: no host synchronisation and no data-dependent shape in ``run``, and no memory
+            but the caller's and what torch hands out, which a graph keeps.
     """
 
     batch_invariant: Promise

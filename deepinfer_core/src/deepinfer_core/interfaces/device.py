@@ -136,6 +136,23 @@ class Device(Component):
     def host_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Host memory suited to copies to this device (pinned where that exists)."""
 
+    def reachable(self, table: torch.Tensor) -> torch.Tensor:
+        """A table in host memory as a tensor of this device, for work that looks up a few rows.
+
+        A device that reads host memory on its own leaves the table there, whatever its size; this
+        body, for others, copies it.
+
+        Args:
+            table: on the host; may be mapped from a file.
+
+        Returns:
+            The same numbers; on a CPU the same memory.
+
+        Raises:
+            DeviceError: there is not enough memory.
+        """
+        return table.to(self.torch_device)
+
     @abstractmethod
     def stream(self) -> Stream:
         """A new stream of this device; whoever asked closes it."""

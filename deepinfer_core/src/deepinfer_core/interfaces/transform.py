@@ -53,7 +53,7 @@ class MixSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngramHash:
-    """The n-gram hash of one Engram layer; all tensors int64 on the host.
+    """The n-gram hash of one Engram layer; all tensors int64 on the device of the ids.
 
     Attributes:
         multiplier_N: one odd multiplier a lookback distance, [n-gram size].

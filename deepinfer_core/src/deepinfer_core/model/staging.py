@@ -1,0 +1,26 @@
+"""How do numbers that the host worked out reach the device without a wait?
+
+A copy from ordinary memory makes the host wait for everything that the device has to do before it;
+one from pinned memory is queued like any other work.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+__all__ = ["staged"]
+
+_WITHOUT_PINNED = ("cpu", "meta")
+
+
+def staged(numbers: Sequence[int] | Sequence[Sequence[int]], device: torch.device) -> torch.Tensor:
+    """The numbers as int64 on the device; they may not be there yet when this returns.
+
+    Args:
+        numbers: a list, or a table.
+        device: where they are wanted by later work on the current stream.
+    """
+    if device.type in _WITHOUT_PINNED:
+        return torch.tensor(numbers, dtype=torch.int64, device=device)
+    pinned = torch.tensor(numbers, dtype=torch.int64).pin_memory()
+    return pinned.to(device, non_blocking=True)
