@@ -6,6 +6,7 @@ one from pinned memory is queued like any other work.
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 __all__ = ["staged"]
@@ -20,7 +21,7 @@ def staged(numbers: Sequence[int] | Sequence[Sequence[int]], device: torch.devic
         numbers: a list, or a table.
         device: where they are wanted by later work on the current stream.
     """
-    if device.type in _WITHOUT_PINNED:
-        return torch.tensor(numbers, dtype=torch.int64, device=device)
-    pinned = torch.tensor(numbers, dtype=torch.int64).pin_memory()
-    return pinned.to(device, non_blocking=True)
+    host = torch.from_numpy(np.array(numbers, dtype=np.int64))
+    if device.type not in _WITHOUT_PINNED:
+        host = host.pin_memory()
+    return host.to(device, non_blocking=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import weakref
 
 import torch
-
 from deepinfer_core.errors import DeviceError
 
 __all__ = ["reachable"]
