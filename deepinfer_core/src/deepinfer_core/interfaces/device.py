@@ -155,7 +155,7 @@ class Device(Component):
 
     @abstractmethod
     def stream(self) -> Stream:
-        """A new stream of this device; whoever asked closes it."""
+        """A new stream, behind all work the device was given so far; whoever asked closes it."""
 
     def graph(self, work: Callable[[], None]) -> Graph | None:
         """Record the launches of ``work``, or None on a device that has no graphs.

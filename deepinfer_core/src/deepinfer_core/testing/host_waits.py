@@ -104,11 +104,11 @@ class _Permitting:
         return call
 
 
-class _Functions(TorchFunctionMode):  # type: ignore[no-untyped-call]
+class _Functions(TorchFunctionMode):
     """Sees methods of tensors by name; some never reach the dispatcher on a CPU."""
 
     def __init__(self, watch: HostWatch) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._watch = watch
 
     def __torch_function__(
@@ -123,9 +123,9 @@ class _Functions(TorchFunctionMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-class _Operators(TorchDispatchMode):
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, watch: HostWatch) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._watch = watch
 
     def __torch_dispatch__(

@@ -109,8 +109,10 @@ class CudaDevice(Device):
         return reachable(table, self._device)
 
     def stream(self) -> Stream:
-        """A stream of the device."""
-        return CudaStream(self._new_stream())
+        """A stream of the device, behind what the current stream was given."""
+        stream = self._new_stream()
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        return CudaStream(stream)
 
     def graph(self, work: Callable[[], None]) -> Graph:
         """Capture the work's launches; see ``Device.graph``."""
