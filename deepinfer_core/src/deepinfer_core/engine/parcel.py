@@ -36,11 +36,18 @@ class Parcel:
         self._buffer = device.host_buffer((sum(self._sizes),), torch.int64)
         np.concatenate(words, out=self._buffer.numpy())
 
-    def arrive(self) -> list[torch.Tensor]:
-        """The arrays on the device, as views of one tensor; called by work on a stream, once."""
-        moved = self._buffer.to(self._device.torch_device, non_blocking=True)
-        parts = moved.split_with_sizes(self._sizes)
+    def move(self) -> torch.Tensor:
+        """All of it on the device, as int64 words; called by work on a stream, once."""
+        return self._buffer.to(self._device.torch_device, non_blocking=True)
+
+    def split(self, words: torch.Tensor) -> list[torch.Tensor]:
+        """The arrays, as views of words that came from ``move`` of this or an equal parcel."""
+        parts = words.split_with_sizes(self._sizes)
         return [_typed(part, *form) for part, form in zip(parts, self._parts, strict=True)]
+
+    def arrive(self) -> list[torch.Tensor]:
+        """The arrays on the device; called by work on a stream, once."""
+        return self.split(self.move())
 
 
 def _words(array: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import torch
 
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.cache.storage import Caches
+from deepinfer_core.engine.decode_graphs import DecodeGraphs
 from deepinfer_core.engine.drawn import Drawn
 from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
 from deepinfer_core.engine.sampler_inputs import SamplerInputs
@@ -56,6 +57,8 @@ class ModelRunner(Runner):
         stream: where steps run; closed with the runner.
         vocabulary: V.
         truncation: how the decoder half treats prompts; None keeps all rows.
+        graphs: decode steps that are recorded; None: each is launched piece by piece. Without
+            truncation only.
     """
 
     def __init__(
@@ -67,12 +70,14 @@ class ModelRunner(Runner):
         *,
         vocabulary: int,
         truncation: DecoderTruncation | None = None,
+        graphs: DecodeGraphs | None = None,
     ) -> None:
         self.model = model
         self.caches = caches
         self.sampler = sampler
         self.vocabulary = vocabulary
         self.truncation = truncation
+        self.graphs = graphs
         self.device = model.parts.device
         self._stream = stream
         self._settings = SamplerInputs(vocabulary, self.device)
@@ -82,15 +87,21 @@ class ModelRunner(Runner):
         """Queue a forward pass; see ``Runner``."""
         assert before is None or isinstance(before, _ModelStep)
         step = _ModelStep()
-        packed = PackedStep(plan, self.device, self.truncation)
+        graphs = self.graphs
+        rung = None if graphs is None else graphs.rung_of(plan)
+        shape = None if graphs is None or rung is None else graphs.shape_of(rung)
+        packed = PackedStep(plan, self.device, self.truncation, shape=shape)
 
         @torch.inference_mode()
         def work() -> None:
             self.caches.copy_blocks(plan.block_copies)
             self.caches.copy_slots(plan.restored_slots)
             drawn = before.drawn if before is not None else None
-            inputs = packed.arrive(None if drawn is None else drawn.out.token_R)
-            step.logits_RV = self.model.forward(inputs, self.caches)
+            words = packed.bring(None if drawn is None else drawn.out.token_R)
+            if graphs is None or rung is None:
+                step.logits_RV = self.model.forward(packed.inputs(words), self.caches)
+            else:
+                step.logits_RV = graphs.run(rung, words)[: len(plan.sequences)]
             self.caches.copy_slots(plan.saved_slots)
 
         step.ends.append(self._stream.submit(work))

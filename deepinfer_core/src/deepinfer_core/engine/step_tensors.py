@@ -8,6 +8,7 @@ step before draws.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -19,7 +20,20 @@ from deepinfer_core.interfaces.device import Device
 from deepinfer_core.model.step import StepInputs
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 
-__all__ = ["PackedStep", "step_inputs"]
+__all__ = ["PackedStep", "StepShape", "step_inputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What a decode step is padded to.
+
+    Attributes:
+        sequences: each with one row.
+        blocks: width of the block table.
+    """
+
+    sequences: int
+    blocks: int
 
 
 class PackedStep:
@@ -29,11 +43,21 @@ class PackedStep:
         plan: at least one sequence; unknown tokens stay open.
         device: where the inputs go.
         truncation: how the decoder half treats prompts.
+        shape: of a step whose sequences feed one row each: what it is padded to, with rows that
+            only touch the dummy pages. Steps of one shape are packed alike, open tokens last.
     """
 
     def __init__(
-        self, plan: StepPlan, device: Device, truncation: DecoderTruncation | None = None
+        self,
+        plan: StepPlan,
+        device: Device,
+        truncation: DecoderTruncation | None = None,
+        *,
+        shape: StepShape | None = None,
     ) -> None:
+        self._open_2U = open_2U = _open_tokens(plan)
+        if shape is not None:
+            plan = _padded(plan, shape.sequences)
         self._steps = steps = plan.sequences
         self._truncation = truncation
         self._counts = counts = [len(step.token_ids) for step in steps]
@@ -53,29 +77,36 @@ class PackedStep:
             position_T,
             sequence_T,
             previous_T3,
-            _block_table([step.block_ids for step in steps]),
+            _block_table([step.block_ids for step in steps], shape.blocks if shape else 0),
             np.array([step.state_slot for step in steps], dtype=np.int64),
             np.array(self._wanted, dtype=np.int64),
             np.array(numbers, dtype=np.int64),
         ]
-        open_2U = _open_tokens(plan)
-        self.has_open_tokens = open_2U is not None
         if open_2U is not None:
             arrays.append(open_2U)
         self._parcel = Parcel(arrays, device)
 
-    def arrive(self, drawn_R: torch.Tensor | None) -> StepInputs:
-        """The inputs on the device; called by work on a stream, once.
+    def bring(self, drawn_R: torch.Tensor | None) -> torch.Tensor:
+        """Bring the step to the device; called by work on a stream, once.
 
         Args:
             drawn_R: tokens that the step before drew, for the open ones; None: they stay open.
+
+        Returns:
+            int64 words, from which ``inputs`` makes the inputs.
         """
-        token, position, sequence, previous, table, slot, wanted, numbers, *opened = (
-            self._parcel.arrive()
+        words = self._parcel.move()
+        if self._open_2U is not None and drawn_R is not None:
+            token_T, *_, open_2U = self._parcel.split(words)
+            row_U, drawn_U = open_2U.unbind()
+            token_T[row_U] = drawn_R[drawn_U]
+        return words
+
+    def inputs(self, words: torch.Tensor) -> StepInputs:
+        """The inputs, which lie in ``words``."""
+        token, position, sequence, previous, table, slot, wanted, numbers, *_ = self._parcel.split(
+            words
         )
-        if opened and drawn_R is not None:
-            row_U, drawn_U = opened[0].unbind()
-            token[row_U] = drawn_R[drawn_U]
         steps = self._steps
         return StepInputs(
             token_T=token,
@@ -103,7 +134,23 @@ def step_inputs(
     plan: StepPlan, device: Device, truncation: DecoderTruncation | None = None
 ) -> StepInputs:
     """Turn a plan into the model's inputs at once; see ``PackedStep``."""
-    return PackedStep(plan, device, truncation).arrive(None)
+    packed = PackedStep(plan, device, truncation)
+    return packed.inputs(packed.bring(None))
+
+
+_PADDING = SequenceStep(
+    sequence_id=-1,
+    start=0,
+    token_ids=(0,),
+    history=(-1, -1, -1),
+    block_ids=(0,),
+    state_slot=0,
+    wants_token=True,
+)
+
+
+def _padded(plan: StepPlan, sequences: int) -> StepPlan:
+    return StepPlan((*plan.sequences, *((_PADDING,) * (sequences - len(plan.sequences)))))
 
 
 def _places(starts: list[int], counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -132,10 +179,10 @@ def _previous(step: SequenceStep) -> np.ndarray:
     return np.stack([known[3 - distance : 3 - distance + count] for distance in (1, 2, 3)], axis=1)
 
 
-def _block_table(blocks: list[tuple[int, ...]]) -> np.ndarray:
-    """Blocks of all sequences [sequences, blocks of the longest], padded with -1."""
+def _block_table(blocks: list[tuple[int, ...]], width: int) -> np.ndarray:
+    """Blocks of all sequences [sequences, at least width], padded with -1."""
     counts_Q = np.array([len(one) for one in blocks])
-    is_used_QB = np.arange(counts_Q.max()) < counts_Q[:, None]
+    is_used_QB = np.arange(max(counts_Q.max(), width)) < counts_Q[:, None]
     table_QB = np.full(is_used_QB.shape, -1, dtype=np.int64)
     table_QB[is_used_QB] = np.fromiter(chain.from_iterable(blocks), np.int64, counts_Q.sum())
     return table_QB
