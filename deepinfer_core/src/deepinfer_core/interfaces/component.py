@@ -58,3 +58,12 @@ class Component(ABC):
     @abstractmethod
     def properties(self) -> Properties:
         """The promises of this component."""
+
+    @property
+    def kernels_built(self) -> int | None:
+        """Kernels that were compiled or loaded so far because a call needed them.
+
+        None for a component that does no such thing; one that does is called with steps of all
+        sizes before the engine takes requests.
+        """
+        return None
