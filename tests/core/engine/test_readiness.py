@@ -21,6 +21,7 @@ from deepinfer_core.telemetry.progress import PhaseFinished, ProgressStream
 from deepinfer_core.testing.rerun_device import RerunDevice
 from deepinfer_core.testing.small_engines import slim_config
 from deepinfer_core.testing.tiny_model import reference_parts, tiny_model
+from structlog.testing import capture_logs
 
 NUMERICS = Numerics()
 SIZES = StepSizes(max_rows=24, max_sequences=4, max_tokens=40, block_tokens=16)
@@ -166,13 +167,26 @@ def test_decode_steps_are_recorded_where_all_components_promise_it(
     assert phases(seen) == [("graphs.record", 4)]
 
 
+def test_a_device_without_graphs_is_no_news(
+    make_runner: MakeRunner, progress: ProgressStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RerunDevice, "properties", PROMISES)
+    runner = make_runner()
+    with capture_logs() as logs:
+        make_ready(runner, SIZES, progress, records=True)
+    assert (runner.graphs, logs) == (None, [])
+
+
 @pytest.mark.parametrize("never", ["prefill", "decode", "indexer", "codec", "dense", "transform"])
 def test_one_component_that_does_not_promise_it_leaves_all_steps_unrecorded(
     make_runner: MakeRunner, progress: ProgressStream, never: str
 ) -> None:
     runner = make_runner(never=never)
-    make_ready(runner, SIZES, progress, records=True)
+    with capture_logs() as logs:
+        make_ready(runner, SIZES, progress, records=True)
     assert runner.graphs is None
+    [entry] = logs
+    assert (entry["event"], entry["because_of"]) == ("graphs.skipped", ["Recordable"])
 
 
 def test_nothing_is_recorded_that_was_not_asked_for_or_is_truncated(

@@ -156,6 +156,8 @@ def _run(runner: ModelRunner, plan: StepPlan) -> None:
 def _record(
     runner: ModelRunner, sizes: StepSizes, progress: ProgressStream, components: list[Component]
 ) -> None:
+    if runner.device.properties.graph_safe != "always":
+        return  # a device without graphs: there is nothing to say
     hindering = {type(one).__name__ for one in components if one.properties.graph_safe != "always"}
     if hindering:
         log.info("graphs.skipped", because_of=sorted(hindering))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.device import Graph
 from deepinfer_core.reference.device import CpuDevice
 
@@ -40,6 +41,11 @@ class RerunDevice(CpuDevice):
 
     def __init__(self) -> None:
         self.graphs: list[RerunGraph] = []
+
+    @property
+    def properties(self) -> Properties:
+        """Those of a device with graphs."""
+        return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
 
     def graph(self, work: Callable[[], None]) -> Graph:
         """Keep the work."""
