@@ -1,7 +1,7 @@
 """Do the tiles that launches choose exist: do they fit a core, and divide what they must?"""
 
 import pytest
-from deepinfer_nvidia.gemm.choices import dense_tuning, expert_tuning
+from deepinfer_nvidia.gemm.choices import expert_tuning
 
 SHARED_BYTES = 227 * 1024
 """What a block of Hopper can have; a core has 1024 more for each block."""
@@ -19,7 +19,8 @@ def test_experts_fit_and_divide(rows: int, out_width: int, experts: int) -> None
     block = tuning.shared_bytes + 16 * tuning.stages + 8 * experts
     assert block <= SHARED_BYTES
     assert tuning.blocks_per_core * (block + 1024) <= SHARED_BYTES + 1024
-    assert tuning.depth * tuning.tiles % 2 == 0 and 4 % tuning.depth == 0
+    assert tuning.depth * tuning.tiles % 2 == 0
+    assert 4 % tuning.depth == 0
 
 
 @pytest.mark.parametrize("rows", ROWS)

@@ -24,7 +24,8 @@ def test_unpacking_gives_back_codes_and_scales(
     assert packed.shape == packed_shape(*shape)
     back = unpack_experts(packed, *shape[1:])
     assert_same_bits(back.data, weight.data)
-    assert back.scale is not None and weight.scale is not None
+    assert back.scale is not None
+    assert weight.scale is not None
     assert_same_bits(back.scale, weight.scale)
 
 
@@ -65,7 +66,8 @@ def test_a_lane_finds_the_operands_of_its_matrix_instruction(
     found = found.permute(0, 1, 3, 8, 4, 2, 6, 7, 5, 9)
     found = found.reshape(-1, tiles * 64, steps * 64)
     assert torch.equal(found[:, :out_width, :in_width], weight.dequantise(torch.float64))
-    assert not found[:, out_width:].any() and not found[:, :, in_width:].any()
+    assert not found[:, out_width:].any()
+    assert not found[:, :, in_width:].any()
 
 
 @pytest.mark.parametrize(("byte", "is_taken"), [(7, False), (8, True), (128, True), (129, False)])
@@ -88,5 +90,6 @@ def test_scales_that_bf16_cannot_follow_are_refused(byte: int, is_taken: bool) -
 def test_groups_of_zeros_may_have_any_scale() -> None:
     """The quantiser gives them the smallest, which would be refused."""
     weight = quantise(torch.zeros(1, 64, 64), "mxfp4")
-    assert weight.scale is not None and int(weight.scale.max()) == 1
+    assert weight.scale is not None
+    assert int(weight.scale.max()) == 1
     assert not unpack_experts(pack_experts(weight), 64, 64).dequantise().any()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from deepinfer_core.interfaces.gemm import DenseSpec
+
 from deepinfer_nvidia.kernels.gemm_dense import Tuning as DenseTuning
 from deepinfer_nvidia.kernels.hopper.gemm_dense import Tuning as HopperTuning
 from deepinfer_nvidia.kernels.hopper.gemm_experts import Tuning as ExpertTuning

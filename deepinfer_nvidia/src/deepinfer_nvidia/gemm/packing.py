@@ -1,8 +1,9 @@
-"""In which order do MXFP4 expert weights lie in memory, so that a Hopper warp can load them as MMA operands?
+"""In which order do MXFP4 experts lie in memory, so that a warp loads them as MMA operands?
 
-A record holds 64 channels and 64 inputs: 2048 bytes of codes, then 128 bytes of scales. In it, each
-of 4 warps has 512 bytes, each of its 32 lanes 16 of them: one 32-bit word for each 16 inputs. A word
-holds the lane's four A registers of ``m64k16``: eight codes, two (neighbouring inputs) a register.
+A record holds 64 channels and 64 inputs: 2048 bytes of codes, then 128 bytes of scales. In it,
+each of 4 warps has 512 bytes, each of its 32 lanes 16 of them: one 32-bit word for each 16 inputs.
+A word holds the lane's four A registers of ``m64k16``: eight codes, two (neighbouring inputs) a
+register.
 
 The bits of a code (sign s, magnitude m2 m1 m0) lie in a 16-bit half of the word so that a shift and
 a mask put them where bf16 has its sign (bit 15) and its lowest exponent bits and highest mantissa
@@ -24,7 +25,6 @@ Shapes: E experts, N channels, K inputs, C = K / 2 bytes, G = K / 32 scales.
 from __future__ import annotations
 
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.numeric import QuantTensor
 from deepinfer_core.numeric.e2m1 import pack_e2m1, unpack_e2m1
@@ -37,7 +37,7 @@ RECORD_BYTES = _CODE_BYTES + 128
 """Codes and scales of 64 channels and 64 inputs."""
 
 _STEPS = 4
-"""The number of records along K is a multiple of this, so that a kernel may take up to 4 at once."""
+"""Records along K are a multiple of this, so that a kernel may take up to 4 at once."""
 
 _LEAST_SCALE, _LARGEST_SCALE = 8, 128
 """Scale bytes whose products with a code, and with 2^126, are normal bf16 numbers."""
@@ -82,7 +82,7 @@ def unpack_experts(packed: torch.Tensor, out_width: int, in_width: int) -> Quant
 
 def _scales_that_matter(codes_NK: torch.Tensor, scale_NG: torch.Tensor) -> torch.Tensor:
     """The scales, 1 for groups of zeros (whose quantised scale is the smallest there is)."""
-    is_zero_NG = (codes_NK.unflatten(1, (-1, 32)) & 7).amax(-1) == 0
+    is_zero_NG = (codes_NK.reshape(codes_NK.shape[0], -1, 32) & 7).amax(-1) == 0
     scale = torch.where(is_zero_NG, 127, scale_NG)
     if scale.numel() == 0:
         return scale
@@ -91,7 +91,7 @@ def _scales_that_matter(codes_NK: torch.Tensor, scale_NG: torch.Tensor) -> torch
         raise NotSupported(
             f"asked for mxfp4 experts with scale bytes from {least} to {largest}, found a kernel"
             f" for {_LEAST_SCALE} to {_LARGEST_SCALE} (2^-119 to 2)",
-            hint="check the checkpoint: weights of this size are unusual; core.reference takes them",
+            hint="such weights are unusual: check the checkpoint; core.reference takes them",
         )
     return scale
 
@@ -137,12 +137,12 @@ def _pack_codes(codes_NK: torch.Tensor, tiles: int, steps: int) -> torch.Tensor:
 def _unpack_codes(record: torch.Tensor) -> torch.Tensor:
     tiles, steps = record.shape[:2]
     halves = record.contiguous().view(torch.int16).to(torch.int32)
-    codes = [
-        sum((halves >> place & 1) << (3 - bit) for bit, place in enumerate(places))
-        for places in _BITS
-    ]
+    # [.., register, bit]: 2^3 for the sign, then the magnitude.
+    places = torch.tensor(_BITS, dtype=torch.int32, device=record.device)
+    weights = torch.tensor((8, 4, 2, 1), dtype=torch.int32, device=record.device)
+    codes = ((halves[..., None, None] >> places & 1) * weights).sum(-1)
     # [tile, step, warp, lane / 4, lane % 4, word, half word, upper inputs, upper channels]
-    stacked = torch.stack(codes, dim=-1).reshape(tiles, steps, 4, 8, 4, 4, 2, 2, 2)
+    stacked = codes.reshape(tiles, steps, 4, 8, 4, 4, 2, 2, 2)
     ordered = stacked.permute(0, 2, 8, 3, 1, 5, 7, 4, 6)
     return ordered.reshape(tiles * _SIDE, steps * _SIDE).to(torch.uint8)
 

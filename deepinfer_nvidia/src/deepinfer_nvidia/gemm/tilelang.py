@@ -1,7 +1,8 @@
 """How are products with weights computed on an NVIDIA GPU?
 
-Dense weights are widened to bf16 once; MXFP4 experts stay packed and are widened in the kernel. Both
-are exact, sums are fp32, and K is walked in one order, so a row's bits depend on that row alone.
+Dense weights are widened to bf16 once; MXFP4 experts stay packed and are widened in the kernel.
+Both are exact, sums are fp32, and K is walked in one order, so a row's bits depend on that row
+alone.
 Rows that a spec wants rounded first are cast by a kernel of their own.
 
 Shapes: T rows, R rows sorted by expert, K input width, N output width, G groups, E experts.
@@ -12,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.gemm import (
@@ -31,6 +31,7 @@ from deepinfer_core.interfaces.operators.gemm import (
 from deepinfer_core.interfaces.operators.transform import CastSpec
 from deepinfer_core.numeric import QuantTensor, number_format
 from deepinfer_core.plugin import BuildContext
+
 from deepinfer_nvidia.gemm import weights
 from deepinfer_nvidia.gemm.choices import dense_tuning, expert_tuning, hopper_tuning
 from deepinfer_nvidia.kernels import gemm_dense, gemm_experts, gemm_small_f32, transform_cast

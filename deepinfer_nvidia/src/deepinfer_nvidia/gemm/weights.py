@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.numeric import QuantTensor
+
 from deepinfer_nvidia.gemm.packing import pack_experts, unpack_experts
 
 __all__ = ["PackedExperts", "PlainWeight", "StoredExperts", "pack", "store", "widen"]

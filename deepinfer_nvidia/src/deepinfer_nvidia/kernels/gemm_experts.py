@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.gemm import GemmExpertsSpec
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -204,7 +204,7 @@ def _packed(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
 
 
 def _finder(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
-    """Writes expert, first row and end of the rows of a place into ``tile``; an end of 0: no rows."""
+    """Writes expert, first row and end of a place's rows into ``tile``; an end of 0: no rows."""
 
     @T.macro
     def find(ends_E: T.Buffer, place: Any, tile: T.Buffer) -> None:
@@ -243,8 +243,8 @@ def _writer(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
 def _value(pair: Any, which: Any, scale: Any) -> Any:
     """One of two e2m1 codes of a byte times its ue8m0 scale, in fp32.
 
-    The bits of a code, put where fp32 has sign, exponent and first mantissa bit, are its value times
-    2^-126. Scale byte 0 is 2^-127, a subnormal number.
+    The bits of a code, put where fp32 has sign, exponent and first mantissa bit, are its value
+    times 2^-126. Scale byte 0 is 2^-127, a subnormal number.
     """
     code = T.cast(pair, "int32") >> (4 * which) & 15
     bits = (code >> 3 << 31) | ((code & 7) << 22)

@@ -7,8 +7,8 @@ weights and for narrow shapes.
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.gemm import GemmSmallF32Spec
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
+
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 

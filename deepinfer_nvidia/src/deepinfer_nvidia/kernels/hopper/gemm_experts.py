@@ -1,8 +1,8 @@
 """Products of bf16 rows, sorted by expert, with repacked MXFP4 weights. Twin: ``reference.gemm``.
 
 Hand-written CUDA for Hopper (``gemm_experts.cuh``): widening happens on packed pairs in the
-registers that feed the tensor core, which TileLang 0.1.15 cannot express. ``kernels.gemm_experts`` is the
-same product in TileLang, on weights as the checkpoint has them.
+registers that feed the tensor core, which TileLang 0.1.15 cannot express. ``kernels.gemm_experts``
+is the same product in TileLang, on weights as the checkpoint has them.
 
 Every sum runs over K in ascending order with one instruction per 16 inputs, whatever the tile.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.gemm import GemmExpertsSpec
+
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -57,7 +57,7 @@ class Tuning(KernelTuning):
 
 
 def build(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
-    """One persistent kernel for any number of rows; ``weight_P`` is ``gemm.packing.pack_experts``."""
+    """One persistent kernel for any number of rows; ``weight_P`` comes from ``gemm.packing``."""
     rows = T.dynamic("rows")
     experts, out_width, in_width = spec.experts, spec.out_width, spec.in_width
     channel_tiles = -(-out_width // 64)
