@@ -19,7 +19,7 @@ class Affine:
     rest: list[tuple[int, Any]] = field(default_factory=list)
 
     def scaled(self, factor: int) -> "Affine":
-        """This expression times an integer."""
+        """The expression times an integer."""
         steps = {axis: step * factor for axis, step in self.steps.items()}
         rest = [(weight * factor, node) for weight, node in self.rest]
         return Affine(self.constant * factor, steps, rest)

@@ -6,6 +6,7 @@ mask.
 """
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from deepinfer_core.testing.tiles.blocks import translate_block
 from deepinfer_core.testing.tiles.expressions import translate
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.loops import translate_for, translate_while
+from deepinfer_core.testing.tiles.roles import is_role, together
 from deepinfer_core.testing.tiles.run import Run, any_lane, both, without
 from deepinfer_core.testing.tiles.scope import Perform, Scope, walk
 from deepinfer_core.testing.tiles.stores import translate_store
@@ -38,7 +40,10 @@ def translate_statement(scope: Scope, node: Any) -> Perform:
 
 
 def sequence(scope: Scope, node: Any) -> Perform:
-    steps = [translate_statement(scope, part) for part in node.seq]
+    steps: list[Perform] = []
+    for is_group, parts in groupby(node.seq, key=is_role):
+        made = [translate_statement(scope, part) for part in parts]
+        steps += [together(made)] if is_group and len(made) > 1 else made
 
     def perform(run: Run) -> None:
         for step in steps:
@@ -101,7 +106,7 @@ def bind(scope: Scope, node: Any) -> Perform:
     return perform
 
 
-def kept_facts(scope: Scope, value: Any) -> Affine | None | str:
+def kept_facts(scope: Scope, value: Any) -> Affine | str | None:
     """What a bound name is made of; a loaded value is opaque, since memory changes under it."""
     if not formats.is_python_int(str(value.dtype)):
         return None if scope.varies(value) else "uniform"
