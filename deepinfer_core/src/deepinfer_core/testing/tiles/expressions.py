@@ -189,6 +189,7 @@ BUILDERS: dict[str, Callable[[Scope, Any], Evaluate]] = {
     "Let": binding,
     "Call": call,
     "BufferLoad": lambda scope, node: translate_load(scope, node, translate),
+    "ThreadOrigin": lambda scope, node: lambda run: run.origins[node.axis],
     "Ramp": lambda scope, node: vectors.ramp(scope, node, translate),
     "Broadcast": lambda scope, node: vectors.broadcast(scope, node, translate),
     "Shuffle": lambda scope, node: vectors.shuffle(scope, node, translate),

@@ -63,11 +63,11 @@ def lane_exchange(scope: Scope, node: Any, translate: Translate) -> Evaluate:
     twin = twins.find(str(node.op.name))
     assert twin is not None
     parts = [translate(scope, part) for part in node.args if type(part).__name__ != "StringImm"]
-    threads, target = scope.threads, str(node.dtype)
+    target = str(node.dtype)
 
     def evaluate(run: Run) -> Any:
         values = [part(run) for part in parts]
-        return formats.cast(twins.exchange(twin, threads, values), target)
+        return formats.cast(twins.exchange(twin, run.extents[0], values), target)
 
     return evaluate
 

@@ -13,13 +13,16 @@ from threading import Condition, Thread
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from deepinfer_core.testing.tiles.faults import BarrierStall
+from deepinfer_core.testing.tiles.faults import BarrierStall, UnknownTileOperation
+from deepinfer_core.testing.tiles.memory import LaneMemory
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Evaluate, Perform, Scope
 
-__all__ = ["BARRIERS", "is_role", "together"]
+__all__ = ["BARRIERS", "Role", "is_role", "together"]
 
+Array = NDArray[Any]
 Translate = Callable[[Scope, Any], Evaluate]
 
 
@@ -89,34 +92,77 @@ class StoppedRole(BaseException):
     """Another role failed; this one ends without a word."""
 
 
-def together(roles: Sequence[Perform]) -> Perform:
-    """The closure that runs several roles side by side."""
+class Role:
+    """One warp group: the threads for which its condition holds, and what they do."""
+
+    __slots__ = ("body", "condition")
+
+    def __init__(self, condition: Evaluate, body: Perform) -> None:
+        self.condition, self.body = condition, body
+
+    def members(self, run: Run) -> Array:
+        """The thread lanes of the group, which must be neighbours."""
+        test = self.condition(run)
+        count = run.extents[0]
+        taking = np.broadcast_to(test if run.mask is None else test & run.mask, (count,))
+        lanes = np.flatnonzero(taking)
+        if lanes.size and lanes[-1] - lanes[0] + 1 != lanes.size:
+            raise UnknownTileOperation("ws", "a warp group of threads that are not neighbours")
+        return lanes
+
+    def part(self, run: Run, lanes: Array) -> Run:
+        """The group's own state: its threads are all lanes there are, with their own memory."""
+        part, count = run.split(), run.extents[0]
+        part.mask, part.extents[0] = None, lanes.size
+        part.origins[0] += int(lanes[0])
+        for slot, value in enumerate(part.values):
+            if isinstance(value, np.ndarray) and value.ndim and value.shape[-1] == count:
+                part.values[slot] = value[..., lanes]
+        for slot, memory in enumerate(part.memories):
+            if isinstance(memory, LaneMemory):
+                part.memories[slot] = memory.share(count, lanes)
+        return part
+
+
+def together(roles: Sequence[Role]) -> Perform:
+    """The closure that runs several warp groups side by side."""
 
     def perform(run: Run) -> None:
-        if run.stage is not None:
-            for role in roles:
-                role(run)
-            return
-        stage = Stage(len(roles))
-        threads = []
-        for number, role in enumerate(roles):
-            context = contextvars.copy_context()
-            arguments = (play, stage, number, role, run.split(stage, number))
-            threads.append(Thread(target=context.run, args=arguments, daemon=True))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if stage.failure is not None:
-            raise stage.failure
+        groups = [(role, role.members(run)) for role in roles]
+        parts = [(role, lanes, role.part(run, lanes)) for role, lanes in groups if lanes.size]
+        if len(parts) == 1:
+            parts[0][0].body(parts[0][2])
+        elif parts:
+            side_by_side([(role.body, part) for role, _, part in parts])
+        for _, lanes, part in parts:
+            for memory, own in zip(run.memories, part.memories, strict=True):
+                if isinstance(memory, LaneMemory):
+                    memory.take_back(run.extents[0], lanes, own)
 
     return perform
 
 
-def play(stage: Stage, number: int, role: Perform, run: Run) -> None:
+def side_by_side(parts: Sequence[tuple[Perform, Run]]) -> None:
+    """Run closures in turns until all have ended."""
+    stage = Stage(len(parts))
+    threads = []
+    for number, (body, run) in enumerate(parts):
+        run.stage, run.role = stage, number
+        context = contextvars.copy_context()
+        arguments = (play, stage, number, body, run)
+        threads.append(Thread(target=context.run, args=arguments, daemon=True))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if stage.failure is not None:
+        raise stage.failure
+
+
+def play(stage: Stage, number: int, body: Perform, run: Run) -> None:
     try:
         stage.my_turn(number)
-        role(run)
+        body(run)
     except StoppedRole:
         return
     except BaseException as failure:  # noqa: BLE001 - it is raised again by the run's own thread
@@ -154,15 +200,13 @@ def barrier_of(scope: Scope, node: Any, translate: Translate) -> Callable[[Run],
 
 
 def arrive(scope: Scope, node: Any, translate: Translate) -> Perform:
-    barrier, threads = barrier_of(scope, node, translate), scope.threads
+    barrier = barrier_of(scope, node, translate)
 
     def perform(run: Run) -> None:
-        if run.mask is None:
-            count = int(np.prod(threads))
-        else:
-            lanes = np.broadcast_to(run.mask, np.broadcast_shapes(run.mask.shape, threads[:1]))
-            count = int(lanes.sum())
-        barrier(run).arrive(count)
+        mask = np.ones((), bool) if run.mask is None else run.mask
+        everyone = tuple(run.extents[2::-1])
+        lanes = np.broadcast_to(mask, np.broadcast_shapes(mask.shape, everyone))
+        barrier(run).arrive(int(lanes.sum()))
 
     return perform
 

@@ -23,6 +23,7 @@ class Run:
         values: what each variable of the program is bound to.
         views: what each buffer of the program looks like in memory.
         extents: how many lanes each axis has.
+        origins: the thread index of the first lane of each thread axis.
         mask: lanes that take part (boolean lanes), or None for all of them.
         barriers: phase barriers of the block by number.
         stage: who runs, while warp groups run side by side; ``role`` is one's own number.
@@ -35,6 +36,7 @@ class Run:
         "extents",
         "mask",
         "memories",
+        "origins",
         "role",
         "stage",
         "stopped",
@@ -47,6 +49,7 @@ class Run:
         self.views: list[Any] = [None] * buffers
         self.memories: list[Any] = [None] * memories
         self.extents = [1] * axes
+        self.origins = [0, 0, 0]
         self.mask: Any = None
         self.stopped: Any = None
         self.aranges: dict[tuple[int, int, int], Lanes] = {}
@@ -54,13 +57,14 @@ class Run:
         self.stage: Any = None
         self.role = 0
 
-    def split(self, stage: Any, role: int) -> "Run":
-        """The same memory with variables, mask and loops of its own, for one warp group."""
+    def split(self) -> "Run":
+        """The same shared memory with variables, mask and loops of its own, for a warp group."""
         part = Run(0, 0, 0, 0)
         part.values, part.extents = list(self.values), list(self.extents)
-        part.views, part.memories, part.barriers = self.views, self.memories, self.barriers
+        part.memories, part.origins = list(self.memories), list(self.origins)
+        part.views, part.barriers = self.views, self.barriers
         part.mask, part.stopped, part.aranges = self.mask, self.stopped, self.aranges
-        part.stage, part.role = stage, role
+        part.stage, part.role = self.stage, self.role
         return part
 
     def lane_numbers(self, axis: int, count: int, first: int = 0) -> Lanes:

@@ -61,9 +61,8 @@ def find(name: str) -> Twin | None:
     return TWINS.get(name)
 
 
-def exchange(twin: Twin, threads: tuple[int, ...], values: list[Any]) -> Array:
-    """Apply a twin to lane values whose last axis is the x index of the thread."""
-    width = threads[0] if threads else 1
+def exchange(twin: Twin, width: int, values: list[Any]) -> Array:
+    """Apply a twin to lane values whose last axis is ``width`` threads."""
     if width % WARP:
         raise UnknownTileOperation(twin.__name__, f"{width} threads are not whole warps")
     shape = np.broadcast_shapes((width,), *(np.shape(value) for value in values))
