@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from deepinfer_core.testing.tiles import arithmetic, formats, vectors
+from deepinfer_core.testing.tiles.atomics import translate_atomic
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.loads import translate_load
 from deepinfer_core.testing.tiles.operations import find_operation
@@ -174,6 +175,8 @@ def call(scope: Scope, node: Any) -> Evaluate:
     if name == "tirx.if_then_else":
         parts = [translate(scope, part) for part in node.args]
         return choose(parts[0], parts[1], parts[2], str(node.dtype))
+    if name.startswith("tl.atomic_"):
+        return translate_atomic(scope, node, translate)
     return find_operation(name)(scope, node, translate)
 
 
