@@ -10,10 +10,15 @@ from typing import Any
 import tilelang.language as T
 
 from deepinfer_core.interfaces.operators.cache import CompressPairsSpec
-from deepinfer_nvidia.kernels.row_vectors import vector_elements
+from deepinfer_nvidia.kernels.row_vectors import PASS_CONFIGS, vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
+
+
+def default_tuning(spec: CompressPairsSpec) -> KernelTuning:
+    """Small blocks: rows are few in a step that decodes."""
+    return KernelTuning(threads=128, pass_configs=PASS_CONFIGS)
 
 
 def build(spec: CompressPairsSpec, tuning: KernelTuning) -> Any:

@@ -14,7 +14,7 @@ their number fixes. So a score's bits do not depend on tiles.
 Rows of one sequence share the widened keys. Whether the next row is of the same sequence, and
 whether it sees the entries at all, is the same for the whole block.
 
-Twins of the largest dtype are served too: fp32 queries are multiplied in fp32, a thread an entry.
+Whatever is not MXFP4 keys and bf16 queries is ``attention_index_scores_wide``'s.
 """
 
 from dataclasses import dataclass
@@ -26,10 +26,11 @@ from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
 from deepinfer_nvidia.kernels import number_codes as codes
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build"]
+__all__ = ["Tuning", "build", "default_tuning"]
 
 _ENTRIES = 64
 """Entries of one matrix product of a warp group."""
+PASS_CONFIGS = (("tl.disable_safe_memory_legalize", True), ("tl.disable_warp_specialized", True))
 _PAIR_MAGNITUDES = 0x01C001C0
 _PAIR_SIGNS = -0x7FFF8000  # 0x80008000 as int32
 
@@ -47,22 +48,19 @@ class Tuning(KernelTuning):
     steps: int = 8
 
 
+def default_tuning(spec: IndexScoresSpec) -> Tuning:
+    """For rows of many sequences; launch code chooses the row tile of long prompts."""
+    return Tuning(pass_configs=PASS_CONFIGS)
+
+
 def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
-    """Tensor cores for bf16 queries, fp32 arithmetic for fp32 queries."""
-    if spec.dtype == "float32":
-        return _exact(spec, tuning)
-    return _tiled(spec, tuning)
-
-
-def _tiled(spec: IndexScoresSpec, tuning: Tuning) -> Any:
+    """MXFP4 keys, bf16 queries."""
     rows, page_count, entries = T.dynamic("rows"), T.dynamic("pages"), T.dynamic("entries")
     sequences, table_blocks = T.dynamic("sequences"), T.dynamic("table_blocks")
     pages, heads, width = spec.pages, spec.heads, spec.pages.width
     padded_heads = -(-heads // 8) * 8
     quarter, lane_words = width // 4, width // 32
     row_tile, steps, size = tuning.row_tile, tuning.steps, pages.rows_per_page
-    is_packed = pages.number_format == "mxfp4"
-    stored = width // 8 if is_packed else width
 
     def column(word: Any, number: Any, lane: Any) -> Any:
         """Which pair of the product's columns holds codes ``number`` and four behind of a word."""
@@ -121,7 +119,7 @@ def _tiled(spec: IndexScoresSpec, tuning: Tuning) -> Any:
     def attention_index_scores(
         query_THJ: T.Tensor((rows, heads, width), "bfloat16"),
         weight_TH: T.Tensor((rows, heads), spec.weight_dtype),
-        data_PRX: T.StridedTensor((page_count, size, stored), (*pages.data_strides, 1), "int32"),
+        data_PRX: T.StridedTensor((page_count, size, width // 8), (*pages.data_strides, 1), "int32"),
         scale_PRG: T.StridedTensor(
             (page_count, size, width // 32), (*pages.scale_strides, 1), "uint8"
         ),
@@ -231,7 +229,3 @@ def _tiled(spec: IndexScoresSpec, tuning: Tuning) -> Any:
                                     score_TS[row, base + i] = -T.infinity("float32")
 
     return attention_index_scores
-
-
-def _exact(spec: IndexScoresSpec, tuning: Tuning) -> Any:
-    raise NotImplementedError

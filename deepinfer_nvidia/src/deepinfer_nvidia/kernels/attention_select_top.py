@@ -15,11 +15,13 @@ from deepinfer_core.interfaces.operators.cache import SelectTopSpec
 from deepinfer_nvidia.kernels import radix_select as radix
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build", "default_tuning"]
+__all__ = ["MOST_ENTRIES", "Tuning", "build", "default_tuning"]
 
 _BITS = radix.DIGIT_BITS
 _DIGIT = radix.BINS - 1
 _LOW_BITS = 32 - 2 * _BITS
+
+MOST_ENTRIES = radix.LAST_PLACE + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ def default_tuning(spec: SelectTopSpec) -> Tuning:
     return Tuning(
         threads=1024,
         candidates=max(4096, spec.top_entries),
-        pass_configs=(("tl.disable_safe_memory_legalize", True),),
+        pass_configs=radix.PASS_CONFIGS,
     )
 
 

@@ -11,13 +11,18 @@ import tilelang.language as T
 
 from deepinfer_core.interfaces.operators.cache import RowPagesSpec, RowsSpec
 from deepinfer_nvidia.kernels import number_codes as codes
-from deepinfer_nvidia.kernels.row_vectors import vector_elements
+from deepinfer_nvidia.kernels.row_vectors import PASS_CONFIGS, vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
 
 _SMALLEST = {"mxfp8": 1e-4, "mxfp4": 6 * 2.0**-126, "fp4_e4m3x16": 6 * 2.0**-9}
 _LARGEST_CODE = {"mxfp8": 448.0, "mxfp4": 6.0, "fp4_e4m3x16": 6.0}
+
+
+def default_tuning(spec: RowsSpec) -> KernelTuning:
+    """Small blocks: rows are few in a step that decodes."""
+    return KernelTuning(threads=128, pass_configs=PASS_CONFIGS)
 
 
 def build(spec: RowsSpec, tuning: KernelTuning) -> Any:

@@ -17,6 +17,7 @@ __all__ = [
     "DIGIT_BITS",
     "HIGHEST",
     "LAST_PLACE",
+    "PASS_CONFIGS",
     "boundary",
     "clear",
     "order_of",
@@ -28,6 +29,9 @@ _LINE = 64
 _LINES = BINS // _LINE
 LAST_PLACE = (1 << 2 * DIGIT_BITS) - 1
 """Positions count down from here: of equal scores the one with the higher number is better."""
+
+PASS_CONFIGS = (("tl.disable_safe_memory_legalize", True), ("tl.disable_thread_storage_sync", True))
+"""Kernels that use these parts check indices and synchronise on their own."""
 
 ABSENT = -0x7F800001
 """The integer of minus infinity, which is never chosen."""

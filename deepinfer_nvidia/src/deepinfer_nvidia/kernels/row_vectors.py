@@ -2,7 +2,10 @@
 
 from math import gcd
 
-__all__ = ["VECTOR_BYTES", "vector_elements"]
+__all__ = ["PASS_CONFIGS", "VECTOR_BYTES", "vector_elements"]
+
+PASS_CONFIGS = (("tl.disable_safe_memory_legalize", True),)
+"""Row kernels check their indices themselves."""
 
 VECTOR_BYTES = 16
 _ELEMENT_BYTES = {"bfloat16": 2, "float32": 4}
