@@ -110,16 +110,16 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
                 ) | (moved(words[i, lane, k], 12 - 4 * number) & T.int32(_PAIR_SIGNS))
         for i, k, number, lane, e in T.Parallel(_ENTRIES, lane_words, 4, 4, 2):
             keys[i, column(k, number, lane) * 2 + e] = (
-                keys[i, column(k, number, lane) * 2 + e]
-                * T.bfloat16(2.0**126)
-                * factor[i, lane]
+                keys[i, column(k, number, lane) * 2 + e] * T.bfloat16(2.0**126) * factor[i, lane]
             )
 
     @T.prim_func
     def attention_index_scores(
         query_THJ: T.Tensor((rows, heads, width), "bfloat16"),
         weight_TH: T.Tensor((rows, heads), spec.weight_dtype),
-        data_PRX: T.StridedTensor((page_count, size, width // 8), (*pages.data_strides, 1), "int32"),
+        data_PRX: T.StridedTensor(
+            (page_count, size, width // 8), (*pages.data_strides, 1), "int32"
+        ),
         scale_PRG: T.StridedTensor(
             (page_count, size, width // 32), (*pages.scale_strides, 1), "uint8"
         ),
