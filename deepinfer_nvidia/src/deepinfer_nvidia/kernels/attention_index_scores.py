@@ -23,7 +23,6 @@ from typing import Any
 import tilelang.language as T
 
 from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
-from deepinfer_nvidia.kernels import number_codes as codes
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
