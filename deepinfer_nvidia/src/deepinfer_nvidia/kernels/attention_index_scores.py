@@ -94,7 +94,18 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
 
     @T.macro
     def widen(words: T.FragmentBuffer, scales: T.FragmentBuffer, keys: T.FragmentBuffer) -> None:
-        pairs = T.view(keys, (_ENTRIES, width // 2), "int32")
+        # Looked at as bf16 here, never as an operand: products take other addresses in a view.
+        pairs = T.alloc_fragment((_ENTRIES, width // 2), "int32")
+        T.annotate_layout(
+            {
+                pairs: T.Fragment(
+                    (_ENTRIES, width // 2),
+                    forward_thread_fn=lambda i, p: i // 16 * 32 + i % 8 * 4 + p % 4,
+                    forward_index_fn=lambda i, p: p // 4 * 2 + i % 16 // 8,
+                )
+            }
+        )
+        raw = T.view(pairs, (_ENTRIES, width), "bfloat16")
         factor = T.alloc_fragment((_ENTRIES, 4), "bfloat16")
         for i, lane in T.Parallel(_ENTRIES, 4):
             byte = T.cast(scales[i, lane], "int32")
@@ -109,7 +120,7 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
                 ) | (moved(words[i, lane, k], 12 - 4 * number) & T.int32(_PAIR_SIGNS))
         for i, k, number, lane, e in T.Parallel(_ENTRIES, lane_words, 4, 4, 2):
             keys[i, column(k, number, lane) * 2 + e] = (
-                keys[i, column(k, number, lane) * 2 + e] * T.bfloat16(2.0**126) * factor[i, lane]
+                raw[i, column(k, number, lane) * 2 + e] * T.bfloat16(2.0**126) * factor[i, lane]
             )
 
     @T.prim_func
