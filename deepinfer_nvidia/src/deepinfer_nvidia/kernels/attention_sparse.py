@@ -62,8 +62,8 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
     """Attention over one or two sources."""
     rows = T.dynamic("rows")
     heads, width, threads = spec.heads, spec.head_width, tuning.threads
-    tile_heads = min(64, max(16, 1 << (heads - 1).bit_length()))
     is_wide = spec.compute == "float32" or any(s.number_format == "float32" for s in spec.sources)
+    tile_heads = 16 if is_wide else min(64, max(16, 1 << (heads - 1).bit_length()))
     product = "float32" if is_wide else "bfloat16"
     keys = _WIDE_KEYS if is_wide else tuning.keys
     capacity = max(source.list_capacity for source in spec.sources)
@@ -269,6 +269,16 @@ def _source_macro(spec, tuning, product, tile_heads, keys):
                 widen(raw, scale_s, group, packed, key_s)
                 gather(tile + 1, count, page_s, line_s, data_PE, 0, stride, raw)
                 gather(tile + 1, count, page_s, line_s, scale_PB, elements, stride, raw_scale)
+                attend_tile(
+                    tile, count, q_s, key_s, blend, largest, total, weight_s, score, before, part
+                )
+        elif tuning.stages == 0:
+            raw = T.alloc_fragment((keys, elements), element)
+            if count > 0:
+                gather(0, count, page_s, line_s, data_PE, 0, stride, raw)
+            for tile in T.serial(T.ceildiv(count, keys)):
+                T.copy(raw, key_s)
+                gather(tile + 1, count, page_s, line_s, data_PE, 0, stride, raw)
                 attend_tile(
                     tile, count, q_s, key_s, blend, largest, total, weight_s, score, before, part
                 )
