@@ -100,16 +100,18 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
             T.clear(total)
             T.fill(largest, _LOWEST)
             for number, source in enumerate(sources):
-                attend_source(number, source, row, q_s, blend, largest, total, slot_s, place_s)
+                attend_source(
+                    number, *source, row, q_s, blend, largest, total, slot_s, place_s
+                )
             for h in T.Parallel(tile_heads):
                 if first + h < heads:
                     lse_TN[row, first + h] = T.if_then_else(
-                        total[h] > 0, largest[h] * _LN_2 + T.log(total[h]), T.infinity("float32")
+                        total[h] == 0, T.infinity("float32"), largest[h] * _LN_2 + T.log(total[h])
                     )
                     total[h] = T.if_then_else(
-                        total[h] > 0,
-                        total[h] + T.exp2(sink_N[first + h] * _LOG2_E - largest[h]),
+                        total[h] == 0,
                         1,
+                        total[h] + T.exp2(sink_N[first + h] * _LOG2_E - largest[h]),
                     )
             for h, d in T.Parallel(tile_heads, width):
                 if first + h < heads:
@@ -236,8 +238,9 @@ def _source_macro(spec, tuning, product, tile_heads, keys):
                 key_s[k, at + 1] = T.cast(_e2m1(byte >> 4) * scale_s[k, g], product)
 
     @T.macro
-    def attend_source(number, source, row, q_s, blend, largest, total, slot_s, place_s):
-        data_PE, scale_PB, slot_TL = source
+    def attend_source(
+        number, data_PE, scale_PB, slot_TL, row, q_s, blend, largest, total, slot_s, place_s
+    ):
         form = spec.sources[number]
         element, packed, group = _LAYOUTS[form.number_format]
         elements = width // packed

@@ -2,7 +2,7 @@
 
 The same operator with the same arguments, for 512 channels, heads by 64, and the cache formats.
 What TileLang could not express is that warps which gather and widen keys feed warps which multiply,
-through shared memory in the layout of the matrix unit; ``attention_sparse_hopper.cuh`` has that.
+through shared memory in the layout of the matrix unit; ``hopper_attention.cuh`` has that.
 TileLang still makes the launch code. The tile interpreter cannot run it; device tests compare it
 with its twin.
 """
@@ -59,7 +59,7 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
     lists = sum(source.list_capacity for source in spec.sources)
     shared_bytes = _LIST_AT_BYTES + 8 * lists
     factor = spec.scale * _LOG2_E
-    source = _source_text(spec, tuning)
+    text = _source_text(spec, tuning)
     names = ("pages", "stride", "elements", "bytes_stride", "bytes", "length", "list_stride")
 
     def views(number: int) -> tuple[Any, Any, Any]:
@@ -76,23 +76,14 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
     @T.macro
     def attend(q_TND, sources, sink_N, out_TND, lse_TN):
         with T.Kernel(*blocks, threads=tuning.threads) as (_row, _head_block):
-            T.import_source(source)
+            T.import_source(text)
             shared = T.alloc_shared((shared_bytes,), "uint8")
-            given = []
-            for pages_PB, slot_TL in sources:
-                given += [
-                    T.access_ptr(pages_PB[0, 0], "r"),
-                    T.access_ptr(slot_TL[0, 0], "r"),
-                    pages_PB.strides[0],
-                    slot_TL.shape[1],
-                    slot_TL.strides[0],
-                ]
             T.call_extern(
                 "handle",
                 "deepinfer_attend",
                 T.access_ptr(shared[0], "rw", shared_bytes),
                 T.access_ptr(q_TND[0, 0, 0], "r"),
-                *given,
+                *[word for source in sources for word in _words(*source)],
                 T.access_ptr(sink_N[0], "r"),
                 T.access_ptr(out_TND[0, 0, 0], "w"),
                 T.access_ptr(lse_TN[0, 0], "w"),
@@ -141,9 +132,20 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
     return attention_sparse
 
 
+def _words(pages_PB: Any, slot_TL: Any) -> tuple[Any, ...]:
+    """What the kernel wants to know about a source."""
+    return (
+        T.access_ptr(pages_PB[0, 0], "r"),
+        T.access_ptr(slot_TL[0, 0], "r"),
+        pages_PB.strides[0],
+        slot_TL.shape[1],
+        slot_TL.strides[0],
+    )
+
+
 def _source_text(spec: SparseAttentionSpec, tuning: Tuning) -> str:
     """The kernel's header, and a function for this spec that has one argument after the other."""
-    header = files(__package__).joinpath("attention_sparse_hopper.cuh").read_text()
+    header = files(__package__).joinpath("hopper_attention.cuh").read_text()
     numbers = range(len(spec.sources))
     given = "".join(
         f"const void *pages{i}, const void *slot{i}, int64_t stride{i}, int length{i}, int list{i}, "
