@@ -7,8 +7,10 @@ barriers, layouts, registers or speed. Needs the extra ``tiles`` only to build t
 
 from deepinfer_core.testing.tiles.faults import (
     ArgumentMismatch,
+    BarrierStall,
     ConflictingLanes,
     EndlessLoop,
+    FailedAssertion,
     IndexOutOfRange,
     TileFault,
     UnknownTileOperation,
@@ -16,12 +18,14 @@ from deepinfer_core.testing.tiles.faults import (
 )
 from deepinfer_core.testing.tiles.kernels import InterpretedKernels
 from deepinfer_core.testing.tiles.program import Program, interpret
-from deepinfer_core.testing.tiles.twins import register_twin
+from deepinfer_core.testing.tiles.twins import register_function, register_twin
 
 __all__ = [
     "ArgumentMismatch",
+    "BarrierStall",
     "ConflictingLanes",
     "EndlessLoop",
+    "FailedAssertion",
     "IndexOutOfRange",
     "InterpretedKernels",
     "Program",
@@ -29,5 +33,6 @@ __all__ = [
     "UnknownTileOperation",
     "UnwrittenRead",
     "interpret",
+    "register_function",
     "register_twin",
 ]

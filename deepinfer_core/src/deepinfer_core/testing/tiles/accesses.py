@@ -79,17 +79,24 @@ def cell_numbers(run: Run, view: View, indices: list[Any]) -> Any:
         IndexOutOfRange: a lane that takes part leaves the buffer.
     """
     total: Any = view.offset
-    for dimension, (index, extent) in enumerate(zip(indices, view.shape, strict=True)):
-        if isinstance(index, np.ndarray):
-            index = index.astype(np.intp, copy=False)
-            if index.size and (index.min() < 0 or index.max() >= extent):
-                check_lanes(run, view, dimension, index)
-                index = np.clip(index, 0, max(extent - 1, 0))
-        elif not 0 <= index < extent:
-            check_lanes(run, view, dimension, np.asarray(index))
-            index = 0
-        total = total + index * view.strides[dimension]
+    for dimension, index in enumerate(indices):
+        inside = within(run, view, dimension, index)
+        total = total + inside * view.strides[dimension]
     return total
+
+
+def within(run: Run, view: View, dimension: int, index: Any) -> Any:
+    extent = view.shape[dimension]
+    if not isinstance(index, np.ndarray):
+        if 0 <= index < extent:
+            return int(index)
+        check_lanes(run, view, dimension, np.asarray(index))
+        return 0
+    wide = index.astype(np.intp, copy=False)
+    if wide.size and (wide.min() < 0 or wide.max() >= extent):
+        check_lanes(run, view, dimension, wide)
+        return np.clip(wide, 0, max(extent - 1, 0))
+    return wide
 
 
 def check_lanes(run: Run, view: View, dimension: int, index: Any) -> None:

@@ -7,7 +7,7 @@ strided window of the buffer and needs no index arrays, which is where an interp
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Affine", "decompose"]
+__all__ = ["Affine", "ThreadOrigin", "decompose"]
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Affine:
     rest: list[tuple[int, Any]] = field(default_factory=list)
 
     def scaled(self, factor: int) -> "Affine":
-        """This expression times an integer."""
+        """The expression times an integer."""
         steps = {axis: step * factor for axis, step in self.steps.items()}
         rest = [(weight * factor, node) for weight, node in self.rest]
         return Affine(self.constant * factor, steps, rest)
@@ -30,6 +30,14 @@ class Affine:
         for axis, step in other.steps.items():
             steps[axis] = steps.get(axis, 0) + step
         return Affine(self.constant + other.constant, steps, self.rest + other.rest)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadOrigin:
+    """The first thread index that takes part: 0, or the start of a warp group."""
+
+    axis: int
+    dtype: str = "int32"
 
 
 def decompose(node: Any, names: Any) -> Affine | None:

@@ -107,9 +107,6 @@ def translate_atomic(scope: Scope, node: Any, translate: Translate) -> Evaluate:
     value, returns = translate(scope, node.args[1]), "_ret_" in name
 
     def evaluate(run: Run) -> Any:
-        for axis, count in enumerate(scope.threads):
-            if count > 1:
-                run.extents[axis] = count
         view, cells, values, mask = target.contributions(run, value(run))
         if returns:
             return one_by_one(run, view, kind, (cells, values, mask))

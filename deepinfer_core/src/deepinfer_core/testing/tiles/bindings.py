@@ -117,5 +117,6 @@ def settle(scope: Scope, run: Run, what: tuple[str, str], wanted: Any, found: in
     expected = translate(scope, wanted)(run)
     if expected is not None and expected != found:
         raise ArgumentMismatch(
-            f"parameter {what[0]!r}: the {what[1]} is {found}, the program says {wanted} = {expected}"
+            f"parameter {what[0]!r}: the {what[1]} is {found}, "
+            f"the program says {wanted} = {expected}"
         )

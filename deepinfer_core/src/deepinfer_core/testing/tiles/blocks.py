@@ -35,6 +35,7 @@ def translate_block(scope: Scope, node: Any, statement: Statement) -> Perform:
     body = statement(scope, block.body)
 
     def perform(run: Run) -> None:
+        run.barriers.clear()
         for allocation, size_bytes in made:
             prepare(run, allocation, size_bytes)
         body(run)
@@ -43,13 +44,15 @@ def translate_block(scope: Scope, node: Any, statement: Statement) -> Perform:
 
 
 def note_block(scope: Scope, block: Any) -> None:
-    """Learn the launch extents and the operations of the reducers."""
+    """Learn the launch extents, reducers' operations, barriers' arrivals."""
     threads = block.annotations.get("tl.launch_threads")
     if threads is not None:
         scope.threads = tuple(int(count) for count in threads)
         used = max((axis + 1 for axis, n in enumerate(scope.threads) if n > 1), default=0)
         scope.base_axes = scope.next_axis = used
         scope.axes = max(scope.axes, used)
+    for variable, counts in (block.annotations.get("barrier_init") or {}).items():
+        scope.arrivals[variable] = [int(count) for count in counts]
     for variable, facts in (block.annotations.get("reducer_info_v2") or {}).items():
         scope.kinds[variable] = str(facts["op"])
 

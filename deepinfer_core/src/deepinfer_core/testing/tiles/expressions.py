@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from deepinfer_core.testing.tiles import arithmetic, formats
+from deepinfer_core.testing.tiles import arithmetic, formats, vectors
+from deepinfer_core.testing.tiles.atomics import translate_atomic
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.loads import translate_load
 from deepinfer_core.testing.tiles.operations import find_operation
@@ -130,8 +131,9 @@ def negation(scope: Scope, node: Any) -> Evaluate:
 
 
 def select(scope: Scope, node: Any) -> Evaluate:
-    parts = [translate(scope, part) for part in (node.condition, node.true_value, node.false_value)]
-    return choose(*parts, str(node.dtype), lazy=False)
+    condition = translate(scope, node.condition)
+    chosen, other = translate(scope, node.true_value), translate(scope, node.false_value)
+    return choose(condition, chosen, other, str(node.dtype), lazy=False)
 
 
 def choose(
@@ -173,6 +175,8 @@ def call(scope: Scope, node: Any) -> Evaluate:
     if name == "tirx.if_then_else":
         parts = [translate(scope, part) for part in node.args]
         return choose(parts[0], parts[1], parts[2], str(node.dtype))
+    if name.startswith("tl.atomic_"):
+        return translate_atomic(scope, node, translate)
     return find_operation(name)(scope, node, translate)
 
 
@@ -188,4 +192,8 @@ BUILDERS: dict[str, Callable[[Scope, Any], Evaluate]] = {
     "Let": binding,
     "Call": call,
     "BufferLoad": lambda scope, node: translate_load(scope, node, translate),
+    "ThreadOrigin": lambda scope, node: lambda run: run.origins[node.axis],
+    "Ramp": lambda scope, node: vectors.ramp(scope, node, translate),
+    "Broadcast": lambda scope, node: vectors.broadcast(scope, node, translate),
+    "Shuffle": lambda scope, node: vectors.shuffle(scope, node, translate),
 }

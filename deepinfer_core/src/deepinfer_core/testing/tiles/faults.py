@@ -6,7 +6,9 @@
     |- IndexOutOfRange        a lane that takes part reads or writes outside a buffer
     |- UnwrittenRead          on-chip memory is read that nobody wrote
     |- ConflictingLanes       two lanes of one statement write different values to one cell
-    `- EndlessLoop            a while loop does not come to an end
+    |- FailedAssertion        an assertion that the program itself makes does not hold
+    |- EndlessLoop            a while loop does not come to an end
+    `- BarrierStall           every warp group waits for an arrival that will not come
 
 Every one of them is a mistake of the kernel (or a gap of the interpreter, which says so by name);
 none is ever swallowed, because on a device the same mistake has no message at all.
@@ -16,8 +18,10 @@ from deepinfer_core.errors import DeepInferError
 
 __all__ = [
     "ArgumentMismatch",
+    "BarrierStall",
     "ConflictingLanes",
     "EndlessLoop",
+    "FailedAssertion",
     "IndexOutOfRange",
     "TileFault",
     "UnknownTileOperation",
@@ -74,7 +78,19 @@ class ConflictingLanes(TileFault):
     code = "conflicting_lanes"
 
 
+class FailedAssertion(TileFault):
+    """A ``T.device_assert`` of the program does not hold for a lane that takes part."""
+
+    code = "failed_assertion"
+
+
 class EndlessLoop(TileFault):
     """A loop ran more often than any kernel has a reason to."""
 
     code = "endless_loop"
+
+
+class BarrierStall(TileFault):
+    """Warp groups wait for barriers that none of them completes."""
+
+    code = "barrier_stall"

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 
-__all__ = ["cast", "is_python_int", "lowest", "numpy_dtype", "reinterpret", "wrap"]
+__all__ = [
+    "cast",
+    "element",
+    "is_python_int",
+    "lanes_of",
+    "numpy_dtype",
+    "reinterpret",
+    "scalar",
+    "wrap",
+]
 
 Array = NDArray[Any]
 
@@ -34,18 +43,33 @@ PYTHON_INTS = {"int32": 32, "int64": 64}
 
 
 @cache
+def lanes_of(name: str) -> int:
+    """How many elements a format has: 2 for ``bfloat16x2``."""
+    head, found, count = name.rpartition("x")
+    return int(count) if found and head and count.isdigit() else 1
+
+
+def element(name: str) -> str:
+    """The format of one element."""
+    return name.rpartition("x")[0] if lanes_of(name) > 1 else name
+
+
+@cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy dtype that holds one element of format ``name``.
+    """The numpy dtype that holds one element of format ``name`` (``float32x2`` holds float32).
 
     Raises:
-        UnknownTileOperation: no such format, or a vector format.
+        UnknownTileOperation: no such format.
     """
+    if lanes_of(name) > 1:
+        return numpy_dtype(element(name))
     if name in PLAIN:
         return np.dtype(name)
     if name in NARROW:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, NARROW[name]))
+        narrow: np.dtype[Any] = np.dtype(getattr(ml_dtypes, NARROW[name]))
+        return narrow
     raise UnknownTileOperation(name, "no such number format")
 
 
@@ -60,19 +84,6 @@ def wrap(value: int, name: str) -> int:
     return (value + half) % (2 * half) - half
 
 
-@cache
-def lowest(name: str) -> Any:
-    """The least finite value of a format, as that format's scalar."""
-    dtype = numpy_dtype(name)
-    if dtype.kind == "b":
-        return np.False_
-    if dtype.kind in "iu":
-        return dtype.type(np.iinfo(dtype).min)
-    import ml_dtypes
-
-    return ml_dtypes.finfo(dtype).min
-
-
 def cast(value: Any, name: str) -> Any:
     """``value`` (an array or a scalar) converted to format ``name`` as the device converts it."""
     if isinstance(value, np.ndarray) and value.ndim:
@@ -81,8 +92,6 @@ def cast(value: Any, name: str) -> Any:
         integer = int(value)
         return integer if -(1 << 31) <= integer < 1 << 31 else wrap(integer, name)
     array = np.asarray(value)
-    if array.dtype == np.int64 and name == "bool":
-        return bool(value)
     return scalar(cast_array(array.reshape(1), name)[0], name)
 
 
@@ -92,19 +101,21 @@ def scalar(value: Any, name: str) -> Any:
 
 
 def cast_array(array: Array, name: str) -> Array:
+    name = element(name)
     target = numpy_dtype(name)
     source = array.dtype
     if source == target:
         return array
     if target.kind == "b":
-        return array != np.zeros((), source)
+        return np.asarray(array != np.zeros((), source))
     if name == "float8_e8m0fnu":
         return to_power_of_two(array, target)
     if name in LARGEST:
         return saturate(array, name, target)
     if target.kind in "iu" and source.kind not in "iub":
         return to_integer(array, target)
-    return array.astype(target)
+    converted: Array = array.astype(target)
+    return converted
 
 
 def saturate(array: Array, name: str, target: np.dtype[Any]) -> Array:

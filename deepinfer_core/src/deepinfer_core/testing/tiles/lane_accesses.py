@@ -36,19 +36,24 @@ class Cells:
     def number(self, run: Run, indices: list[Any]) -> Any:
         """The flat cell of each lane, checked for lanes that take part."""
         total: Any = 0
-        for dimension, (index, extent) in enumerate(zip(indices, self.shape, strict=True)):
-            inside = np.asarray((index >= 0) & (index < extent))
-            if not inside.all():
-                outside = ~inside if run.mask is None else ~inside & run.mask
-                if outside.any():
-                    value = np.broadcast_to(index, outside.shape)[outside][0]
-                    raise IndexOutOfRange(
-                        f"index {value} of dimension {dimension} of {self.name!r} "
-                        f"{list(self.shape)} is outside 0..{extent - 1}"
-                    )
-                index = np.clip(index, 0, extent - 1)
-            total = total + index * self.strides[dimension]
+        for dimension, index in enumerate(indices):
+            total = total + self.within(run, dimension, index) * self.strides[dimension]
         return total
+
+    def within(self, run: Run, dimension: int, index: Any) -> Any:
+        """``index``, with lanes that take no part moved inside."""
+        extent = self.shape[dimension]
+        if not isinstance(index, np.ndarray) and 0 <= index < extent:
+            return int(index)
+        inside = np.asarray((index >= 0) & (index < extent))
+        outside = ~inside if run.mask is None else ~inside & run.mask
+        if outside.any():
+            value = np.broadcast_to(index, outside.shape)[outside][0]
+            raise IndexOutOfRange(
+                f"index {value} of dimension {dimension} of {self.name!r} "
+                f"{list(self.shape)} is outside 0..{extent - 1}"
+            )
+        return np.clip(index, 0, extent - 1)
 
 
 def load_lane_cell(facts: BufferFacts, indices: list[Evaluate], *, python_int: bool) -> Evaluate:

@@ -45,10 +45,12 @@ class Places:
         """The strided window of this access, if it has one and stays inside."""
         if self.window is None:
             return None
-        bases = [base(run) for base in self.bases]
-        for base in bases:
-            if isinstance(base, np.ndarray):
+        bases = []
+        for base in self.bases:
+            value = base(run)
+            if isinstance(value, np.ndarray):
                 return None
+            bases.append(int(value))
         return self.window.place(run, view, bases)
 
     def cells(self, run: Run, view: View) -> Any:

@@ -1,8 +1,9 @@
 """How do the loops of the tile language run?
 
-A parallel loop is an axis of lanes. All other loops are serial: pipelining, unrolling and
-vectorising change when work is done, not what is computed. A serial loop whose bounds differ
-between lanes runs to the largest of them under a mask.
+A parallel loop is an axis of lanes; which thread takes which iteration is the compiler's choice, so
+a condition on the thread index around the loop does not divide it. All other loops are serial:
+pipelining, unrolling and vectorising change when work is done, not what is computed. A serial loop
+whose bounds differ between lanes runs to the largest of them under a mask.
 """
 
 from collections.abc import Callable
@@ -76,11 +77,15 @@ def parallel(scope: Scope, node: Any, translate: Translate, statement: Statement
             raise UnknownTileOperation("parallel", "an extent that differs between lanes")
         if count <= 0:
             return
+        outer = run.mask
+        if outermost:
+            run.mask = None
         run.extents[axis] = count
         start = first(run)
         lanes = run.lane_numbers(axis, count)
         run.values[slot] = lanes + start if not isinstance(start, int) or start else lanes
         body(run)
+        run.mask = outer
         for memory in stored:
             held: LaneMemory = run.memories[memory]
             held.narrow(outer_axis)

@@ -154,6 +154,24 @@ class LaneMemory:
         self.raw = np.broadcast_to(self.raw, (*lanes, self.size_bytes)).copy()
         self.written = np.broadcast_to(self.written, (*lanes, self.written.shape[-1])).copy()
 
+    def share(self, threads: int, lanes: Array) -> "LaneMemory":
+        """A copy for a group of threads; thread lanes are the last ones before the cells."""
+        part = LaneMemory(self.size_bytes, self.granule_bytes, self.name, zeroed=self.initial)
+        divided = self.raw.ndim > 1 and self.raw.shape[-2] == threads
+        part.raw = self.raw[..., lanes, :] if divided else self.raw.copy()
+        part.written = self.written[..., lanes, :] if divided else self.written.copy()
+        return part
+
+    def take_back(self, threads: int, lanes: Array, part: "LaneMemory") -> None:
+        """Put a group's copy back into its lanes, if the group changed it."""
+        mine = self.share(threads, lanes)
+        if np.array_equal(mine.raw, part.raw) and np.array_equal(mine.written, part.written):
+            return
+        if self.raw.ndim == 1 or self.raw.shape[-2] != threads:
+            self.widen((threads,))
+        self.raw[..., lanes, :] = part.raw
+        self.written[..., lanes, :] = part.written
+
     def narrow(self, axes: int) -> None:
         """Drop the lanes beyond ``axes``: what they disagree on counts as unwritten."""
         extra = self.raw.ndim - 1 - axes

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deepinfer_core.testing.tiles import formats, twins
+from deepinfer_core.testing.tiles import formats, twins, vectors
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Evaluate, Scope
@@ -63,13 +63,22 @@ def lane_exchange(scope: Scope, node: Any, translate: Translate) -> Evaluate:
     twin = twins.find(str(node.op.name))
     assert twin is not None
     parts = [translate(scope, part) for part in node.args if type(part).__name__ != "StringImm"]
-    threads, target = scope.threads, str(node.dtype)
+    target = str(node.dtype)
 
     def evaluate(run: Run) -> Any:
         values = [part(run) for part in parts]
-        return formats.cast(twins.exchange(twin, threads, values), target)
+        return formats.cast(twins.exchange(twin, run.extents[0], values), target)
 
     return evaluate
+
+
+def external(scope: Scope, node: Any, translate: Translate) -> Evaluate:
+    """A call of a device function by name: an elementwise numpy twin registered for it."""
+    name = str(node.args[0].value)
+    compute = twins.find_function(name)
+    if compute is None:
+        raise UnknownTileOperation(name, "a device function without a registered twin")
+    return elementwise(compute)(scope, node, translate)
 
 
 def infinity(scope: Scope, node: Any, translate: Translate) -> Evaluate:
@@ -78,8 +87,10 @@ def infinity(scope: Scope, node: Any, translate: Translate) -> Evaluate:
 
 
 def reinterpretation(scope: Scope, node: Any, translate: Translate) -> Evaluate:
-    inner = translate(scope, node.args[0])
     source, target = str(node.args[0].dtype), str(node.dtype)
+    if formats.lanes_of(source) > 1 or formats.lanes_of(target) > 1:
+        return vectors.repack(scope, node, translate)
+    inner = translate(scope, node.args[0])
     return lambda run: formats.reinterpret(inner(run), source, target)
 
 
@@ -156,6 +167,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tl.fma": lambda x, y, z: (np.float64(x) * y + z),
     "tirx.fma": lambda x, y, z: (np.float64(x) * y + z),
     "tl.fmul": np.multiply,
+    "tl.add2": np.add,
+    "tl.sub2": np.subtract,
+    "tl.mul2": np.multiply,
+    "tl.fma2": lambda x, y, z: (np.float64(x) * y + z),
+    "tl.max2": np.fmax,
+    "tl.min2": np.fmin,
+    "tl.abs2": np.abs,
     "tl.fast_rcp": lambda x: 1 / x,
     "tl.ieee_add": np.add,
     "tl.ieee_sub": np.subtract,
@@ -174,4 +192,6 @@ BUILDERS: dict[str, Builder] = {
     "tirx.shift_right": shift,
     "tirx.likely": passed_through,
     "tl.__ldg": passed_through,
+    "tirx.call_extern": external,
+    "tirx.call_pure_extern": external,
 }

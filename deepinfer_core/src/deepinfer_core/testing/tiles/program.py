@@ -59,8 +59,12 @@ class Program:
         """
         scope = self.scope
         run = Run(
-            len(scope.variables), len(scope.buffers), len(scope.allocations), max(scope.axes, 1)
+            len(scope.variables),
+            len(scope.buffers),
+            len(scope.allocations),
+            max(scope.axes, len(scope.threads), 1),
         )
+        run.extents[: len(scope.threads)] = scope.threads
         tensors = bindings.match(self.parameters, arguments)
         for (name, buffer, allocation), tensor in zip(self.parameters, tensors, strict=True):
             bindings.solve(scope, run, name, buffer, tensor)

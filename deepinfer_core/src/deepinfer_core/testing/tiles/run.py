@@ -23,20 +23,49 @@ class Run:
         values: what each variable of the program is bound to.
         views: what each buffer of the program looks like in memory.
         extents: how many lanes each axis has.
+        origins: the thread index of the first lane of each thread axis.
         mask: lanes that take part (boolean lanes), or None for all of them.
+        barriers: phase barriers of the block by number.
+        stage: who runs, while warp groups run side by side; ``role`` is one's own number.
         stopped: lanes that left the innermost loop: None, True for all, or boolean lanes.
     """
 
-    __slots__ = ("aranges", "extents", "mask", "memories", "stopped", "values", "views")
+    __slots__ = (
+        "aranges",
+        "barriers",
+        "extents",
+        "mask",
+        "memories",
+        "origins",
+        "role",
+        "stage",
+        "stopped",
+        "values",
+        "views",
+    )
 
     def __init__(self, variables: int, buffers: int, memories: int, axes: int) -> None:
         self.values: list[Any] = [None] * variables
         self.views: list[Any] = [None] * buffers
         self.memories: list[Any] = [None] * memories
         self.extents = [1] * axes
+        self.origins = [0, 0, 0]
         self.mask: Any = None
         self.stopped: Any = None
         self.aranges: dict[tuple[int, int, int], Lanes] = {}
+        self.barriers: dict[int, Any] = {}
+        self.stage: Any = None
+        self.role = 0
+
+    def split(self) -> "Run":
+        """The same shared memory with variables, mask and loops of its own, for a warp group."""
+        part = Run(0, 0, 0, 0)
+        part.values, part.extents = list(self.values), list(self.extents)
+        part.memories, part.origins = list(self.memories), list(self.origins)
+        part.views, part.barriers = self.views, self.barriers
+        part.mask, part.stopped, part.aranges = self.mask, self.stopped, self.aranges
+        part.stage, part.role = self.stage, self.role
+        return part
 
     def lane_numbers(self, axis: int, count: int, first: int = 0) -> Lanes:
         """``first, first + 1, ...`` along one axis, int32, read-only by agreement."""

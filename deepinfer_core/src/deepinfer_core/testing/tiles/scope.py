@@ -53,6 +53,7 @@ class Scope:
     buffers: dict[Any, BufferFacts] = field(default_factory=dict)
     allocations: dict[Any, Allocation] = field(default_factory=dict)
     widths: dict[Any, int] = field(default_factory=dict)
+    arrivals: dict[Any, list[int]] = field(default_factory=dict)
     live: list[int] = field(default_factory=list)
     base_axes: int = 0
     next_axis: int = 0
@@ -60,7 +61,7 @@ class Scope:
     lane_stores: set[int] = field(default_factory=set)
     kinds: dict[Any, str] = field(default_factory=dict)
 
-    def define(self, variable: Any, facts: Affine | None | str = "uniform") -> int:
+    def define(self, variable: Any, facts: Affine | str | None = "uniform") -> int:
         """Give a variable its number, and say how it varies over lanes."""
         slot = self.variables.setdefault(variable, len(self.variables))
         known = Affine(rest=[(1, variable)]) if isinstance(facts, str) else facts

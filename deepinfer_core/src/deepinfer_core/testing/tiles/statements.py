@@ -6,16 +6,18 @@ mask.
 """
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from deepinfer_core.testing.tiles import formats
-from deepinfer_core.testing.tiles.affine import Affine, decompose
+from deepinfer_core.testing.tiles.affine import Affine, ThreadOrigin, decompose
 from deepinfer_core.testing.tiles.blocks import translate_block
 from deepinfer_core.testing.tiles.expressions import translate
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.loops import translate_for, translate_while
+from deepinfer_core.testing.tiles.roles import Role, is_role, together
 from deepinfer_core.testing.tiles.run import Run, any_lane, both, without
 from deepinfer_core.testing.tiles.scope import Perform, Scope, walk
 from deepinfer_core.testing.tiles.stores import translate_store
@@ -38,7 +40,13 @@ def translate_statement(scope: Scope, node: Any) -> Perform:
 
 
 def sequence(scope: Scope, node: Any) -> Perform:
-    steps = [translate_statement(scope, part) for part in node.seq]
+    steps: list[Perform] = []
+    for is_group, parts in groupby(node.seq, key=is_role):
+        made = list(parts)
+        if is_group:
+            steps.append(together([role(scope, part) for part in made]))
+        else:
+            steps += [translate_statement(scope, part) for part in made]
 
     def perform(run: Run) -> None:
         for step in steps:
@@ -47,6 +55,12 @@ def sequence(scope: Scope, node: Any) -> Perform:
                 return
 
     return perform
+
+
+def role(scope: Scope, node: Any) -> Role:
+    if node.else_case is not None:
+        raise UnknownTileOperation("ws", "a warp group with an else branch")
+    return Role(translate(scope, node.condition), translate_statement(scope, node.then_case))
 
 
 def leave(run: Run) -> bool:
@@ -101,7 +115,7 @@ def bind(scope: Scope, node: Any) -> Perform:
     return perform
 
 
-def kept_facts(scope: Scope, value: Any) -> Affine | None | str:
+def kept_facts(scope: Scope, value: Any) -> Affine | str | None:
     """What a bound name is made of; a loaded value is opaque, since memory changes under it."""
     if not formats.is_python_int(str(value.dtype)):
         return None if scope.varies(value) else "uniform"
@@ -122,11 +136,9 @@ def bind_thread(scope: Scope, node: Any) -> Perform:
     if count == 1:
         slot = scope.define(node.var, Affine(0))
     else:
-        slot = scope.define(node.var, Affine(0, {axis: 1}))
+        slot = scope.define(node.var, Affine(0, {axis: 1}, [(1, ThreadOrigin(axis))]))
 
     def perform(run: Run) -> None:
-        if count > 1:
-            run.extents[axis] = count
         run.values[slot] = run.lane_numbers(axis, count) if count > 1 else 0
 
     return perform

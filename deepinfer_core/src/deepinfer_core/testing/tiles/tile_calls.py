@@ -11,9 +11,10 @@ import numpy as np
 
 from deepinfer_core.testing.tiles import formats
 from deepinfer_core.testing.tiles.atomics import translate_atomic, translate_update
-from deepinfer_core.testing.tiles.faults import UnknownTileOperation
-from deepinfer_core.testing.tiles.lane_tiles import fill_lanes
+from deepinfer_core.testing.tiles.faults import FailedAssertion, UnknownTileOperation
+from deepinfer_core.testing.tiles.lane_tiles import copy_lanes, differs, fill_lanes
 from deepinfer_core.testing.tiles.regions import Region
+from deepinfer_core.testing.tiles.roles import BARRIERS
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Evaluate, Perform, Scope
 from deepinfer_core.testing.tiles.tile_math import MATH, identity
@@ -39,10 +40,12 @@ def translate_call(scope: Scope, node: Any, translate: Translate) -> Perform:
         UnknownTileOperation: the operation has no meaning here.
     """
     name = str(node.op.name)
-    if name in HINTS:
+    if name in HINTS or is_print(node):
         return nothing
     if name in TILES:
         return TILES[name](scope, node, translate)
+    if name in BARRIERS:
+        return BARRIERS[name](scope, node, translate)
     if name in MATH:
         return MATH[name](scope, node, translate)
     if name.startswith("tl.atomic_"):
@@ -53,6 +56,25 @@ def translate_call(scope: Scope, node: Any, translate: Translate) -> Perform:
 
         return perform
     raise UnknownTileOperation(name)
+
+
+def is_print(node: Any) -> bool:
+    return len(node.args) > 0 and str(getattr(node.args[0], "value", "")).startswith("debug_print")
+
+
+def check(scope: Scope, node: Any, translate: Translate) -> Perform:
+    """An assertion of the kernel itself."""
+    condition = translate(scope, node.args[0])
+    message = str(node.args[1].value) if len(node.args) > 1 else ""
+
+    def perform(run: Run) -> None:
+        holds = np.asarray(condition(run))
+        if run.mask is not None:
+            holds = holds | ~run.mask
+        if not holds.all():
+            raise FailedAssertion(f"an assertion of the tile program does not hold: {message}")
+
+    return perform
 
 
 def nothing(run: Run) -> None:
@@ -71,6 +93,8 @@ def fill(scope: Scope, node: Any, translate: Translate) -> Perform:
 
 
 def copy(scope: Scope, node: Any, translate: Translate) -> Perform:
+    if differs(scope, node.args[0]) or differs(scope, node.args[1]):
+        return copy_lanes(scope, node, translate)
     source, target = Region(scope, node.args[0], translate), Region(scope, node.args[1], translate)
 
     def perform(run: Run) -> None:
@@ -130,4 +154,6 @@ TILES: dict[str, Callable[[Scope, Any, Translate], Perform]] = {
     "tl.tileop.finalize_reducer_v2": copy,
     "tl.reducer_update": translate_update,
     "tl.loop_break": leave_loop,
+    "tl.device_assert": check,
+    "tl.device_assert_with_msg": check,
 }

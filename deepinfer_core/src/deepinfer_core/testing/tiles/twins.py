@@ -12,13 +12,23 @@ from numpy.typing import NDArray
 
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 
-__all__ = ["Twin", "exchange", "find", "register_twin"]
+__all__ = [
+    "Function",
+    "Twin",
+    "exchange",
+    "find",
+    "find_function",
+    "register_function",
+    "register_twin",
+]
 
 Array = NDArray[Any]
 Twin = Callable[..., Array]
+Function = Callable[..., Any]
 
 WARP = 32
 TWINS: dict[str, Twin] = {}
+FUNCTIONS: dict[str, Function] = {}
 
 
 def register_twin(name: str) -> Callable[[Twin], Twin]:
@@ -31,14 +41,28 @@ def register_twin(name: str) -> Callable[[Twin], Twin]:
     return register
 
 
+def register_function(name: str) -> Callable[[Function], Function]:
+    """Decorator: the function computes device function ``name`` elementwise, on whole lanes."""
+
+    def register(function: Function) -> Function:
+        FUNCTIONS[name] = function
+        return function
+
+    return register
+
+
+def find_function(name: str) -> Function | None:
+    """The numpy form of a device function that kernels call by name, or None."""
+    return FUNCTIONS.get(name)
+
+
 def find(name: str) -> Twin | None:
     """The twin of an operation, or None."""
     return TWINS.get(name)
 
 
-def exchange(twin: Twin, threads: tuple[int, ...], values: list[Any]) -> Array:
-    """Apply a twin to lane values whose last axis is the x index of the thread."""
-    width = threads[0] if threads else 1
+def exchange(twin: Twin, width: int, values: list[Any]) -> Array:
+    """Apply a twin to lane values whose last axis is ``width`` threads."""
     if width % WARP:
         raise UnknownTileOperation(twin.__name__, f"{width} threads are not whole warps")
     shape = np.broadcast_shapes((width,), *(np.shape(value) for value in values))
@@ -115,7 +139,8 @@ def warp_reduce_bitor(value: Array) -> Array:
 
 def bits_of(predicate: Array) -> Array:
     weights = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-    return np.sum(np.where(predicate != 0, weights, np.uint32(0)), -1, np.uint32, keepdims=True)
+    chosen = np.where(predicate != 0, weights, np.uint32(0))
+    return np.asarray(np.sum(chosen, -1, np.uint32, keepdims=True))
 
 
 @register_twin("tl.ballot_sync")
@@ -130,12 +155,12 @@ def ballot(predicate: Array) -> Array:
 
 @register_twin("tl.any_sync")
 def any_sync(mask: Array, predicate: Array) -> Array:
-    return (predicate != 0).any(-1, keepdims=True)
+    return np.asarray((predicate != 0).any(-1, keepdims=True))
 
 
 @register_twin("tl.all_sync")
 def all_sync(mask: Array, predicate: Array) -> Array:
-    return (predicate != 0).all(-1, keepdims=True)
+    return np.asarray((predicate != 0).all(-1, keepdims=True))
 
 
 @register_twin("tl.match_any_sync")
