@@ -100,9 +100,7 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
             T.clear(total)
             T.fill(largest, _LOWEST)
             for number, source in enumerate(sources):
-                attend_source(
-                    number, *source, row, q_s, blend, largest, total, slot_s, place_s
-                )
+                attend_source(number, *source, row, q_s, blend, largest, total, slot_s, place_s)
             for h in T.Parallel(tile_heads):
                 if first + h < heads:
                     lse_TN[row, first + h] = T.if_then_else(

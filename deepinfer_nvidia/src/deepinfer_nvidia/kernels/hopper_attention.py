@@ -125,9 +125,7 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
         out_TND: out,
         lse_TN: lse,
     ) -> None:
-        attend(
-            q_TND, ((scale_0_PB, slot_0_TL), (scale_1_PB, slot_1_TL)), sink_N, out_TND, lse_TN
-        )
+        attend(q_TND, ((scale_0_PB, slot_0_TL), (scale_1_PB, slot_1_TL)), sink_N, out_TND, lse_TN)
 
     return attention_sparse
 

@@ -33,7 +33,9 @@ def cases() -> list[KernelCase]:
     """All cases of the operator."""
     window, entries = ("mxfp8", 20, 22), ("fp4_e4m3x16", 70, 40)
     return [
-        _case("tiny-cache", heads=4, width=64, sources=[("mxfp8", 16, 22), ("fp4_e4m3x16", 16, 64)]),
+        _case(
+            "tiny-cache", heads=4, width=64, sources=[("mxfp8", 16, 22), ("fp4_e4m3x16", 16, 64)]
+        ),
         _case("tiny-cache-window-only", heads=4, width=64, sources=[("mxfp8", 16, 22)]),
         _case("tiny-prompt", heads=4, width=64, sources=[("bfloat16", 16, 0), entries]),
         _case("three-heads", heads=3, width=64, sources=[window, entries]),
@@ -196,7 +198,9 @@ def _bounds(spec: SparseAttentionSpec, given: Tensors, expected: Tensors) -> Ten
     ]
     key_TLD = torch.cat(keys, 1)
     products_TNL = spec.scale * given["q_TND"].double().abs() @ key_TLD.abs().transpose(1, 2)
-    off_TN = (spec.head_width + 4) * u * (2 * products_TNL.amax(-1) + given["sink_N"].double().abs())
+    off_TN = (
+        (spec.head_width + 4) * u * (2 * products_TNL.amax(-1) + given["sink_N"].double().abs())
+    )
     off_TN += (2 * key_TLD.shape[1] + 16) * u + u_weight
     size_T = key_TLD.abs().amax((1, 2))
     rounded = roundoff(expected["out_TND"].dtype) * expected["out_TND"].double().abs()
