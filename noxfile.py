@@ -19,8 +19,8 @@ nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.error_on_external_run = True
 nox.options.sessions = [
-    "lint", "types", "imports", "core", "backend", "plugins", "packaging", "outside", "e2e",
-    "oracle",
+    "lint", "types", "imports", "core", "tiles", "backend", "plugins", "packaging", "outside",
+    "e2e", "oracle",
 ]  # fmt: skip
 
 
@@ -88,6 +88,14 @@ def core(session: nox.Session) -> None:
     group(session, "test")
     editable(session, "deepinfer_core[chat,vision]")
     pytest(session, "tests/core", "tests/contract")
+
+
+@nox.session
+def tiles(session: nox.Session) -> None:
+    """The tile interpreter, with the tile language's own frontend and no device."""
+    group(session, "test")
+    editable(session, "deepinfer_core[tiles]")
+    pytest(session, "tests/tiles")
 
 
 @nox.session

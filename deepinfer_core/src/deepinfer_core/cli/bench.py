@@ -1,7 +1,8 @@
 """How fast is the engine here, next to what this machine could do at best?
 
 ``throughput`` asks for everything at once and counts what is finished a second; ``latency`` runs
-one batch after the other and notes when each token comes. Both are offline, greedy, and draw past
+one batch after the other and notes when each token comes; ``kernels`` is described in
+``bench_kernels``. The first two are offline, greedy, and draw past
 the end of the sequence, so that every run draws the tokens it was asked for. Figures go to standard
 output, as a table or with ``--json`` as data; progress and problems go to standard error.
 """
@@ -13,13 +14,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepinfer_core.cli.bench_kernels import add_kernels_action
 from deepinfer_core.cli.generation import (
     add_model_arguments,
     model_settings,
     open_llm,
     progress_of,
 )
-from deepinfer_core.cli.output import print_json, print_table
+from deepinfer_core.cli.output import check_writable, print_json, print_table
 from deepinfer_core.cli.parser import UsageError
 from deepinfer_core.cli.prompt_input import Prompt, read_prompt_file
 
@@ -47,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     latency = actions.add_parser("latency", help="time of a batch, of first and of next tokens")
     _add_common(latency, batch_size="1", repeats=5)
     latency.set_defaults(num_prompts=None)
+    add_kernels_action(actions)
 
 
 def _add_common(parser: argparse.ArgumentParser, *, batch_size: str, repeats: int) -> None:
@@ -77,15 +80,21 @@ def _add_common(parser: argparse.ArgumentParser, *, batch_size: str, repeats: in
     add("--json", action="store_true", help="one object a figure")
     add("--out", type=Path, metavar="FILE", help="write these objects to a file as well")
     add_model_arguments(parser)
+    parser.set_defaults(act=_run_load)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
+    outcome: int = args.act(args)
+    return outcome
+
+
+def _run_load(args: argparse.Namespace) -> int:
     from deepinfer_core.bench.offline import measure
 
     _check_numbers(args)
     if args.out is not None:
-        _check_writable(args.out)
+        check_writable(args.out)
     prompts = (
         None if args.prompt_file is None else _chosen(read_prompt_file(args.prompt_file), args)
     )
@@ -114,22 +123,6 @@ def _check_numbers(args: argparse.Namespace) -> None:
             raise UsageError(f"{option} {value}", hint=f"give {lowest} or more")
     if args.seed > _MOST_SEED:
         raise UsageError(f"--seed {args.seed}", hint=f"give at most {_MOST_SEED}")
-
-
-def _check_writable(path: Path) -> None:
-    """Find out before anything is measured; a file that is there stays as it is."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", hint="name a file")
-    was_there = path.exists()
-    try:
-        with path.open("ab"):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror or error}", hint="name another file"
-        ) from error
-    if not was_there:
-        path.unlink()
 
 
 def _chosen(prompts: list[Prompt], args: argparse.Namespace) -> list[Prompt]:

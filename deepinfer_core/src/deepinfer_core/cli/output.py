@@ -1,4 +1,4 @@
-"""How do verbs print tables, data and problems?"""
+"""How do verbs print tables, data and problems, and where may they write?"""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["complain", "print_json", "print_table"]
+from deepinfer_core.cli.parser import UsageError
+
+__all__ = ["check_writable", "complain", "print_json", "print_table"]
 
 _GAP = "  "
 
@@ -47,3 +50,23 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 def print_json(data: Any) -> None:
     """Print data for another program."""
     print(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+
+
+def check_writable(path: Path) -> None:
+    """Find out before anything is measured; a file that is there stays as it is.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="name a file")
+    was_there = path.exists()
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror or error}", hint="name another file"
+        ) from error
+    if not was_there:
+        path.unlink()

@@ -1,14 +1,19 @@
 /* The best entries of each row, and the candidate pool.
  *
- * Scores become whole numbers of the same order; the smallest that is kept is found digit by digit.
- * Everything above it is kept, and of its equals those with the lowest index. -inf is never kept.
+ * Scores become whole numbers of the same order. A row is read once: what is above the kept-th best so
+ * far becomes a candidate, and whenever there are LIMIT times as many candidates as are kept, the best
+ * stay. The smallest that is kept is found bit by bit. Everything above it is kept, and of its equals
+ * those with the lowest index. -inf is never kept.
  *
  * Shapes: T rows, S entries, B blocks of entries.
  */
 #include "calls.h"
 #include "common.h"
+#include <float.h>
 
 #define ABSENT 0x007fffffu /* the number of -inf */
+#define LIMIT 4
+#define STEP 16 /* scores looked at together */
 
 /* Larger scores give larger numbers, both zeros the same; NaN and -inf give ABSENT. */
 static uint32_t order_of(float score) {
@@ -17,66 +22,149 @@ static uint32_t order_of(float score) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* The kept-th largest of `count` numbers, and how many of its equals are kept. At least `kept` of the
- * numbers are there, and kept is at least 1. */
-static uint32_t threshold(const uint32_t *number, int64_t count, int64_t kept, int64_t *equals) {
-  uint32_t prefix = 0, mask = 0;
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    int64_t found[256] = {0};
-    for (int64_t i = 0; i < count; i++)
-      if ((number[i] & mask) == prefix) found[number[i] >> shift & 255]++;
-    uint32_t digit = 255;
-    while (found[digit] < kept) kept -= found[digit--];
-    prefix |= digit << shift;
-    mask |= 255u << shift;
-  }
-  *equals = kept;
-  return prefix;
+static float score_of(uint32_t number) {
+  return di_float(number & 0x80000000u ? number ^ 0x80000000u : ~number);
 }
 
-/* Indices of the best `kept` of `count` numbers, ascending; gives how many there are. */
-static int64_t best(const uint32_t *number, int64_t count, int64_t kept, int64_t *index) {
-  int64_t present = 0, equals = 0, found = 0;
-  uint32_t least = ABSENT;
-  for (int64_t i = 0; i < count; i++) present += number[i] > ABSENT;
-  if (present > kept) least = kept ? threshold(number, count, kept, &equals) : 0xffffffffu;
-  for (int64_t i = 0; i < count; i++) {
-    if (number[i] > least || (number[i] == least && equals > 0)) {
-      equals -= number[i] == least;
-      index[found++] = i;
-    }
+/* Candidates by ascending index, room for `limit` and STEP more; scores up to `bound` are none. */
+typedef struct {
+  uint32_t *number;
+  int32_t *index;
+  int64_t count, kept, limit;
+  float bound;
+} candidates;
+
+/* A number of which, or of more, there are at least `kept` of `count` numbers, and how many of its
+ * equals are kept. At least `kept` are there, and kept is at least 1. */
+static uint32_t threshold(const uint32_t *number, int64_t count, int64_t kept, int64_t *equals) {
+  uint32_t least = 0;
+  int64_t more = 0;
+  for (int bit = 31; bit >= 0; bit--) {
+    uint32_t trial = least | 1u << bit, found = 0;
+    for (int64_t i = 0; i < count; i++) found += number[i] >= trial;
+    if (found >= kept) least = trial;
+    if (found == kept) break;
+    if (found < kept) more = found;
   }
-  return found;
+  *equals = kept - more;
+  return least;
+}
+
+/* Let the best stay. */
+static void thin(candidates *among) {
+  if (among->count <= among->kept) return;
+  int64_t equals, count = 0;
+  uint32_t least = threshold(among->number, among->count, among->kept, &equals);
+  for (int64_t i = 0; i < among->count; i++) {
+    uint32_t number = among->number[i];
+    int is_equal = number == least && equals > 0;
+    among->number[count] = number;
+    among->index[count] = among->index[i];
+    count += number > least || is_equal;
+    equals -= is_equal;
+  }
+  among->count = count;
+  among->bound = score_of(least);
+}
+
+/* Scores [from, to) that are above the bound become candidates. */
+DI_INLINE void add(candidates *among, const float *score, int64_t from, int64_t to) {
+  for (int64_t i = from; i < to; i++) {
+    among->number[among->count] = order_of(score[i]);
+    among->index[among->count] = (int32_t)i;
+    among->count += score[i] > among->bound;
+  }
+}
+
+/* The same for STEP scores. */
+DI_INLINE void add_step(candidates *among, const float *score, int64_t from) {
+#if defined(__AVX512F__)
+  __m512 x = _mm512_loadu_ps(score + from);
+  __mmask16 is_above = _mm512_cmp_ps_mask(x, _mm512_set1_ps(among->bound), _CMP_GT_OQ);
+  if (!is_above) return;
+  const __m512i ascending = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  __m512i index = _mm512_add_epi32(ascending, _mm512_set1_epi32((int32_t)from));
+  __m512i bits = _mm512_castps_si512(_mm512_add_ps(x, _mm512_setzero_ps()));
+  __m512i sign = _mm512_set1_epi32(INT32_MIN);
+  bits = _mm512_xor_si512(bits, _mm512_or_si512(_mm512_srai_epi32(bits, 31), sign));
+  _mm512_storeu_si512(among->number + among->count, _mm512_maskz_compress_epi32(is_above, bits));
+  _mm512_storeu_si512(among->index + among->count, _mm512_maskz_compress_epi32(is_above, index));
+  among->count += __builtin_popcount(is_above);
+#else
+  int is_above = 0;
+  for (int i = 0; i < STEP; i++) is_above |= score[from + i] > among->bound;
+  if (is_above) add(among, score, from, from + STEP);
+#endif
+}
+
+/* Leave the best of a row's scores as candidates. */
+static void choose(candidates *among, const float *score, int64_t entries) {
+  int64_t s = 0;
+  among->count = 0;
+  among->bound = -INFINITY;
+  for (; s + STEP <= entries; s += STEP) {
+    add_step(among, score, s);
+    if (among->count > among->limit) thin(among);
+  }
+  add(among, score, s, entries);
+  thin(among);
+}
+
+/* Room for the best `kept` of so many entries; gives whether there is memory. */
+static int make_room(candidates *among, int64_t entries, int64_t kept) {
+  among->kept = kept;
+  among->limit = LIMIT * kept < entries ? LIMIT * kept : entries;
+  int64_t room = among->limit + 2 * STEP;
+  among->number = malloc((size_t)room * (sizeof *among->number + sizeof *among->index));
+  among->index = (int32_t *)(among->number + room);
+  return among->number != NULL;
 }
 
 /* Indices [rows, kept] of the best of [rows, entries], ascending, then -1. */
 DI_EXPORT int di_select(const float *score, int64_t rows, int64_t entries, int64_t kept,
                         int64_t *index) {
-  uint32_t *number = malloc((size_t)(entries + 1) * sizeof *number);
-  if (!number) return DI_NO_MEMORY;
-  for (int64_t t = 0; t < rows; t++) {
-    for (int64_t s = 0; s < entries; s++) number[s] = order_of(score[t * entries + s]);
-    int64_t *to = index + t * kept, found = best(number, entries, kept, to);
-    while (found < kept) to[found++] = -1;
+  candidates among;
+  if (!make_room(&among, entries, kept)) return DI_NO_MEMORY;
+  for (int64_t t = 0; t < rows && kept; t++) {
+    choose(&among, score + t * entries, entries);
+    int64_t *to = index + t * kept;
+    for (int64_t i = 0; i < kept; i++) to[i] = i < among.count ? among.index[i] : -1;
   }
-  free(number);
+  free(among.number);
   return DI_OK;
 }
 DI_CALLED(di_select, P(0), L(1), L(2), L(3), P(4))
 
-/* Numbers of the blocks of a row: those of their best visible score, finite; the block of the last
- * visible entry comes before all. */
-static void rank_blocks(const float *pool, int64_t visible, int64_t size, int64_t blocks,
-                        uint32_t *number) {
-  for (int64_t b = 0; b < blocks; b++) {
-    number[b] = ABSENT;
-    for (int64_t s = b * size; s < (b + 1) * size && s < visible; s++) {
-      float score = pool[s] > 3.402823466e38f ? 3.402823466e38f : pool[s];
-      uint32_t order = order_of(score < -3.402823466e38f ? -3.402823466e38f : score);
-      number[b] = order > number[b] ? order : number[b];
-    }
+/* The largest of `count` scores, made finite; -inf if there is no number. */
+DI_INLINE float largest(const float *score, int64_t count) {
+  float most = -INFINITY;
+  int64_t s = 0;
+#if defined(__AVX2__)
+  /* Minimum and maximum with a NaN are their second operand. */
+  __m256 most_8 = _mm256_set1_ps(-INFINITY);
+  for (; s + 8 <= count; s += 8) {
+    __m256 x = _mm256_min_ps(_mm256_set1_ps(FLT_MAX), _mm256_loadu_ps(score + s));
+    most_8 = _mm256_max_ps(_mm256_max_ps(_mm256_set1_ps(-FLT_MAX), x), most_8);
   }
-  if (visible > 0) number[(visible - 1) / size] = order_of(INFINITY);
+  __m128 most_4 = _mm_max_ps(_mm256_castps256_ps128(most_8), _mm256_extractf128_ps(most_8, 1));
+  most_4 = _mm_max_ps(most_4, _mm_movehl_ps(most_4, most_4));
+  most = _mm_cvtss_f32(_mm_max_ss(most_4, _mm_movehdup_ps(most_4)));
+#endif
+  for (; s < count; s++) {
+    float x = score[s] > FLT_MAX ? FLT_MAX : score[s];
+    x = x < -FLT_MAX ? -FLT_MAX : x;
+    most = x > most ? x : most;
+  }
+  return most;
+}
+
+/* Best scores of the blocks of a row, finite, -inf where not visible; the block of the last visible entry
+ * comes before all. */
+static void rank_blocks(const float *pool, int64_t visible, int64_t size, int64_t blocks,
+                        float *most) {
+  for (int64_t b = 0; b < blocks; b++)
+    most[b] = (b + 1) * size <= visible ? largest(pool + b * size, size) : -INFINITY;
+  if (visible > 0) most[(visible - 1) / size] = INFINITY;
 }
 
 /* Set scores [rows, entries] to -inf outside the best `top` blocks of `size` entries of the pool's
@@ -84,28 +172,27 @@ static void rank_blocks(const float *pool, int64_t visible, int64_t size, int64_
 DI_EXPORT int di_restrict(const float *pool, int64_t pool_entries, const int64_t *visible,
                           int64_t rows, int64_t size, int64_t top, float *score, int64_t entries) {
   int64_t blocks = (pool_entries + size - 1) / size;
-  uint32_t *number = malloc((size_t)(blocks + 1) * sizeof *number);
-  int64_t *kept = malloc((size_t)(top + 1) * sizeof *kept);
-  if (!number || !kept) {
-    free(number);
-    free(kept);
+  candidates among;
+  float *most = malloc((size_t)(blocks + 1) * sizeof *most);
+  if (!make_room(&among, blocks, top) || !most) {
+    free(among.number);
+    free(most);
     return DI_NO_MEMORY;
   }
   for (int64_t t = 0; t < rows; t++) {
-    int64_t seen = visible[t] < pool_entries ? visible[t] : pool_entries, next = 0;
-    rank_blocks(pool + t * pool_entries, seen, size, blocks, number);
-    int64_t found = best(number, blocks, top, kept);
-    for (int64_t b = 0; b * size < entries; b++) {
-      if (next < found && kept[next] == b) {
-        next++;
-        continue;
-      }
-      for (int64_t s = b * size; s < (b + 1) * size && s < entries; s++)
-        score[t * entries + s] = -INFINITY;
+    int64_t seen = visible[t] < pool_entries ? visible[t] : pool_entries, hidden = 0;
+    rank_blocks(pool + t * pool_entries, seen, size, blocks, most);
+    choose(&among, most, blocks);
+    float *row = score + t * entries;
+    for (int64_t i = 0; i < among.count && hidden < entries; i++) {
+      int64_t from = among.index[i] * size;
+      for (; hidden < from && hidden < entries; hidden++) row[hidden] = -INFINITY;
+      hidden = from + size;
     }
+    for (; hidden < entries; hidden++) row[hidden] = -INFINITY;
   }
-  free(number);
-  free(kept);
+  free(among.number);
+  free(most);
   return DI_OK;
 }
 DI_CALLED(di_restrict, P(0), L(1), P(2), L(3), L(4), L(5), P(6), L(7))

@@ -1,0 +1,142 @@
+"""Which kernels does each backend have, how well are they shown to work, and how fast are they?
+
+``--evidence`` needs no device: it interprets, lowers and compiles. Without it, kernels run at the
+model's own sizes on the device that the settings name, next to their bounds and peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from deepinfer_core.cli.output import check_writable, print_json, print_table
+from deepinfer_core.cli.parser import UsageError, add_settings_arguments, settings_from
+
+if TYPE_CHECKING:
+    from deepinfer_core.bench.kernels import KernelTime
+    from deepinfer_core.bench.stamp import Stamp
+    from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue
+    from deepinfer_core.plugin.resolution import Resolution
+
+__all__ = ["add_kernels_action"]
+
+
+def add_kernels_action(actions: argparse._SubParsersAction[Any]) -> None:
+    """Declare the action among those of ``bench``."""
+    parser = actions.add_parser("kernels", help="kernels against twins, bounds and peers")
+    add = parser.add_argument
+    add("--evidence", action="store_true", help="interpret, lower and compile; needs no device")
+    add("--operator", metavar="TEXT", default="", help="only kernels whose name holds this")
+    add("--json", action="store_true", help="one object a kernel or figure")
+    add("--out", type=Path, metavar="FILE", help="write these objects to a file as well")
+    add_settings_arguments(parser)
+    parser.set_defaults(act=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from deepinfer_core.config import resolve_components
+
+    if args.out is not None:
+        check_writable(args.out)
+    resolution = resolve_components(settings_from(args))
+    catalogues = _catalogues(resolution)
+    if not any(_operators(catalogue, args.operator) for catalogue in catalogues):
+        known = sorted(name for catalogue in catalogues for name in catalogue.operators)
+        raise UsageError(
+            f"no kernel's name holds {args.operator!r}",
+            hint=f"there is {', '.join(known) or 'no backend with tile kernels installed'}",
+        )
+    found, is_good = (_evidence if args.evidence else _times)(args, resolution, catalogues)
+    if args.out is not None:
+        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        print_json(found)
+    return 0 if is_good else 1
+
+
+def _catalogues(resolution: Resolution) -> list[KernelCatalogue]:
+    """Of every loaded component that has kernels to show, each once."""
+    references = {offer.spec.kernels for offer in resolution.plugins.offers if offer.spec.kernels}
+    return [resolve_name(reference)() for reference in sorted(references)]
+
+
+def _operators(catalogue: KernelCatalogue, text: str) -> list[str]:
+    return [name for name in catalogue.operators if text in name]
+
+
+def _evidence(
+    args: argparse.Namespace, resolution: Resolution, catalogues: list[KernelCatalogue]
+) -> tuple[list[dict[str, Any]], bool]:
+    from deepinfer_core.config.kernel_cache import kernel_cache_folder
+    from deepinfer_core.testing.evidence import evidence
+    from deepinfer_core.testing.tiles.kept import KeptResults
+
+    folder = kernel_cache_folder(settings_from(args).settings.kernels.cache_dir)
+    kept = KeptResults(Path(folder) / "tiles") if folder else None
+    rows = [
+        row
+        for catalogue in catalogues
+        for row in evidence(catalogue, _operators(catalogue, args.operator), kept=kept)
+    ]
+    if not args.json:
+        head = ("kernel", "backend", "interpreted", "lowered", "compiled", "measured")
+        print_table([head, *(tuple(row.to_json().values()) for row in rows)])
+    return [row.to_json() for row in rows], all(row.is_right for row in rows)
+
+
+def _times(
+    args: argparse.Namespace, resolution: Resolution, catalogues: list[KernelCatalogue]
+) -> tuple[list[dict[str, Any]], bool]:
+    from deepinfer_core.bench.kernel_timing import ceilings
+    from deepinfer_core.bench.kernels import kernel_times
+    from deepinfer_core.bench.stamp import stamp_of
+    from deepinfer_core.plugin import load
+    from deepinfer_core.testing.kernel_cases import all_cases
+
+    resolved = resolution.require()
+    device = load(resolved, "device")
+    facts = resolved.context.facts
+    backend = resolved.pick("device").spec.name.partition(".")[0]
+    chosen = [catalogue for catalogue in catalogues if catalogue.backend == backend]
+    if not chosen:
+        raise UsageError(
+            f"the device {facts.device} has no tile kernels",
+            hint="name another one, e.g. --set device=nvidia, or ask for --evidence",
+        )
+    rates, stamp = ceilings(device), stamp_of(facts, 1)
+    times: list[KernelTime] = []
+    for catalogue in chosen:
+        operators = _operators(catalogue, args.operator)
+        cases = [case for case in all_cases() if case.operator in operators]
+        times += kernel_times(
+            device, catalogue, catalogue.open(), cases, rates, cache_bytes=_cache_bytes(device)
+        )
+    if not args.json:
+        _print_times(times, stamp)
+    figures = [figure.to_json(stamp) for item in times for figure in item.figures()]
+    return figures, not any(item.complaints for item in times)
+
+
+def _cache_bytes(device: Any) -> int:
+    """Of the device's largest cache; the facts of a device that has one name it."""
+    return int(device.facts().get("l2_bytes", 0))
+
+
+def _print_times(times: list[KernelTime], stamp: Stamp) -> None:
+    print(f"hardware  {stamp.hardware}")
+    print(f"program   {stamp.commit}, {stamp.date}\n")
+    rows = [("kernel", "us", "bound us", "of bound", "peer us", "peer")]
+    for item in times:
+        if item.complaints:
+            rows.append((item.case, "wrong", "", "", "", item.complaints[0]))
+            continue
+        share = f"{item.bound_s / item.seconds:.2f}"
+        peer = f"{item.peer_s * 1e6:.1f}" if item.peer else ""
+        rows.append(
+            (item.case, f"{item.seconds * 1e6:.1f}", f"{item.bound_s * 1e6:.1f}", share, peer,
+             item.peer)
+        )  # fmt: skip
+    print_table(rows)

@@ -1,0 +1,215 @@
+"""Checks: what a kernel must not do is reported with the buffer's name; what is masked is not."""
+
+from typing import Any
+
+import pytest
+import tilelang.language as T
+import torch
+from deepinfer_core.testing.tiles import (
+    ConflictingLanes,
+    IndexOutOfRange,
+    UnwrittenRead,
+    interpret,
+)
+
+
+def run(kernel: Any, size: int = 8) -> torch.Tensor:
+    x, out = torch.arange(1.0, size + 1), torch.full((size,), -77.0)
+    interpret(kernel, {"x": x, "out": out})
+    return out
+
+
+def moved(shift: int, guarded: bool, count: int = 8) -> Any:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            for i in T.Parallel(count):
+                if guarded:
+                    if i + shift >= 0 and i + shift < 8 and i < 8:
+                        out[i] = x[i + shift]
+                else:
+                    out[i] = x[i + shift]
+
+    return kernel
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_a_load_outside_names_buffer_index_and_extent(shift: int) -> None:
+    index = -1 if shift < 0 else 8
+    with pytest.raises(IndexOutOfRange, match=rf"index {index} of dimension 0 of 'x' \[8\]"):
+        run(moved(shift, guarded=False))
+
+
+def test_a_store_outside_is_reported() -> None:
+    with pytest.raises(IndexOutOfRange, match=r"index 8 of dimension 0 of 'x'|of 'out'"):
+        run(moved(0, guarded=False, count=9))
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_a_masked_lane_may_be_outside(shift: int) -> None:
+    out = run(moved(shift, guarded=True, count=12))
+    expected = [float(i + shift + 1) if 0 <= i + shift < 8 else -77.0 for i in range(8)]
+    assert out.tolist() == expected
+
+
+def test_a_uniform_index_is_checked_too() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(2, threads=32) as block:
+            out[0] = x[block * 8]
+
+    with pytest.raises(IndexOutOfRange, match="index 8"):
+        run(kernel)
+
+
+def test_an_on_chip_tile_operation_must_stay_inside() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            tile = T.alloc_shared((2, 8), "float32")
+            for k in T.serial(3):
+                T.copy(x, tile[k, 0:8])
+            T.copy(tile[0, 0:8], out)
+
+    with pytest.raises(IndexOutOfRange, match="'tile'"):
+        run(kernel)
+
+
+def partly_written(scope: str, cells: int, dtype: str, read_by: str) -> Any:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            tile = getattr(T, scope)((8,), dtype)
+            total = T.alloc_fragment((1,), dtype)
+            for i in T.Parallel(cells):
+                tile[i] = T.cast(x[i], dtype)
+            if read_by == "lanes":
+                for i in T.Parallel(8):
+                    out[i] = T.cast(tile[i], "float32")
+            if read_by == "copy":
+                T.copy(tile, out)
+            if read_by == "one cell":
+                out[0] = T.cast(tile[7], "float32")
+            if read_by == "gather":
+                for i in T.Parallel(8):
+                    out[i] = T.cast(tile[(i * 3) % 8], "float32")
+            if read_by == "reduction":
+                T.reduce_max(tile, total, dim=0)
+                out[0] = T.cast(total[0], "float32")
+
+    return kernel
+
+
+@pytest.mark.parametrize("scope", ["alloc_shared", "alloc_fragment"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "bfloat16"])
+@pytest.mark.parametrize("reader", ["lanes", "copy", "one cell", "gather", "reduction"])
+def test_a_cell_that_nobody_wrote_cannot_be_read(scope: str, dtype: str, reader: str) -> None:
+    with pytest.raises(UnwrittenRead, match="tile"):
+        run(partly_written(scope, 7, dtype, reader))
+    run(partly_written(scope, 8, dtype, reader))
+
+
+def test_an_accumulator_must_be_cleared() -> None:
+    def kernel_with(clear: bool) -> Any:
+        @T.prim_func
+        def kernel(x: T.Tensor((16, 16), "float16"), out: T.Tensor((16, 16), "float32")):
+            with T.Kernel(1, threads=32) as _:
+                tile, total = (
+                    T.alloc_shared((16, 16), "float16"),
+                    T.alloc_fragment((16, 16), "float32"),
+                )
+                T.copy(x, tile)
+                if clear:
+                    T.clear(total)
+                T.gemm(tile, tile, total)
+                T.copy(total, out)
+
+        return kernel
+
+    tensors = {"x": torch.ones(16, 16, dtype=torch.float16), "out": torch.zeros(16, 16)}
+    interpret(kernel_with(clear=True), tensors)
+    assert (tensors["out"] == 16).all()
+    with pytest.raises(UnwrittenRead, match="total"):
+        interpret(kernel_with(clear=False), tensors)
+
+
+def test_what_the_last_block_left_does_not_count_as_written() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(2, threads=32) as block:
+            tile = T.alloc_shared((8,), "float32")
+            if block == 0:
+                T.copy(x, tile)
+            T.copy(tile, out)
+
+    with pytest.raises(UnwrittenRead):
+        run(kernel)
+
+
+def test_lanes_that_take_no_part_may_read_unwritten_cells() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            tile = T.alloc_shared((8,), "float32")
+            for i in T.Parallel(8):
+                if i < 4:
+                    tile[i] = x[i]
+            for i in T.Parallel(8):
+                out[i] = T.if_then_else(i < 4, tile[i], 0.0)
+
+    assert run(kernel).tolist() == [1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("where", ["window", "gather", "one cell"])
+def test_disagreeing_lanes_may_not_share_a_cell(where: str) -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            for i, j in T.Parallel(4, 2):
+                if where == "window":
+                    out[i + j] = x[i * 2 + j]
+                if where == "gather":
+                    out[(i * 2 + j) // 2] = x[i * 2 + j]
+                if where == "one cell":
+                    out[0] = x[i * 2 + j]
+
+    with pytest.raises(ConflictingLanes, match="'out'"):
+        run(kernel)
+
+
+def test_agreeing_lanes_may_share_a_cell() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            for i, j in T.Parallel(4, 2):
+                out[i] = x[i] + 0 * T.cast(j, "float32")
+
+    assert run(kernel)[:4].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_threads_of_a_block_may_not_disagree_either() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            out[0] = T.cast(T.get_thread_binding(), "float32")
+
+    with pytest.raises(ConflictingLanes, match="'out'"):
+        run(kernel)
+
+
+def test_a_value_that_lanes_of_a_parallel_loop_disagree_on_is_gone_after_it() -> None:
+    def kernel_with(same: bool) -> Any:
+        @T.prim_func
+        def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+            with T.Kernel(1, threads=32) as _:
+                kept = T.alloc_local((1,), "float32")
+                for i in T.Parallel(8):
+                    kept[0] = x[0] if same else x[i]
+                    out[i] = kept[0]
+                out[0] = kept[0]
+
+        return kernel
+
+    assert run(kernel_with(same=True)).tolist() == [1.0] * 8
+    with pytest.raises(UnwrittenRead, match="kept"):
+        run(kernel_with(same=False))
