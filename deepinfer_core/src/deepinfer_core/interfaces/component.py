@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from deepinfer_core.interfaces.recording import Recorder
+
 __all__ = ["Component", "Plan", "Promise", "Properties"]
 
 Promise = Literal["always", "on_request", "never"]
@@ -57,3 +59,12 @@ class Component(ABC):
     @abstractmethod
     def properties(self) -> Properties:
         """The promises of this component."""
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What notes down calls of this component; None if nothing does.
+
+        Calls may be noted together with those of other components that name the same object, so
+        every operator of the component must be a call that it sees.
+        """
+        return None
