@@ -1,0 +1,96 @@
+"""Products of the trunk with the mixing weights. Twin: ``deepinfer_core.reference.arithmetic``,
+``row_product`` and ``row_sum`` of squares.
+
+Tensor cores multiply bf16, and every fp32 number is the sum of three bf16 numbers: so the weights
+are split into three parts on the way, each part is multiplied exactly, and sums are fp32. A trunk
+of fp32 is split as well. The parts stand one below the other in a single product.
+
+Blocks share the width in pieces of a length that the spec fixes; ``transform_mhc_mixes`` adds them
+in their order, so a row's bits depend on no other row.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilelang.language as T
+
+from deepinfer_core.interfaces.operators.transform import MhcProductsSpec
+from deepinfer_nvidia.kernels.tuning import KernelTuning
+
+__all__ = ["Tuning", "build"]
+
+_PARTS = 3
+_GRANULE = 8
+"""Columns of a tensor core's product come in multiples of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning(KernelTuning):
+    """Adds tiles.
+
+    Attributes:
+        tile_rows: rows of a block.
+        tile_width: channels of one step; divides the piece of the spec.
+        stages: steps in flight.
+    """
+
+    tile_rows: int = 64
+    tile_width: int = 128
+    stages: int = 2
+
+
+def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
+    """Trunks of ``spec.width`` channels, streams flattened."""
+    rows = T.dynamic("rows")
+    width, mixes, pieces, dtype = spec.width, spec.mixes, spec.pieces, spec.dtype
+    tile, step_width = tuning.tile_rows, tuning.tile_width
+    columns = -(-_PARTS * mixes // _GRANULE) * _GRANULE
+    x_parts = 0 if dtype == "bfloat16" else _PARTS
+
+    @T.prim_func
+    def transform_mhc_products(
+        trunk_TK: T.Tensor((rows, width), dtype),
+        fn_MK: T.Tensor((mixes, width), "float32"),
+        product_PTM: T.Tensor((pieces, rows, mixes), "float32"),
+        square_PT: T.Tensor((pieces, rows), "float32"),
+    ) -> None:
+        with T.Kernel(pieces, T.ceildiv(rows, tile), threads=tuning.threads) as (piece, block):
+            x = T.alloc_shared((tile, step_width), dtype)
+            fn = T.alloc_shared((mixes, step_width), "float32")
+            weight = T.alloc_shared((columns, step_width), "bfloat16")
+            split = [T.alloc_shared((tile, step_width), "bfloat16") for _ in range(x_parts)]
+            sums = T.alloc_fragment((tile, columns), "float32")
+            sums_shared = T.alloc_shared((tile, columns), "float32")
+            squares = T.alloc_fragment((tile, step_width), "float32")
+            square = T.alloc_fragment((tile,), "float32")
+            T.clear(sums)
+            T.clear(squares)
+            for step in T.Pipelined(spec.piece_width // step_width, num_stages=tuning.stages):
+                first = piece * spec.piece_width + step * step_width
+                T.copy(trunk_TK[block * tile, first], x)
+                T.copy(fn_MK[0, first], fn)
+                for m, j in T.Parallel(mixes, step_width):
+                    rest = fn[m, j]
+                    for part in range(_PARTS):
+                        weight[part * mixes + m, j] = T.cast(rest, "bfloat16")
+                        rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
+                for i, j in T.Parallel(tile, step_width):
+                    squares[i, j] += T.cast(x[i, j], "float32") * T.cast(x[i, j], "float32")
+                    rest = x[i, j]
+                    for operand in split:
+                        operand[i, j] = T.cast(rest, "bfloat16")
+                        rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
+                for operand in split or [x]:
+                    T.gemm(operand, weight, sums, transpose_B=True)
+            T.reduce_sum(squares, square, dim=1)
+            T.copy(sums, sums_shared)
+            for i, m in T.Parallel(tile, mixes):
+                if block * tile + i < rows:
+                    product_PTM[piece, block * tile + i, m] = (
+                        sums_shared[i, 2 * mixes + m] + sums_shared[i, mixes + m]
+                    ) + sums_shared[i, m]
+            for i in T.Parallel(tile):
+                if block * tile + i < rows:
+                    square_PT[piece, block * tile + i] = square[i]
+
+    return transform_mhc_products
