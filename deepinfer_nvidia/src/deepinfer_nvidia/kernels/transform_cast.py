@@ -13,12 +13,17 @@ from deepinfer_core.interfaces.operators.transform import CastSpec
 from deepinfer_core.numeric import number_format
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
 
 _LANE_ELEMENTS = 8
 _INFINITY_BITS = 0x7F800000
 _LARGEST_BITS = 0x7F7FFFFF
 _MANTISSA_MASK = 0x7FFFFF
+
+
+def default_tuning(_spec: CastSpec) -> KernelTuning:
+    """Enough loads in flight to hide their latency."""
+    return KernelTuning(threads=256)
 
 
 def build(spec: CastSpec, tuning: KernelTuning) -> Any:

@@ -12,8 +12,9 @@ import tilelang.language as T
 
 from deepinfer_core.interfaces.operators.transform import EngramGateSpec
 from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.vectors import row_threads
 
-__all__ = ["Tuning", "build"]
+__all__ = ["Tuning", "build", "default_tuning"]
 
 _SMALLEST_DOT = 1e-6
 
@@ -23,6 +24,11 @@ class Tuning(KernelTuning):
     """Adds how many rows a block handles, one after the other."""
 
     block_rows: int = 4
+
+
+def default_tuning(spec: EngramGateSpec) -> Tuning:
+    """A few rows share one reading of the weights."""
+    return Tuning(threads=row_threads(spec.width, spec.dtype))
 
 
 def build(spec: EngramGateSpec, tuning: Tuning) -> Any:

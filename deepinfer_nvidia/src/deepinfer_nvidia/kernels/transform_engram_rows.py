@@ -10,7 +10,12 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import EngramRowsSpec
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
+
+
+def default_tuning(_spec: EngramRowsSpec) -> KernelTuning:
+    """Small blocks: there is little to do."""
+    return KernelTuning(threads=64)
 
 
 def build(spec: EngramRowsSpec, tuning: KernelTuning) -> Any:

@@ -12,13 +12,18 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import GateTopkSpec
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
 
 _SUM_EPS = 1e-20
 _LOW_MASK = 0xFFFFFFFF
 _LARGEST = 0x7FFFFFFF
 _INFINITY_BITS = 0x7F800000
 _TAKEN = -(1 << 63)
+
+
+def default_tuning(_spec: GateTopkSpec) -> KernelTuning:
+    """One warp."""
+    return KernelTuning(threads=32)
 
 
 def build(spec: GateTopkSpec, tuning: KernelTuning) -> Any:

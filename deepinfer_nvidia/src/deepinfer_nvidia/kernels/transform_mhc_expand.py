@@ -9,9 +9,14 @@ from typing import Any
 import tilelang.language as T
 
 from deepinfer_core.interfaces.operators.transform import MhcStreamsSpec
-from deepinfer_nvidia.kernels.vectors import VectorTuning
+from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
+
+
+def default_tuning(spec: MhcStreamsSpec) -> VectorTuning:
+    """One vector of every stream a thread."""
+    return vector_tuning(spec.dtype, spec.width)
 
 
 def build(spec: MhcStreamsSpec, tuning: VectorTuning) -> Any:

@@ -12,7 +12,12 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import MhcMixesSpec
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
+
+
+def default_tuning(_spec: MhcMixesSpec) -> KernelTuning:
+    """Small blocks, so that few rows still spread over the device."""
+    return KernelTuning(threads=32)
 
 
 def build(spec: MhcMixesSpec, tuning: KernelTuning) -> Any:

@@ -17,10 +17,10 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import MhcProductsSpec
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build"]
+__all__ = ["Tuning", "build", "default_tuning"]
 
 _PARTS = 3
-_GRANULE = 8
+_GRANULE = 32
 """Columns of a tensor core's product come in multiples of it."""
 
 
@@ -39,13 +39,21 @@ class Tuning(KernelTuning):
     stages: int = 2
 
 
+def default_tuning(spec: MhcProductsSpec) -> Tuning:
+    """Fewer steps in flight where the trunk is split too, which takes shared memory."""
+    return Tuning(stages=2 if spec.dtype == "bfloat16" else 1)
+
+
 def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
     """Trunks of ``spec.width`` channels, streams flattened."""
     rows = T.dynamic("rows")
     width, mixes, pieces, dtype = spec.width, spec.mixes, spec.pieces, spec.dtype
     tile, step_width = tuning.tile_rows, tuning.tile_width
-    columns = -(-_PARTS * mixes // _GRANULE) * _GRANULE
-    x_parts = 0 if dtype == "bfloat16" else _PARTS
+    # Trace-time loops run over tuples; a range would become a loop of the kernel.
+    spacing = -(-mixes // _GRANULE) * _GRANULE
+    places = tuple(part * spacing for part in range(_PARTS))
+    columns = _PARTS * spacing
+    split_shapes = () if dtype == "bfloat16" else ((tile, step_width),) * _PARTS
 
     @T.prim_func
     def transform_mhc_products(
@@ -56,9 +64,10 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
     ) -> None:
         with T.Kernel(pieces, T.ceildiv(rows, tile), threads=tuning.threads) as (piece, block):
             x = T.alloc_shared((tile, step_width), dtype)
-            fn = T.alloc_shared((mixes, step_width), "float32")
+            fn = T.alloc_shared((spacing, step_width), "float32")
             weight = T.alloc_shared((columns, step_width), "bfloat16")
-            split = [T.alloc_shared((tile, step_width), "bfloat16") for _ in range(x_parts)]
+            split = [T.alloc_shared(shape, "bfloat16") for shape in split_shapes]
+            operands = [x] if dtype == "bfloat16" else split
             sums = T.alloc_fragment((tile, columns), "float32")
             sums_shared = T.alloc_shared((tile, columns), "float32")
             squares = T.alloc_fragment((tile, step_width), "float32")
@@ -69,10 +78,10 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
                 first = piece * spec.piece_width + step * step_width
                 T.copy(trunk_TK[block * tile, first], x)
                 T.copy(fn_MK[0, first], fn)
-                for m, j in T.Parallel(mixes, step_width):
+                for m, j in T.Parallel(spacing, step_width):
                     rest = fn[m, j]
-                    for part in range(_PARTS):
-                        weight[part * mixes + m, j] = T.cast(rest, "bfloat16")
+                    for part in places:
+                        weight[part + m, j] = T.cast(rest, "bfloat16")
                         rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
                 for i, j in T.Parallel(tile, step_width):
                     squares[i, j] += T.cast(x[i, j], "float32") * T.cast(x[i, j], "float32")
@@ -80,14 +89,14 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
                     for operand in split:
                         operand[i, j] = T.cast(rest, "bfloat16")
                         rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
-                for operand in split or [x]:
+                for operand in operands:
                     T.gemm(operand, weight, sums, transpose_B=True)
             T.reduce_sum(squares, square, dim=1)
             T.copy(sums, sums_shared)
             for i, m in T.Parallel(tile, mixes):
                 if block * tile + i < rows:
                     product_PTM[piece, block * tile + i, m] = (
-                        sums_shared[i, 2 * mixes + m] + sums_shared[i, mixes + m]
+                        sums_shared[i, places[2] + m] + sums_shared[i, places[1] + m]
                     ) + sums_shared[i, m]
             for i in T.Parallel(tile):
                 if block * tile + i < rows:

@@ -9,8 +9,14 @@ import tilelang.language as T
 
 from deepinfer_core.interfaces.operators.transform import RmsNormSpec
 from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.vectors import row_threads
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
+
+
+def default_tuning(spec: RmsNormSpec) -> KernelTuning:
+    """One warp for narrow rows, more for wide ones."""
+    return KernelTuning(threads=row_threads(spec.width, spec.dtype))
 
 
 def build(spec: RmsNormSpec, tuning: KernelTuning) -> Any:

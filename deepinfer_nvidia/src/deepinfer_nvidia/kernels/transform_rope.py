@@ -10,9 +10,16 @@ from typing import Any
 import tilelang.language as T
 
 from deepinfer_core.interfaces.operators.transform import RopeSpec
-from deepinfer_nvidia.kernels.vectors import VectorTuning
+from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
+
+
+def default_tuning(spec: RopeSpec) -> VectorTuning:
+    """Vectors of whole pairs."""
+    plain = spec.width - 2 * spec.pairs
+    strides = (*spec.strides, *spec.out_strides)
+    return vector_tuning(spec.dtype, plain, 2 * spec.pairs, *strides, smallest=2)
 
 
 def build(spec: RopeSpec, tuning: VectorTuning) -> Any:

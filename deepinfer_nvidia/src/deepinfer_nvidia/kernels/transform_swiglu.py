@@ -8,9 +8,14 @@ from typing import Any
 import tilelang.language as T
 
 from deepinfer_core.interfaces.operators.transform import SwigluSpec
-from deepinfer_nvidia.kernels.vectors import VectorTuning
+from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
-__all__ = ["build"]
+__all__ = ["build", "default_tuning"]
+
+
+def default_tuning(spec: SwigluSpec) -> VectorTuning:
+    """One vector a thread; the narrower dtype is read or written in half accesses at worst."""
+    return vector_tuning(spec.dtype, spec.width, spec.row_stride)
 
 
 def build(spec: SwigluSpec, tuning: VectorTuning) -> Any:

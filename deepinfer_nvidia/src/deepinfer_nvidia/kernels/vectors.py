@@ -1,7 +1,8 @@
-"""How do elementwise kernels divide rows among threads?
+"""How do row-wise kernels divide rows among threads?
 
-They see all rows as one list of vectors and give each thread some of them, one ``threads`` apart, so
-that any width keeps every thread busy and no row's result depends on its place.
+Elementwise kernels see all rows as one list of vectors and give each thread some of them, one
+``threads`` apart, so that any width keeps every thread busy and no row's result depends on its
+place. Kernels with sums over a row give it a block whose threads share it evenly.
 """
 
 from __future__ import annotations
@@ -11,10 +12,16 @@ from dataclasses import dataclass
 
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["ACCESS_BYTES", "VectorTuning", "vector_of"]
+__all__ = ["ACCESS_BYTES", "ELEMENT_BYTES", "VectorTuning", "row_threads", "vector_tuning"]
 
 ACCESS_BYTES = 16
 """Of the widest access to memory."""
+
+ELEMENT_BYTES = {"bfloat16": 2, "float32": 4}
+"""Dtypes that row-wise kernels read and write."""
+
+_WARP = 32
+_MOST_ROW_THREADS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +37,15 @@ class VectorTuning(KernelTuning):
     vectors: int = 1
 
 
-def vector_of(element_bytes: int, *extents: int) -> int:
-    """The widest vector that divides all widths and distances."""
-    return math.gcd(ACCESS_BYTES // element_bytes, *extents)
+def vector_tuning(
+    dtype: str, *extents: int, smallest: int = 1, threads: int = 128, vectors: int = 1
+) -> VectorTuning:
+    """The widest vectors that divide all widths and distances, in elements, but no narrower."""
+    vector = math.gcd(ACCESS_BYTES // ELEMENT_BYTES[dtype], *extents)
+    return VectorTuning(threads=threads, vector=max(vector, smallest), vectors=vectors)
+
+
+def row_threads(width: int, dtype: str) -> int:
+    """Threads of a block that has one row: a power of two that divides its vectors."""
+    vectors = -(-width * ELEMENT_BYTES[dtype] // ACCESS_BYTES)
+    return max(_WARP, math.gcd(vectors, _MOST_ROW_THREADS))
