@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.transform import Transform, TransformSpec
 from deepinfer_core.numeric import fake_quantise
@@ -82,7 +81,9 @@ def test_slices_of_rows_are_rounded_where_they_lie(
     component: TileLangTransform, rows: int, generator: torch.Generator
 ) -> None:
     x_TD = noise(generator, rows, 3 * 64)[:, 64:128]
-    assert_same_bits(*both(component, "fake_quantise", torch.empty(rows, 64).bfloat16(), x_TD, "mxfp8"))
+    assert_same_bits(
+        *both(component, "fake_quantise", torch.empty(rows, 64).bfloat16(), x_TD, "mxfp8")
+    )
 
 
 def test_channels_that_lie_apart_are_copied(

@@ -8,9 +8,9 @@ than infinity, and no maximum can lose it.
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import CastSpec
 from deepinfer_core.numeric import number_format
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import EngramGateSpec
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.kernels.vectors import row_threads
 
@@ -48,9 +48,10 @@ def build(spec: EngramGateSpec, tuning: Tuning) -> Any:
         image_T: T.Tensor((rows,), "bool"),
         out_TSD: T.Tensor((rows, streams, width), dtype),
     ) -> None:
-        with T.Kernel(
-            streams, T.ceildiv(rows, tuning.block_rows), threads=tuning.threads
-        ) as (stream, block):
+        with T.Kernel(streams, T.ceildiv(rows, tuning.block_rows), threads=tuning.threads) as (
+            stream,
+            block,
+        ):
             weight = T.alloc_fragment((1, padded), "float32")
             h = T.alloc_fragment((1, padded), dtype)
             key = T.alloc_fragment((1, padded), dtype)
@@ -70,13 +71,9 @@ def build(spec: EngramGateSpec, tuning: Tuning) -> Any:
             first = block * tuning.block_rows
             for row in T.serial(first, T.min(first + tuning.block_rows, rows)):
                 for i, j in T.Parallel(1, padded):
-                    h[i, j] = T.if_then_else(
-                        j < width, trunk_TSD[row, stream, j], T.cast(0, dtype)
-                    )
+                    h[i, j] = T.if_then_else(j < width, trunk_TSD[row, stream, j], T.cast(0, dtype))
                 for i, j in T.Parallel(1, padded):
-                    key[i, j] = T.if_then_else(
-                        j < width, key_TSD[row, stream, j], T.cast(0, dtype)
-                    )
+                    key[i, j] = T.if_then_else(j < width, key_TSD[row, stream, j], T.cast(0, dtype))
                 for i, j in T.Parallel(1, padded):
                     value[i, j] = T.if_then_else(j < width, value_TD[row, j], T.cast(0, dtype))
                 for i, j in T.Parallel(1, padded):

@@ -6,8 +6,8 @@ One thread a row. The hash of the layer is compiled in, so that no division is l
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import EngramRowsSpec
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]

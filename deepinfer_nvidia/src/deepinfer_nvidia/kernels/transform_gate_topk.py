@@ -8,8 +8,8 @@ that a tie goes to the lower expert. A NaN is the largest score, as in the twin'
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import GateTopkSpec
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]

@@ -6,8 +6,8 @@ With the bits of the twin: products are rounded, then added in the order of the 
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import MhcStreamsSpec
+
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]

@@ -7,8 +7,8 @@ reads its channels of all streams before it writes any, so the result may replac
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import MhcStreamsSpec
+
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]

@@ -8,8 +8,8 @@ import math
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import MhcMixesSpec
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -86,15 +86,11 @@ def build(spec: MhcMixesSpec, tuning: KernelTuning) -> Any:
                             z[m * vector + v] += part[v]
                 square[0] = T.rsqrt(square[0] / spec.width + norm_eps)
                 for m in T.unroll(mixes):
-                    kind = T.if_then_else(
-                        m < streams, 0, T.if_then_else(m < 2 * streams, 1, 2)
-                    )
+                    kind = T.if_then_else(m < streams, 0, T.if_then_else(m < 2 * streams, 1, 2))
                     z[m] = z[m] * square[0] * scale_3[kind] + base_M[m]
                 for s in T.unroll(streams):
                     pre_TS[row, s] = T.float32(1) / (T.exp(-z[s]) + T.float32(1)) + eps
-                    post_TS[row, s] = T.float32(2) / (
-                        T.exp(-z[streams + s]) + T.float32(1)
-                    )
+                    post_TS[row, s] = T.float32(2) / (T.exp(-z[streams + s]) + T.float32(1))
                 exponentials(comb, z)
                 normalise(comb, streams, 1)
                 for _ in T.serial(spec.sinkhorn_iterations - 1):

@@ -1,5 +1,6 @@
-"""Products of the trunk with the mixing weights. Twin: ``deepinfer_core.reference.arithmetic``,
-``row_product`` and ``row_sum`` of squares.
+"""Products of trunk and mixing weights. Twin: ``deepinfer_core.reference.arithmetic``.
+
+That is ``row_product``, and ``row_sum`` of squares.
 
 Tensor cores multiply bf16, and every fp32 number is the sum of three bf16 numbers: so the weights
 are split into three parts on the way, each part is multiplied exactly, and sums are fp32. A trunk
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import MhcProductsSpec
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]

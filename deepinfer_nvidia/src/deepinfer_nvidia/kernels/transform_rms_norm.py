@@ -6,8 +6,8 @@ One block a row; the squares are summed in fp32 in an order that the width and t
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import RmsNormSpec
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.kernels.vectors import row_threads
 

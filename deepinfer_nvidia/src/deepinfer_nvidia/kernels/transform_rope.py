@@ -8,8 +8,8 @@ a contracted multiply-add would give other bits.
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import RopeSpec
+
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]
@@ -64,15 +64,11 @@ def build(spec: RopeSpec, tuning: VectorTuning) -> Any:
                             odd = T.cast(x[2 * p + 1], "float32")
                             turned = sine[p] * sign
                             x[2 * p] = T.cast(
-                                T.ieee_sub(
-                                    T.ieee_mul(even, cosine[p]), T.ieee_mul(odd, turned)
-                                ),
+                                T.ieee_sub(T.ieee_mul(even, cosine[p]), T.ieee_mul(odd, turned)),
                                 dtype,
                             )
                             x[2 * p + 1] = T.cast(
-                                T.ieee_add(
-                                    T.ieee_mul(even, turned), T.ieee_mul(odd, cosine[p])
-                                ),
+                                T.ieee_add(T.ieee_mul(even, turned), T.ieee_mul(odd, cosine[p])),
                                 dtype,
                             )
                     for v in T.vectorized(vector):

@@ -6,8 +6,8 @@ The same formula; the exponential is the device's.
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import SwigluSpec
+
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]

@@ -8,11 +8,11 @@ Shapes: T rows, N n-gram size, C hash columns, S streams, D width.
 from __future__ import annotations
 
 import torch
-
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.interfaces.operators.transform import EngramGateSpec, EngramRowsSpec
 from deepinfer_core.interfaces.transform import EngramHash, Transform
+
 from deepinfer_nvidia.kernels import transform_engram_gate, transform_engram_rows
 from deepinfer_nvidia.transform.rows import check, dtype_name, sliced
 

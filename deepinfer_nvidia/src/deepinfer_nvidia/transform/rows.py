@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-
 from deepinfer_core.errors import NotSupported
+
 from deepinfer_nvidia.kernels.vectors import ACCESS_BYTES
 
 __all__ = ["check", "dtype_name", "out_rows", "sliced", "strided_rows"]

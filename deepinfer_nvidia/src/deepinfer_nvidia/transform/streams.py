@@ -8,7 +8,6 @@ Shapes: T rows, S streams, D width, K = S * D, M = S * (2 + S) mixes, P pieces o
 from __future__ import annotations
 
 import torch
-
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.interfaces.operators.transform import (
@@ -17,6 +16,7 @@ from deepinfer_core.interfaces.operators.transform import (
     MhcStreamsSpec,
 )
 from deepinfer_core.interfaces.transform import MixSpec, Transform
+
 from deepinfer_nvidia.kernels import (
     transform_mhc_collapse,
     transform_mhc_expand,

@@ -10,7 +10,6 @@ Shapes: T rows, D width, H heads, P rotated pairs, E experts, k experts a row, I
 from __future__ import annotations
 
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.operators.catalogue import Kernels
@@ -24,6 +23,7 @@ from deepinfer_core.interfaces.operators.transform import (
 from deepinfer_core.interfaces.transform import TransformSpec
 from deepinfer_core.numeric import number_format as find_format
 from deepinfer_core.plugin import BuildContext
+
 from deepinfer_nvidia.kernels import (
     transform_cast,
     transform_gate_topk,

@@ -163,7 +163,7 @@ def _cast(
     *, rows: int, width: int, number_format: str, dtype: Dtype = "bfloat16", small: bool = True
 ) -> KernelCase:
     def arguments(generator: torch.Generator) -> Tensors:
-        # Groups from 2^-40 to 2^40, a quarter of the numbers between two codes, zeros of both signs.
+        # Groups from 2^-40 to 2^40, a quarter of the numbers between two codes, minus zeros.
         group_TG = torch.randint(-40, 41, (rows, width // 16), generator=generator)
         x_TD = torch.randn(rows, width, generator=generator)
         coarse_TD = (x_TD * 4).round() / 4
@@ -252,7 +252,5 @@ def _torch(name: Dtype) -> torch.dtype:
     return torch.bfloat16 if name == "bfloat16" else torch.float32
 
 
-def _noise(
-    generator: torch.Generator, *shape: int, dtype: Dtype, size: float = 1
-) -> torch.Tensor:
+def _noise(generator: torch.Generator, *shape: int, dtype: Dtype, size: float = 1) -> torch.Tensor:
     return (size * torch.randn(*shape, generator=generator)).to(_torch(dtype))

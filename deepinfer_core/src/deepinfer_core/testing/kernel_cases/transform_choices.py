@@ -70,10 +70,18 @@ def _gate_topk(
         }
 
     def expect(given: Tensors) -> Tensors:
-        names = ("logits_TE", "bias_E", "image_bias_E", "image_T")
-        outs = given["expert_Tk"], given["weight_Tk"]
-        _TWIN.gate_topk(_PLAN, *(given[name] for name in names), scaling, *outs)
-        return {"expert_Tk": outs[0], "weight_Tk": outs[1]}
+        expert_Tk, weight_Tk = given["expert_Tk"], given["weight_Tk"]
+        _TWIN.gate_topk(
+            _PLAN,
+            given["logits_TE"],
+            given["bias_E"],
+            given["image_bias_E"],
+            given["image_T"],
+            scaling,
+            expert_Tk,
+            weight_Tk,
+        )
+        return {"expert_Tk": expert_Tk, "weight_Tk": weight_Tk}
 
     def bounds(_given: Tensors, expected: Tensors) -> Tensors:
         # An exponential and a logarithm of 4 roundings each, a sum and a quotient make a score's
@@ -150,7 +158,8 @@ def _engram_gate(
 
     def expect(given: Tensors) -> Tensors:
         out_TSD = given["out_TSD"]
-        _TWIN.engram_gate(_PLAN, *(given[name] for name in names), eps, out_TSD)
+        trunk, key, value, query_weight, key_weight, image = (given[name] for name in names)
+        _TWIN.engram_gate(_PLAN, trunk, key, value, query_weight, key_weight, image, eps, out_TSD)
         return {"out_TSD": out_TSD}
 
     def bounds(given: Tensors, expected: Tensors) -> Tensors:

@@ -59,8 +59,8 @@ def _products(
         }
 
     def expect(given: Tensors) -> Tensors:
-        trunk = given["trunk_TK"].float().split(piece_width, 1)
-        fn = given["fn_MK"].split(piece_width, 1)
+        trunk = _pieces(given["trunk_TK"].float(), piece_width)
+        fn = _pieces(given["fn_MK"], piece_width)
         return {
             "product_PTM": torch.stack(
                 [row_product(x, weight) for x, weight in zip(trunk, fn, strict=True)]
@@ -71,8 +71,8 @@ def _products(
     def bounds(given: Tensors, expected: Tensors) -> Tensors:
         # A sum of n products, in any order, is off by n roundings of the absolute products. A
         # tensor core cuts off where the twin rounds, which counts twice.
-        trunk = given["trunk_TK"].double().abs().split(piece_width, 1)
-        fn = given["fn_MK"].double().abs().split(piece_width, 1)
+        trunk = _pieces(given["trunk_TK"].double().abs(), piece_width)
+        fn = _pieces(given["fn_MK"].double().abs(), piece_width)
         size = torch.stack([x @ weight.t() for x, weight in zip(trunk, fn, strict=True)])
         return {
             "product_PTM": 3 * piece_width * _U * size,
@@ -212,6 +212,10 @@ def _expand(
         expect=expect,
         small=small,
     )
+
+
+def _pieces(x_NK: torch.Tensor, width: int) -> list[torch.Tensor]:
+    return [x_NK[:, start : start + width] for start in range(0, x_NK.shape[1], width)]
 
 
 def _torch(name: Dtype) -> torch.dtype:
