@@ -20,20 +20,60 @@ def default_tuning(spec: SwigluSpec) -> VectorTuning:
 
 def build(spec: SwigluSpec, tuning: VectorTuning) -> Any:
     """Gate and up of ``spec.width`` channels each, a multiple of ``tuning.vector``."""
+    return _routed(spec, tuning) if spec.has_route else _plain(spec, tuning)
+
+
+def _routed(spec: SwigluSpec, tuning: VectorTuning) -> Any:
     rows = T.dynamic("rows")
-    width, dtype, out_dtype, vector = spec.width, spec.dtype, spec.out_dtype, tuning.vector
+    width, threads = spec.width, tuning.threads
+    activate, vectors = _activate(spec, tuning), width // tuning.vector
+
+    @T.prim_func
+    def transform_swiglu(
+        gate_up_R2I: T.StridedTensor((rows, 2 * width), (spec.row_stride, 1), spec.dtype),
+        route_R: T.Tensor((rows,), "float32"),
+        out_RI: T.Tensor((rows, width), spec.out_dtype),
+    ) -> None:
+        with T.Kernel(
+            T.ceildiv(rows * vectors, threads * tuning.vectors), threads=threads
+        ) as block:
+            activate(gate_up_R2I, route_R, out_RI, rows, block)
+
+    return transform_swiglu
+
+
+def _plain(spec: SwigluSpec, tuning: VectorTuning) -> Any:
+    rows = T.dynamic("rows")
+    width, threads = spec.width, tuning.threads
+    activate, vectors = _activate(spec, tuning), width // tuning.vector
+
+    @T.prim_func
+    def transform_swiglu(
+        gate_up_R2I: T.StridedTensor((rows, 2 * width), (spec.row_stride, 1), spec.dtype),
+        out_RI: T.Tensor((rows, width), spec.out_dtype),
+    ) -> None:
+        with T.Kernel(
+            T.ceildiv(rows * vectors, threads * tuning.vectors), threads=threads
+        ) as block:
+            activate(gate_up_R2I, None, out_RI, rows, block)
+
+    return transform_swiglu
+
+
+def _activate(spec: SwigluSpec, tuning: VectorTuning) -> Any:
+    """What one block does, as a macro of both variants."""
+    width, vector, out_dtype = spec.width, tuning.vector, spec.out_dtype
     limit = T.float32(spec.limit)
     per_row = width // vector
-    per_block = tuning.threads * tuning.vectors
 
     @T.macro
-    def activate(gate_up_R2I: Any, route: Any, out_RI: Any, block: Any) -> None:
+    def activate(gate_up_R2I: Any, route_R: Any, out_RI: Any, rows: Any, block: Any) -> None:
         thread = T.get_thread_binding()
-        gate = T.alloc_local((vector,), dtype)
-        up = T.alloc_local((vector,), dtype)
+        gate = T.alloc_local((vector,), spec.dtype)
+        up = T.alloc_local((vector,), spec.dtype)
         out = T.alloc_local((vector,), out_dtype)
         for step in T.unroll(tuning.vectors):
-            index = block * per_block + step * tuning.threads + thread
+            index = (block * tuning.vectors + step) * tuning.threads + thread
             row = index // per_row
             first = index % per_row * vector
             if index < rows * per_row:
@@ -48,29 +88,8 @@ def build(spec: SwigluSpec, tuning: VectorTuning) -> Any:
                     u = T.cast(up[v], "float32")
                     u = T.if_then_else(u > limit, limit, T.if_then_else(u < -limit, -limit, u))
                     active = g / (T.exp(-g) + T.float32(1)) * u
-                    out[v] = T.cast(active if route is None else active * route[row], out_dtype)
+                    out[v] = T.cast(active if route_R is None else active * route_R[row], out_dtype)
                 for v in T.vectorized(vector):
                     out_RI[row, first + v] = out[v]
 
-    if spec.has_route:
-
-        @T.prim_func
-        def transform_swiglu(
-            gate_up_R2I: T.StridedTensor((rows, 2 * width), (spec.row_stride, 1), dtype),
-            route_R: T.Tensor((rows,), "float32"),
-            out_RI: T.Tensor((rows, width), out_dtype),
-        ) -> None:
-            with T.Kernel(T.ceildiv(rows * per_row, per_block), threads=tuning.threads) as block:
-                activate(gate_up_R2I, route_R, out_RI, block)
-
-        return transform_swiglu
-
-    @T.prim_func
-    def transform_swiglu_plain(
-        gate_up_R2I: T.StridedTensor((rows, 2 * width), (spec.row_stride, 1), dtype),
-        out_RI: T.Tensor((rows, width), out_dtype),
-    ) -> None:
-        with T.Kernel(T.ceildiv(rows * per_row, per_block), threads=tuning.threads) as block:
-            activate(gate_up_R2I, None, out_RI, block)
-
-    return transform_swiglu_plain
+    return activate
