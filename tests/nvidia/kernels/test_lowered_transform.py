@@ -1,7 +1,6 @@
 """Does the compiler accept the row-wise kernels at the model's shapes?"""
 
 import pytest
-
 from deepinfer_core.testing.kernel_cases import KernelCase, all_cases
 from deepinfer_core.testing.tiles.lowering import lower
 from deepinfer_nvidia.kernels.catalogue import ARCHITECTURES, catalogue
