@@ -19,6 +19,9 @@ _LANE_ELEMENTS = 8
 _INFINITY_BITS = 0x7F800000
 _LARGEST_BITS = 0x7F7FFFFF
 _MANTISSA_MASK = 0x7FFFFF
+_EXPONENT_MASK = 0x7F800000
+_ONE_BITS = 0x3F800000
+_SIGN_BIT = -(1 << 31)
 
 
 def default_tuning(_spec: CastSpec) -> KernelTuning:
@@ -58,7 +61,7 @@ def build(spec: CastSpec, tuning: KernelTuning) -> Any:
             T.reduce_max(size, largest, dim=1)
             for g in T.Parallel(block_groups):
                 scale[g] = _scale(name, largest[g])
-                inverse[g] = _inverse(name, scale[g])
+                inverse[g] = T.float32(1) / scale[g]
             for g, j in T.Parallel(block_groups, group):
                 scaled = T.cast(x[g, j], "float32") * inverse[g]
                 x[g, j] = T.cast(_rounded(name, scaled) * scale[g], dtype)
@@ -72,18 +75,17 @@ def build(spec: CastSpec, tuning: KernelTuning) -> Any:
 
 def _counted(name: str, bits: Any) -> Any:
     """The bits of a magnitude as they count: e4m3 can hold a NaN itself, e2m1 cannot."""
-    finite = T.min(bits, _LARGEST_BITS)
-    nan = 0 if name == "mxfp8" else bits
-    return T.if_then_else(bits > _INFINITY_BITS, nan, finite)
+    return T.if_then_else(bits > _INFINITY_BITS, 0, bits) if name == "mxfp8" else bits
 
 
 def _scale(name: str, bits: Any) -> Any:
-    """The scale of a group; a NaN among the bits stays one."""
+    """The scale of a group from its largest bits; a NaN stays one, infinity counts as finite."""
     smallest, most = {
         "mxfp8": (1e-4, 448.0),
         "mxfp4": (6 * 2.0**-126, 6.0),
         "fp4_e4m3x16": (6 * 2.0**-9, 6.0),
     }[name]
+    bits = T.if_then_else(bits == _INFINITY_BITS, _LARGEST_BITS, bits)
     amax = T.reinterpret(bits, "float32")
     amax = T.if_then_else(amax < T.float32(smallest), T.float32(smallest), amax)
     ratio = amax * T.float32(1 / most)
@@ -97,17 +99,15 @@ def _scale(name: str, bits: Any) -> Any:
     )
 
 
-def _inverse(name: str, scale: Any) -> Any:
-    """What elements are multiplied by; for powers of two the same as ``1 / scale``."""
-    return T.float32(1) / scale
-
-
 def _rounded(name: str, scaled: Any) -> Any:
     """The nearest number of the format, ties to even codes, saturating."""
     if name == "mxfp8":
         return T.cast(T.cast(scaled, "float8_e4m3fn"), "float32")
-    # Steps of e2m1 are 1/2 below 2, 1 below 4, then 2. Rounding there keeps the sign of zero.
-    size = T.abs(scaled)
-    finer = T.if_then_else(size < 2, T.float32(2), T.if_then_else(size < 4, 1.0, 0.5))
-    coarser = T.if_then_else(size < 2, T.float32(0.5), T.if_then_else(size < 4, 1.0, 2.0))
-    return T.max(T.min(T.round(scaled * finer) * coarser, T.float32(6)), T.float32(-6))
+    # e2m1 has one bit behind the leading one, and steps of 1/2 below 1. A number so large that its
+    # own steps are those is added and taken away again; the sign, also of zero, comes last.
+    size = T.min(T.abs(scaled), T.float32(6))
+    power = T.max(T.reinterpret(size, "int32") & _EXPONENT_MASK, _ONE_BITS)
+    large = T.reinterpret(power, "float32") * T.float32(1.5 * 2.0**22)
+    rounded = T.ieee_sub(T.ieee_add(size, large), large)
+    sign = T.reinterpret(scaled, "int32") & _SIGN_BIT
+    return T.reinterpret(T.reinterpret(rounded, "int32") | sign, "float32")

@@ -17,18 +17,20 @@ from deepinfer_nvidia.kernels.vectors import row_threads
 __all__ = ["Tuning", "build", "default_tuning"]
 
 _SMALLEST_DOT = 1e-6
+_MOST_THREADS = 64
+"""More of them wait longer for each other in three sums than they save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(KernelTuning):
     """Adds how many rows a block handles, one after the other."""
 
-    block_rows: int = 4
+    block_rows: int = 2
 
 
 def default_tuning(spec: EngramGateSpec) -> Tuning:
     """A few rows share one reading of the weights."""
-    return Tuning(threads=row_threads(spec.width, spec.dtype))
+    return Tuning(threads=min(row_threads(spec.width, spec.dtype), _MOST_THREADS))
 
 
 def build(spec: EngramGateSpec, tuning: Tuning) -> Any:

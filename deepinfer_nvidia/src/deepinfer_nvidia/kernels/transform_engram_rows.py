@@ -15,7 +15,7 @@ __all__ = ["build", "default_tuning"]
 
 def default_tuning(_spec: EngramRowsSpec) -> KernelTuning:
     """Small blocks: there is little to do."""
-    return KernelTuning(threads=64)
+    return KernelTuning(threads=32)
 
 
 def build(spec: EngramRowsSpec, tuning: KernelTuning) -> Any:

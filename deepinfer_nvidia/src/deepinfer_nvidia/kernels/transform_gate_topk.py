@@ -1,8 +1,8 @@
 """Choice of experts. Twin: ``deepinfer_core.reference.routing``, ``choose_experts``.
 
-One warp a row. Each round takes the largest of the keys that are left: a key is the biased score,
-as bits in an order that integers share, above the expert's number, counted from the far end, so
-that a tie goes to the lower expert. A NaN is the largest score, as in the twin's sort.
+One warp a row. Each round takes the largest of the keys that are left, and among equals the lowest
+expert. A key is the biased score, as bits in an order that integers share; a NaN is the largest, as
+in the twin's sort.
 """
 
 from typing import Any
@@ -15,10 +15,10 @@ from deepinfer_nvidia.kernels.tuning import KernelTuning
 __all__ = ["build", "default_tuning"]
 
 _SUM_EPS = 1e-20
-_LOW_MASK = 0xFFFFFFFF
 _LARGEST = 0x7FFFFFFF
 _INFINITY_BITS = 0x7F800000
-_TAKEN = -(1 << 63)
+_TAKEN = -(1 << 31)
+"""Below the key of every number."""
 
 
 def default_tuning(_spec: GateTopkSpec) -> KernelTuning:
@@ -45,11 +45,12 @@ def build(spec: GateTopkSpec, tuning: KernelTuning) -> Any:
             logit = T.alloc_fragment((1, padded), "float32")
             bias = T.alloc_fragment((1, padded), "float32")
             score = T.alloc_fragment((1, padded), "float32")
-            key = T.alloc_fragment((1, padded), "int64")
-            best = T.alloc_fragment((1,), "int64")
-            kept = T.alloc_fragment((1, padded), "float32")
+            key = T.alloc_fragment((1, padded), "int32")
+            best = T.alloc_fragment((1,), "int32")
+            place = T.alloc_fragment((1, padded), "int32")
             total = T.alloc_fragment((1,), "float32")
-            weights = [T.alloc_fragment((1,), "float32") for _ in range(chosen)]
+            scores = T.alloc_shared((padded,), "float32")
+            firsts = [T.alloc_fragment((1,), "int32") for _ in range(chosen)]
             for i, e in T.Parallel(1, padded):
                 logit[i, e] = T.if_then_else(e < experts, logits_TE[row + i, e], T.float32(0))
             if image_T[row]:
@@ -60,44 +61,43 @@ def build(spec: GateTopkSpec, tuning: KernelTuning) -> Any:
                     bias[i, e] = T.if_then_else(e < experts, bias_E[e], T.float32(0))
             for i, e in T.Parallel(1, padded):
                 score[i, e] = T.sqrt(_softplus(logit[i, e]))
-                key[i, e] = T.if_then_else(
-                    e < experts, _key(score[i, e] + bias[i, e], experts - e), T.int64(_TAKEN)
-                )
-            for slot, chosen_weight in enumerate(weights):
+                key[i, e] = T.if_then_else(e < experts, _key(score[i, e] + bias[i, e]), _TAKEN)
+            for i, e in T.Parallel(1, padded):
+                scores[e] = score[i, e]
+            for first in firsts:
                 T.reduce_max(key, best, dim=1)
                 for i, e in T.Parallel(1, padded):
-                    is_best = key[i, e] == best[i]
-                    kept[i, e] = T.if_then_else(is_best, score[i, e], T.float32(0))
-                    key[i, e] = T.if_then_else(is_best, T.int64(_TAKEN), key[i, e])
-                T.reduce_sum(kept, chosen_weight, dim=1)
-                for i in T.Parallel(1):
-                    expert_Tk[row + i, slot] = experts - (best[i] & T.int64(_LOW_MASK))
+                    place[i, e] = T.if_then_else(key[i, e] == best[i], e, padded)
+                T.reduce_min(place, first, dim=1)
+                for i, e in T.Parallel(1, padded):
+                    key[i, e] = T.if_then_else(e == first[i], _TAKEN, key[i, e])
             for i in T.Parallel(1):
                 total[i] = T.float32(0)
-                for chosen_weight in weights:
-                    total[i] += chosen_weight[i]
-                for slot, chosen_weight in enumerate(weights):
+                for first in firsts:
+                    total[i] += scores[first[i]]
+                for slot, first in enumerate(firsts):
+                    expert_Tk[row + i, slot] = T.cast(first[i], "int64")
                     weight_Tk[row + i, slot] = (
-                        chosen_weight[i] / (total[i] + T.float32(_SUM_EPS)) * scaling
+                        scores[first[i]] / (total[i] + T.float32(_SUM_EPS)) * scaling
                     )
 
     return transform_gate_topk
 
 
 def _softplus(x: Any) -> Any:
-    """``log(1 + exp(x))``; the quotient undoes the rounding of ``1 + power``.
+    """``log(1 + exp(x))``: what ``1 + power`` loses is added again.
 
+    To be exact that would have to be divided by ``1 + power``, which is worth two roundings at most.
     The difference is written as a call, or it would be simplified to ``power``.
     """
     power = T.exp(-T.abs(x))
     above = power + T.float32(1)
-    correction = T.log(above) * (power / T.ieee_sub(above, T.float32(1)))
-    return T.max(x, T.float32(0)) + T.if_then_else(above == 1, power, correction)
+    lost = power - T.ieee_sub(above, T.float32(1))
+    return T.max(x, T.float32(0)) + (T.log(above) + lost)
 
 
-def _key(value: Any, place: Any) -> Any:
-    """A value's bits in the order of the values, and below them its place among ties."""
+def _key(value: Any) -> Any:
+    """A value's bits, in the order of the values."""
     bits = T.reinterpret(value, "int32")
     ordered = bits ^ ((bits >> 31) & _LARGEST)
-    ordered = T.if_then_else((bits & _LARGEST) > _INFINITY_BITS, _LARGEST, ordered)
-    return (T.cast(ordered, "int64") << 32) | T.cast(place, "int64")
+    return T.if_then_else((bits & _LARGEST) > _INFINITY_BITS, _LARGEST, ordered)

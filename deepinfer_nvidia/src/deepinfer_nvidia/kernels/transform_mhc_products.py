@@ -24,6 +24,9 @@ _PARTS = 3
 _GRANULE = 32
 """Columns of a tensor core's product come in multiples of it."""
 
+_SQUARES = 16
+"""Channels whose squares a row adds up apart from each other, to save registers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(KernelTuning):
@@ -54,6 +57,7 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
     spacing = -(-mixes // _GRANULE) * _GRANULE
     places = tuple(part * spacing for part in range(_PARTS))
     columns = _PARTS * spacing
+    fillers = places if spacing > mixes else ()
     split_shapes = () if dtype == "bfloat16" else ((tile, step_width),) * _PARTS
 
     @T.prim_func
@@ -65,13 +69,14 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
     ) -> None:
         with T.Kernel(pieces, T.ceildiv(rows, tile), threads=tuning.threads) as (piece, block):
             x = T.alloc_shared((tile, step_width), dtype)
-            fn = T.alloc_shared((spacing, step_width), "float32")
+            fn = T.alloc_shared((mixes, step_width), "float32")
             weight = T.alloc_shared((columns, step_width), "bfloat16")
             split = [T.alloc_shared(shape, "bfloat16") for shape in split_shapes]
-            operands = [x] if dtype == "bfloat16" else split
+            operands = split if split_shapes else [x]
+            splits = [split] if split_shapes else []
             sums = T.alloc_fragment((tile, columns), "float32")
             sums_shared = T.alloc_shared((tile, columns), "float32")
-            squares = T.alloc_fragment((tile, step_width), "float32")
+            squares = T.alloc_fragment((tile, _SQUARES), "float32")
             square = T.alloc_fragment((tile,), "float32")
             T.clear(sums)
             T.clear(squares)
@@ -79,19 +84,32 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
                 first = piece * spec.piece_width + step * step_width
                 T.copy(trunk_TK[block * tile, first], x)
                 T.copy(fn_MK[0, first], fn)
-                for m, j in T.Parallel(spacing, step_width):
+                for m, j in T.Parallel(mixes, step_width):
                     rest = fn[m, j]
                     for part in places:
                         weight[part + m, j] = T.cast(rest, "bfloat16")
                         rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
-                for i, j in T.Parallel(tile, step_width):
-                    squares[i, j] += T.cast(x[i, j], "float32") * T.cast(x[i, j], "float32")
-                    rest = x[i, j]
-                    for operand in split:
-                        operand[i, j] = T.cast(rest, "bfloat16")
-                        rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
+                for place in fillers:
+                    for m, j in T.Parallel(spacing - mixes, step_width):
+                        weight[place + mixes + m, j] = T.cast(0, "bfloat16")
+                for chunk in T.unroll(step_width // _SQUARES):
+                    for i, j in T.Parallel(tile, _SQUARES):
+                        channel = T.cast(x[i, chunk * _SQUARES + j], "float32")
+                        squares[i, j] += channel * channel
+                for parts in splits:
+                    for i, j in T.Parallel(tile, step_width):
+                        rest = x[i, j]
+                        for operand in parts:
+                            operand[i, j] = T.cast(rest, "bfloat16")
+                            rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
                 for operand in operands:
-                    T.gemm(operand, weight, sums, transpose_B=True)
+                    T.gemm(
+                        operand,
+                        weight,
+                        sums,
+                        transpose_B=True,
+                        policy=T.GemmWarpPolicy.FullRow,
+                    )
             T.reduce_sum(squares, square, dim=1)
             T.copy(sums, sums_shared)
             for i, m in T.Parallel(tile, mixes):

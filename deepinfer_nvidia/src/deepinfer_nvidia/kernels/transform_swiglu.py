@@ -3,6 +3,7 @@
 The same formula; the exponential is the device's.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import tilelang.language as T
@@ -12,10 +13,19 @@ from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]
 
+_MOST_VECTORS = 4
+_ROW_THREADS = range(64, 257, 32)
+
 
 def default_tuning(spec: SwigluSpec) -> VectorTuning:
-    """One vector a thread; the narrower dtype is read or written in half accesses at worst."""
-    return vector_tuning(spec.dtype, spec.width, spec.row_stride)
+    """A block a row, where that is a few vectors of whole warps; then rows cost no division."""
+    tuning = vector_tuning(spec.dtype, spec.width, spec.row_stride)
+    per_row = spec.width // tuning.vector
+    for vectors in range(1, _MOST_VECTORS + 1):
+        threads, rest = divmod(per_row, vectors)
+        if not rest and threads in _ROW_THREADS:
+            return replace(tuning, threads=threads, vectors=vectors)
+    return tuning
 
 
 def build(spec: SwigluSpec, tuning: VectorTuning) -> Any:
