@@ -175,13 +175,16 @@ def test_logits_that_are_no_numbers_choose_experts_that_exist(
     component: TileLangTransform,
 ) -> None:
     """The first of them, as in a sort that puts NaN first."""
-    logits_TE = torch.zeros(2, 40)
+    logits_TE = torch.zeros(3, 40)
     logits_TE[0] = torch.nan
-    logits_TE[1, 7] = -torch.nan
-    expert_Tk, weight_Tk = torch.empty(2, 3, dtype=torch.int64), torch.empty(2, 3)
-    bias_E, image_T = torch.zeros(40), torch.zeros(2, dtype=torch.bool)
-    component.gate_topk(PLAN, logits_TE, bias_E, bias_E, image_T, 1.5, expert_Tk, weight_Tk)
-    assert expert_Tk.tolist() == [[0, 1, 2], [7, 0, 1]]
+    logits_TE[1, 7] = torch.nan
+    expert_Tk, weight_Tk = torch.empty(3, 3, dtype=torch.int64), torch.empty(3, 3)
+    bias_E, image_T = torch.zeros(40), torch.tensor([False, False, True])
+    # As bits, a NaN with a sign is smaller than every number.
+    image_bias_E = bias_E.clone()
+    image_bias_E[9] = torch.tensor(torch.nan).copysign(torch.tensor(-1.0))
+    component.gate_topk(PLAN, logits_TE, bias_E, image_bias_E, image_T, 1.5, expert_Tk, weight_Tk)
+    assert expert_Tk.tolist() == [[0, 1, 2], [7, 0, 1], [9, 0, 1]]
 
 
 def test_no_kernel_runs_without_rows(component: TileLangTransform) -> None:

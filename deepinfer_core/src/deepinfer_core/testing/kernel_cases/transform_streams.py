@@ -36,6 +36,7 @@ def cases() -> list[KernelCase]:
         # More rows than a tile, and a last piece that is shorter.
         _products(rows=66, width=640, piece_width=256),
         _products(rows=3, width=256, piece_width=128, dtype="float32"),
+        _products(rows=9, width=256, piece_width=128, is_exact=True),
         _products(rows=_MANY, width=20480, piece_width=1024, small=False),
         _mixes(rows=5, pieces=3, iterations=20),
         _mixes(rows=33, pieces=1, iterations=1),
@@ -45,14 +46,25 @@ def cases() -> list[KernelCase]:
 
 
 def _products(
-    *, rows: int, width: int, piece_width: int, dtype: Dtype = "bfloat16", small: bool = True
+    *,
+    rows: int,
+    width: int,
+    piece_width: int,
+    dtype: Dtype = "bfloat16",
+    is_exact: bool = False,
+    small: bool = True,
 ) -> KernelCase:
     mixes = 24
     spec = MhcProductsSpec(width=width, mixes=mixes, dtype=dtype, piece_width=piece_width)
 
     def arguments(generator: torch.Generator) -> Tensors:
+        trunk_TK = torch.randn(rows, width, generator=generator)
+        if is_exact:
+            # One channel a row, a power of two: every bit of its weights must come back.
+            trunk_TK = torch.zeros(rows, width)
+            trunk_TK[torch.arange(rows), torch.randperm(width, generator=generator)[:rows]] = 0.25
         return {
-            "trunk_TK": torch.randn(rows, width, generator=generator).to(_torch(dtype)),
+            "trunk_TK": trunk_TK.to(_torch(dtype)),
             "fn_MK": torch.randn(mixes, width, generator=generator),
             "product_PTM": poisoned(spec.pieces, rows, mixes, dtype=torch.float32),
             "square_PT": poisoned(spec.pieces, rows, dtype=torch.float32),
@@ -69,6 +81,8 @@ def _products(
         }
 
     def bounds(given: Tensors, expected: Tensors) -> Tensors:
+        if is_exact:
+            return {}
         # A sum of n products, in any order, is off by n roundings of the absolute products. A
         # tensor core cuts off where the twin rounds, which counts twice.
         trunk = _pieces(given["trunk_TK"].double().abs(), piece_width)
@@ -81,7 +95,7 @@ def _products(
 
     return KernelCase(
         operator="transform_mhc_products",
-        name=f"{dtype}-width-{width}-pieces-{spec.pieces}-rows-{rows}",
+        name=f"{dtype}-width-{width}-pieces-{spec.pieces}-rows-{rows}" + "-exact" * is_exact,
         spec=spec,
         arguments=arguments,
         expect=expect,
