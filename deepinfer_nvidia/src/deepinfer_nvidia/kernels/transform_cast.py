@@ -26,7 +26,7 @@ _SIGN_BIT = -(1 << 31)
 
 def default_tuning(_spec: CastSpec) -> KernelTuning:
     """Enough loads in flight to hide their latency."""
-    return KernelTuning(threads=256)
+    return KernelTuning(threads=128)
 
 
 def build(spec: CastSpec, tuning: KernelTuning) -> Any:
