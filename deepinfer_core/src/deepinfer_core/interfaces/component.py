@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from deepinfer_core.interfaces.recording import Recorder
+
 __all__ = ["Component", "Plan", "Promise", "Properties"]
 
 Promise = Literal["always", "on_request", "never"]
@@ -65,5 +67,14 @@ class Component(ABC):
 
         None for a component that does no such thing; one that does is called with steps of all
         sizes before the engine takes requests.
+        """
+        return None
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What notes down calls of this component; None if nothing does.
+
+        Calls may be noted together with those of other components that name the same object, so
+        every operator of the component must be a call that it sees.
         """
         return None

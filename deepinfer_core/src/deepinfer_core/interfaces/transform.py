@@ -86,6 +86,13 @@ class Transform(Component):
     ) -> None:
         """``x * rsqrt(mean(x^2) + eps) * weight`` over the last axis, rounded once at the end."""
 
+    def add(self, plan: Plan, x_TD: torch.Tensor, y_TD: torch.Tensor, out_TD: torch.Tensor) -> None:
+        """``out = x + y`` of accumulators, rounded once; may overwrite x.
+
+        What adds and rounds in one pass replaces this.
+        """
+        out_TD.copy_(x_TD.add_(y_TD))
+
     @abstractmethod
     def rope(
         self,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from deepinfer_core.cache.layout import CacheLayout
+from deepinfer_core.interfaces.attention import CacheCodec
 from deepinfer_core.model.rope import Rotation, rotation
 from deepinfer_core.model.step import StepInputs
 from deepinfer_core.model.windows import ring_slots
@@ -43,13 +44,13 @@ class EntryStep:
     block_table_QB: torch.Tensor
     sequence_T: torch.Tensor
 
-    def slots_of(self, entry_TL: torch.Tensor) -> torch.Tensor:
+    def slots_of(self, entry_TL: torch.Tensor, codec: CacheCodec) -> torch.Tensor:
         """Slots of listed entries of each row's sequence; -1 stays -1."""
-        # What -1 looks up, the last block, is masked in the end.
-        block_TL = entry_TL // self.entries_per_block
-        page_TL = self.block_table_QB[self.sequence_T[:, None], block_TL]
-        slot_TL = entry_TL.add(page_TL - block_TL, alpha=self.entries_per_block)
-        return slot_TL.masked_fill(entry_TL < 0, -1)
+        slot_TL = torch.empty_like(entry_TL)
+        codec.entry_slots(
+            entry_TL, self.block_table_QB, self.sequence_T, self.entries_per_block, slot_TL
+        )
+        return slot_TL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

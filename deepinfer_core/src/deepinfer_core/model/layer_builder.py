@@ -168,6 +168,7 @@ class LayerBuilder:
             uses_pool=plan.uses_pool,
             rows=self._rows,
             indexer=self._parts.indexer,
+            codec=self._parts.codec,
             spec=self._index_spec,
             plan=self._index_plan,
             index_format=self._parts.numerics.index_format,
