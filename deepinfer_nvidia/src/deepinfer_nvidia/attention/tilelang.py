@@ -39,13 +39,18 @@ class TileLangAttention(TileLangSparseAttention, TileLangIndexer, TileLangCacheC
         """The promises of this component."""
         return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
 
+    @property
+    def kernels_built(self) -> int | None:
+        """Kernels that were compiled or loaded so far."""
+        return self._kernels.built
+
 
 def build(options: None, context: BuildContext) -> TileLangAttention:
     """Build the component; it has no options.
 
     Args:
         options: None.
-        context: not needed; kernels are compiled for the device of this process.
+        context: says where compiled kernels are kept.
     """
     major, _ = torch.cuda.get_device_capability()
-    return TileLangAttention(catalogue().open(), is_hopper=major == _HOPPER)
+    return TileLangAttention(catalogue().open(context.cache_dir), is_hopper=major == _HOPPER)
