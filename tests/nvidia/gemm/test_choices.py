@@ -23,7 +23,12 @@ def test_experts_fit_and_divide(rows: int, out_width: int, experts: int) -> None
     assert 4 % tuning.depth == 0
 
 
-@pytest.mark.parametrize("rows", ROWS)
-def test_more_rows_an_expert_never_get_a_smaller_tile(rows: int) -> None:
-    tuning = expert_tuning(7, 4608, 7 * rows, 132)
-    assert tuning.rows >= min(rows, 128)
+@pytest.mark.parametrize(("out_width", "groups"), [(4608, 4), (5120, 5)])
+def test_a_row_each_for_seven_experts_is_one_wave(out_width: int, groups: int) -> None:
+    """7 x 72 and 7 x 80 tiles of 64 channels on 132 cores: 126 and 112 blocks."""
+    assert expert_tuning(7, out_width, 7, 132).groups == groups
+
+
+@pytest.mark.parametrize(("mean", "rows"), [(1, 8), (4, 8), (8, 16), (20, 32), (100, 128)])
+def test_tiles_grow_with_the_rows_of_an_expert(mean: int, rows: int) -> None:
+    assert expert_tuning(384, 4608, 384 * mean, 132).rows == rows
