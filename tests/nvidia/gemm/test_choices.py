@@ -1,7 +1,8 @@
 """Do the tiles that launches choose exist: do they fit a core, and divide what they must?"""
 
 import pytest
-from deepinfer_nvidia.gemm.choices import expert_tuning
+from deepinfer_core.interfaces.gemm import DenseSpec
+from deepinfer_nvidia.gemm.choices import dense_choice, expert_tuning
 
 SHARED_BYTES = 227 * 1024
 """What a block of Hopper can have; a core has 1024 more for each block."""
@@ -32,3 +33,29 @@ def test_a_row_each_for_seven_experts_is_one_wave(out_width: int, groups: int) -
 @pytest.mark.parametrize(("mean", "rows"), [(1, 8), (4, 8), (8, 16), (20, 32), (100, 128)])
 def test_tiles_grow_with_the_rows_of_an_expert(mean: int, rows: int) -> None:
     assert expert_tuning(384, 4608, 384 * mean, 132).rows == rows
+
+
+@pytest.mark.parametrize(
+    ("in_width", "out_width", "groups", "parts"),
+    [
+        (5120, 384, 1, 8),
+        (5120, 1280, 1, 4),
+        (5120, 1281, 1, 1),
+        (4096, 1024, 8, 1),
+        (2304, 384, 1, 1),
+        (5184, 384, 1, 1),
+    ],
+)
+def test_the_parts_of_k_follow_from_the_widths(
+    in_width: int, out_width: int, groups: int, parts: int
+) -> None:
+    """And are the same for every number of rows: they decide the order of the sum."""
+    spec = DenseSpec(
+        in_width=in_width,
+        out_width=out_width,
+        groups=groups,
+        activation_format="bfloat16",
+        out_dtype="bfloat16",
+    )
+    choices = [dense_choice(spec, rows, is_hopper=True, cores=132) for rows in ROWS]
+    assert {choice.parts for choice in choices} == {parts}

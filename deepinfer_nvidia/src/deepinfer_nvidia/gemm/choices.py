@@ -7,38 +7,72 @@ along K in one order with instructions of 16 inputs, and the device tests compar
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from deepinfer_core.interfaces.gemm import DenseSpec
+from deepinfer_core.interfaces.operators.catalogue import Build
 
-from deepinfer_nvidia.kernels.gemm_dense import Tuning as DenseTuning
-from deepinfer_nvidia.kernels.hopper.gemm_dense import Tuning as HopperTuning
+from deepinfer_nvidia.kernels import gemm_dense
+from deepinfer_nvidia.kernels.hopper import gemm_dense as hopper_dense
+from deepinfer_nvidia.kernels.hopper import gemm_split
 from deepinfer_nvidia.kernels.hopper.gemm_experts import Tuning as ExpertTuning
+from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["dense_tuning", "expert_tuning", "hopper_tuning"]
+__all__ = ["DenseChoice", "dense_choice", "expert_tuning"]
 
-_DENSE: tuple[tuple[int, DenseTuning], ...] = (
-    (8, DenseTuning(rows=8, channels=64, depth=128, stages=8, is_swapped=True)),
-    (16, DenseTuning(rows=16, channels=64, depth=128, stages=8, is_swapped=True)),
-    (32, DenseTuning(rows=32, channels=64, depth=128, stages=7, is_swapped=True)),
-    (64, DenseTuning(rows=64, channels=64, depth=128, stages=6, is_swapped=True)),
-    (128, DenseTuning(rows=128, channels=64, depth=128, stages=4, is_swapped=True)),
+_Tuning = TypeVar("_Tuning")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseChoice:
+    """How one dense product is run for a range of row counts.
+
+    Attributes:
+        build: of the kernel's file.
+        parts: parts of K, each summed on its own; the same for every number of rows.
+        tuning: tiles.
+    """
+
+    build: Build
+    parts: int = 1
+    tuning: KernelTuning
+
+
+_FEW_ROWS: tuple[tuple[int, gemm_dense.Tuning], ...] = (
+    (8, gemm_dense.Tuning(rows=8, channels=64, depth=128, stages=8, is_swapped=True)),
+    (16, gemm_dense.Tuning(rows=16, channels=64, depth=128, stages=8, is_swapped=True)),
+    (32, gemm_dense.Tuning(rows=32, channels=64, depth=128, stages=7, is_swapped=True)),
+    (64, gemm_dense.Tuning(rows=64, channels=64, depth=128, stages=6, is_swapped=True)),
 )
-"""Largest number of rows, and the tiles up to it."""
+"""Largest number of rows, and the tiles up to it. (The copy engine is slow where most of a tile
+lies outside the matrix, so a tile should not be much larger than the rows.)"""
 
-_DENSE_WIDE = DenseTuning(
+_WIDE = gemm_dense.Tuning(
     rows=128, channels=256, stages=4, threads=256, panel=8, is_split_by_rows=True
 )
-_DENSE_NARROW = DenseTuning(rows=128, channels=128, stages=4, threads=256)
+_NARROW = gemm_dense.Tuning(rows=128, channels=128, stages=4, threads=256)
 _WIDE_CHANNELS = 1024
 """From so many channels on, the wide tile fills the device."""
 
-_HOPPER: tuple[tuple[int, HopperTuning], ...] = (
-    (1 << 40, HopperTuning(channels=256, stages=4, down=2, registers=224)),
+_HOPPER: tuple[tuple[int, hopper_dense.Tuning], ...] = (
+    (256, hopper_dense.Tuning(channels=64, stages=8)),
+    (1 << 40, hopper_dense.Tuning(channels=256, stages=4, registers=224)),
 )
-"""Largest number of rows, and the tiles up to it, from more rows than ``_HOPPER_ROWS`` on."""
+"""Largest number of rows, and the tiles up to it, beyond those of ``_FEW_ROWS``."""
 
-_HOPPER_ROWS = 128
+_SPLIT: tuple[tuple[int, gemm_split.Tuning], ...] = (
+    (8, gemm_split.Tuning(rows=8, depth=2, stages=5)),
+    (16, gemm_split.Tuning(rows=16, depth=2, stages=5)),
+    (32, gemm_split.Tuning(rows=32, depth=2, stages=5)),
+    (64, gemm_split.Tuning(rows=64, depth=2, stages=6)),
+    (1 << 40, gemm_split.Tuning(rows=128, depth=2, stages=4)),
+)
+"""Largest number of rows, and the tiles up to it, where K is divided."""
+
+_SPLIT_CHANNELS, _SPLIT_INPUTS = 1280, 4096
+"""K is divided where so few channels would leave most cores idle, and K is that long."""
 
 _EXPERTS: tuple[tuple[float, ExpertTuning], ...] = (
     (6.9, ExpertTuning(groups=4, rows=8, depth=4, stages=5)),
@@ -58,24 +92,32 @@ _EXPERTS: tuple[tuple[float, ExpertTuning], ...] = (
 """Microseconds of 64 channels by 5120 inputs on a full core, and the tiles; the last fit any N."""
 
 
-def dense_tuning(out_width: int, max_rows: int) -> DenseTuning:
-    """Tiles for products of at most ``max_rows`` rows."""
-    for most, tuning in _DENSE:
-        if max_rows <= most:
-            return tuning
-    return _DENSE_WIDE if out_width >= _WIDE_CHANNELS else _DENSE_NARROW
+def dense_choice(spec: DenseSpec, max_rows: int, *, is_hopper: bool, cores: int) -> DenseChoice:
+    """Kernel and tiles for products of at most ``max_rows`` rows."""
+    if is_hopper and (parts := _parts(spec)) > 1:
+        return DenseChoice(build=gemm_split.build, parts=parts, tuning=_up_to(_SPLIT, max_rows))
+    if max_rows <= _FEW_ROWS[-1][0]:
+        return DenseChoice(build=gemm_dense.build, tuning=_up_to(_FEW_ROWS, max_rows))
+    # With groups a stage of 64 inputs must not reach into the inputs of the next group.
+    if is_hopper and spec.in_width % (64 if spec.groups > 1 else 8) == 0:
+        tuning = replace(_up_to(_HOPPER, max_rows), cores=cores)
+        return DenseChoice(build=hopper_dense.build, tuning=tuning)
+    tiles = _WIDE if spec.out_width >= _WIDE_CHANNELS else _NARROW
+    return DenseChoice(build=gemm_dense.build, tuning=tiles)
 
 
-def hopper_tuning(spec: DenseSpec, max_rows: int, cores: int) -> HopperTuning | None:
-    """Tiles of the kernel for Hopper, or None where TileLang's is as fast, or the widths ragged.
+def _parts(spec: DenseSpec) -> int:
+    """Parts of K, from the widths alone."""
+    is_narrow = spec.out_width <= _SPLIT_CHANNELS and spec.groups == 1
+    if not is_narrow or spec.in_width < _SPLIT_INPUTS:
+        return 1
+    parts = 8 if spec.out_width <= _SPLIT_CHANNELS // 2 else 4
+    # A part is whole stages of 128 inputs.
+    return parts if spec.in_width % (parts * 128) == 0 else 1
 
-    With groups a stage must not reach into the inputs of the next group.
-    """
-    is_ragged = spec.in_width % 8 or (spec.groups > 1 and spec.in_width % 64)
-    if max_rows <= _HOPPER_ROWS or is_ragged:
-        return None
-    tuning = next(tuning for most, tuning in _HOPPER if max_rows <= most)
-    return replace(tuning, cores=cores)
+
+def _up_to(table: Sequence[tuple[int, _Tuning]], rows: int) -> _Tuning:
+    return next(tuning for most, tuning in table if rows <= most)
 
 
 def expert_tuning(experts: int, out_width: int, max_rows: int, cores: int) -> ExpertTuning:

@@ -124,17 +124,13 @@ def _writer(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     tile_rows, tile_channels = tuning.rows, tuning.channels
 
     @T.macro
-    def store(
-        total: T.Buffer, out_TGN: T.Buffer, place: tuple[Any, Any, Any], rows: Any
-    ) -> None:
+    def store(total: T.Buffer, out_TGN: T.Buffer, place: tuple[Any, Any, Any], rows: Any) -> None:
         group, row, channel = place
         if tuning.is_swapped:
             for i, j in T.Parallel(tile_channels, tile_rows):
                 if row + j < rows and channel + i < spec.out_width:
                     out_TGN[row + j, group, channel + i] = T.cast(total[i, j], spec.out_dtype)
         else:
-            T.copy(
-                total, out_TGN[row : row + tile_rows, group, channel : channel + tile_channels]
-            )
+            T.copy(total, out_TGN[row : row + tile_rows, group, channel : channel + tile_channels])
 
     return store

@@ -1,6 +1,7 @@
 """Products of bf16 rows with few channels on Hopper. Twin: ``kernels.gemm_dense`` with ``parts``.
 
-Hand-written CUDA (``gemm_split.cuh``): the blocks of a cluster divide K, and add their parts in order.
+Hand-written CUDA (``gemm_split.cuh``): the blocks of a cluster divide K, and add their parts in
+order.
 """
 
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     entry = f"""
 namespace deepinfer_split {{
 __device__ __forceinline__ void gemm_split_entry(uint8_t *shared, const CUtensorMap &x,
-    const CUtensorMap &weight, {out_type} *out, int rows, int channel_tile, int row_tile, int part) {{
+    const CUtensorMap &weight, {out_type} *out, int rows, int channel_tile, int row_tile,
+    int part) {{
   Split<{", ".join(map(str, numbers))}> kernel{{(char *)shared, x, weight, out, rows}};
   kernel.run(channel_tile, row_tile, part);
 }}
