@@ -26,7 +26,7 @@ _SIGN_BIT = -(1 << 31)
 
 def default_tuning(_spec: CastSpec) -> KernelTuning:
     """Enough loads in flight to hide their latency."""
-    return KernelTuning(threads=256)
+    return KernelTuning(threads=128)
 
 
 def build(spec: CastSpec, tuning: KernelTuning) -> Any:
@@ -40,7 +40,7 @@ def build(spec: CastSpec, tuning: KernelTuning) -> Any:
     @T.prim_func
     def transform_cast(
         x_TD: T.StridedTensor((rows, width), (spec.row_stride, 1), dtype),
-        out_TD: T.Tensor((rows, width), dtype),
+        out_TD: T.Tensor((rows, width), spec.out_dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * per_row, block_groups), threads=tuning.threads) as block:
             x = T.alloc_fragment((block_groups, group), dtype)
@@ -68,7 +68,9 @@ def build(spec: CastSpec, tuning: KernelTuning) -> Any:
             for g, j in T.Parallel(block_groups, group):
                 at = block * block_groups + g
                 if at < rows * per_row:
-                    out_TD[at // per_row, at % per_row * group + j] = x[g, j]
+                    out_TD[at // per_row, at % per_row * group + j] = T.cast(
+                        x[g, j], spec.out_dtype
+                    )
 
     return transform_cast
 

@@ -2,7 +2,8 @@
 
 A warp adds up the pieces of a row in their order, one lane a mix, so that all of them are loaded at
 once. Then one thread a row has the square matrix in registers. Sinkhorn divides by a sum as a
-product with its reciprocal.
+product with its reciprocal, the device's fast one: an exact quotient branches, and so cannot
+overlap with the next.
 """
 
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def _normalise(streams: int, eps: Any) -> Any:
             total[0] = comb[o * outer]
             for i in T.unroll(1, streams):
                 total[0] += comb[o * outer + i * inner]
-            total[0] = T.float32(1) / (total[0] + eps)
+            total[0] = T.fast_rcp(total[0] + eps)
             for i in T.unroll(streams):
                 comb[o * outer + i * inner] *= total[0]
 
@@ -121,7 +122,8 @@ def _exponentials(streams: int, eps: Any) -> Any:
             for n in T.unroll(streams):
                 comb[m * streams + n] = T.exp(z[2 * streams + m * streams + n] - most[0])
                 total[0] += comb[m * streams + n]
+            total[0] = T.fast_rcp(total[0])
             for n in T.unroll(streams):
-                comb[m * streams + n] = comb[m * streams + n] / total[0] + eps
+                comb[m * streams + n] = comb[m * streams + n] * total[0] + eps
 
     return exponentials

@@ -39,13 +39,19 @@ class Tuning(KernelTuning):
     """
 
     tile_rows: int = 64
-    tile_width: int = 128
-    stages: int = 2
+    tile_width: int = 64
+    stages: int = 3
 
 
 def default_tuning(spec: MhcProductsSpec) -> Tuning:
-    """Fewer steps in flight where the trunk is split too, which takes shared memory."""
-    return Tuning(stages=2 if spec.dtype == "bfloat16" else 1)
+    """Small blocks that overlap with each other rather than warps with a producer.
+
+    Fewer steps in flight where the trunk is split too, which takes shared memory.
+    """
+    return Tuning(
+        stages=3 if spec.dtype == "bfloat16" else 1,
+        pass_configs=(("tl.disable_warp_specialized", True),),
+    )
 
 
 def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:

@@ -14,7 +14,7 @@ from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 __all__ = ["build", "default_tuning"]
 
 _MOST_VECTORS = 4
-_ROW_THREADS = range(64, 257, 32)
+_ROW_THREADS = range(64, 321, 32)
 
 
 def default_tuning(spec: SwigluSpec) -> VectorTuning:

@@ -29,7 +29,7 @@ __all__ = ["TileLangStreams", "products_spec"]
 
 _FP32 = torch.float32
 _STEP_WIDTH = 128
-_MOST_PIECES = 20
+_MOST_PIECES = 40
 """Enough blocks that a few rows keep the device's memory busy; more would cost more to add up."""
 
 

@@ -149,6 +149,7 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
         spec = CastSpec(
             width=x_TD.shape[1],
             dtype=dtype_name(x_TD.dtype),
+            out_dtype=dtype_name(out_TD.dtype),
             number_format=number_format,
             row_stride=row_stride,
         )

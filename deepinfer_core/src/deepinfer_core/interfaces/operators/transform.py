@@ -74,13 +74,15 @@ class CastSpec:
 
     Attributes:
         width: D, a multiple of the format's group.
-        dtype: name of the dtype of rows in and out.
+        dtype: name of the dtype of the rows.
+        out_dtype: name of the dtype of the rounded ones, which bfloat16 holds exactly.
         number_format: ``mxfp8``, ``mxfp4`` or ``fp4_e4m3x16``.
         row_stride: elements from one row of x_TD to the next.
     """
 
     width: int
     dtype: str
+    out_dtype: str
     number_format: str
     row_stride: int
 

@@ -154,14 +154,23 @@ def _casts() -> list[KernelCase]:
             _cast(rows=7, width=512, number_format=name),
             # Fewer groups than a block, and a last block that is not full.
             _cast(rows=3, width=96, number_format=name, dtype="float32"),
+            _cast(rows=2, width=64, number_format=name, dtype="float32", out_dtype="bfloat16"),
             _cast(rows=_MANY, width=5120, number_format=name, small=False),
         ]
     return found
 
 
 def _cast(
-    *, rows: int, width: int, number_format: str, dtype: Dtype = "bfloat16", small: bool = True
+    *,
+    rows: int,
+    width: int,
+    number_format: str,
+    dtype: Dtype = "bfloat16",
+    out_dtype: Dtype | None = None,
+    small: bool = True,
 ) -> KernelCase:
+    out_dtype = out_dtype or dtype
+
     def arguments(generator: torch.Generator) -> Tensors:
         # Groups from 2^-40 to 2^40, a quarter of the numbers between two codes, minus zeros.
         group_TG = torch.randint(-40, 41, (rows, width // 16), generator=generator)
@@ -174,7 +183,7 @@ def _cast(
         x_TD[-1, -1] = torch.inf
         return {
             "x_TD": x_TD.to(_torch(dtype)),
-            "out_TD": poisoned(rows, width, dtype=_torch(dtype)),
+            "out_TD": poisoned(rows, width, dtype=_torch(out_dtype)),
         }
 
     def expect(given: Tensors) -> Tensors:
@@ -183,8 +192,14 @@ def _cast(
 
     return KernelCase(
         operator="transform_cast",
-        name=f"{number_format}-{dtype}-width-{width}-rows-{rows}",
-        spec=CastSpec(width=width, dtype=dtype, number_format=number_format, row_stride=width),
+        name=f"{number_format}-{dtype}-to-{out_dtype}-width-{width}-rows-{rows}",
+        spec=CastSpec(
+            width=width,
+            dtype=dtype,
+            out_dtype=out_dtype,
+            number_format=number_format,
+            row_stride=width,
+        ),
         arguments=arguments,
         expect=expect,
         small=small,

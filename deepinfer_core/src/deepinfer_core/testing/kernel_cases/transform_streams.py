@@ -37,10 +37,10 @@ def cases() -> list[KernelCase]:
         _products(rows=66, width=640, piece_width=256),
         _products(rows=3, width=256, piece_width=128, dtype="float32"),
         _products(rows=9, width=256, piece_width=128, is_exact=True),
-        _products(rows=_MANY, width=20480, piece_width=1024, small=False),
+        _products(rows=_MANY, width=20480, piece_width=512, small=False),
         _mixes(rows=5, pieces=3, iterations=20),
         _mixes(rows=33, pieces=1, iterations=1),
-        _mixes(rows=_MANY, pieces=20, iterations=20, small=False),
+        _mixes(rows=_MANY, pieces=40, iterations=20, small=False),
         *_stream_cases(),
     ]
 

@@ -1,0 +1,136 @@
+"""How do rows get into cache pages and out again by kernels in TileLang?
+
+Bytes are those of ``core.reference``, except that a NaN may have another payload or sign. Kernels
+are compiled for a format, a width and a layout of pages, never for a number of rows or pages.
+
+Shapes: T rows, D width.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from deepinfer_core.errors import NotSupported
+from deepinfer_core.interfaces.attention import CacheCodec, CachePages
+from deepinfer_core.interfaces.operators.cache import CompressPairsSpec, RowsSpec
+from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_nvidia.attention.tensors import (
+    check,
+    dense,
+    dtype_name,
+    known_format,
+    page_views,
+)
+from deepinfer_nvidia.kernels import (
+    attention_compress_pairs,
+    attention_keep_pairs,
+    attention_load_rows,
+    attention_store_rows,
+)
+
+__all__ = ["TileLangCacheCodec"]
+
+_FP32, _INT64 = torch.float32, torch.int64
+
+
+class TileLangCacheCodec(CacheCodec):
+    """The formats that the kernels know.
+
+    Args:
+        kernels: runs them.
+    """
+
+    def __init__(self, kernels: Kernels) -> None:
+        self._kernels = kernels
+
+    def row_bytes(self, number_format: str, width: int) -> int:
+        """Bytes of one row, data and scales."""
+        return known_format(number_format).row_bytes(width)
+
+    def store(self, x_TD: torch.Tensor, slot_T: torch.Tensor, pages: CachePages) -> None:
+        """Encode the rows that have a slot."""
+        rows = x_TD.shape[0]
+        views = page_views(pages)
+        if not rows:
+            return
+        spec = RowsSpec(pages=views.spec, dtype=dtype_name(x_TD.dtype))
+        self._kernels.call(
+            attention_store_rows.build,
+            spec,
+            attention_store_rows.default_tuning(spec),
+            x_TD=check(dense(x_TD), x_TD.dtype, rows, pages.width),
+            slot_T=check(slot_T, _INT64, rows),
+            **views.arguments(),
+        )
+
+    def load(self, pages: CachePages, slot_T: torch.Tensor, out_TD: torch.Tensor) -> None:
+        """Decode rows, zeros where the slot is -1."""
+        rows = slot_T.shape[0]
+        views = page_views(pages)
+        if not rows:
+            return
+        spec = RowsSpec(pages=views.spec, dtype=dtype_name(out_TD.dtype))
+        self._kernels.call(
+            attention_load_rows.build,
+            spec,
+            attention_load_rows.default_tuning(spec),
+            **views.arguments(),
+            slot_T=check(slot_T, _INT64, rows),
+            out_TD=check(out_TD, out_TD.dtype, rows, pages.width),
+        )
+
+    def compress_pairs(
+        self,
+        value_TD: torch.Tensor,
+        gate_TD: torch.Tensor,
+        slot_T: torch.Tensor,
+        partner_slot_T: torch.Tensor,
+        partner_row_T: torch.Tensor,
+        state: CachePages,
+        latent_TD: torch.Tensor,
+    ) -> None:
+        """Blend in one kernel, and keep the raw inputs in the next: all reads come before writes.
+
+        Raises:
+            NotSupported: the pages do not hold a gate and a value in fp32, or a tensor does not
+                fit.
+        """
+        rows, width = value_TD.shape
+        if state.width != 2 * width or state.number_format != "float32":
+            raise NotSupported(
+                f"asked to keep gate and value of width {width} in fp32, found pages of width"
+                f" {state.width} in {state.number_format}",
+                hint="give the state float32 pages of twice the width of a value",
+            )
+        if not rows:
+            return
+        views = page_views(state)
+        spec = CompressPairsSpec(
+            width=width,
+            rows_per_page=state.rows_per_page,
+            state_strides=views.spec.data_strides,
+            dtype=dtype_name(latent_TD.dtype),
+            alignment_bytes=views.spec.alignment_bytes,
+        )
+        raw = {
+            "value_TD": check(dense(value_TD), _FP32, rows, width),
+            "gate_TD": check(dense(gate_TD), _FP32, rows, width),
+        }
+        self._kernels.call(
+            attention_compress_pairs.build,
+            spec,
+            attention_compress_pairs.default_tuning(spec),
+            **raw,
+            partner_slot_T=check(partner_slot_T, _INT64, rows),
+            partner_row_T=check(partner_row_T, _INT64, rows),
+            state_PRX=views.data_PRX,
+            latent_TD=check(latent_TD, latent_TD.dtype, rows, width),
+        )
+        self._kernels.call(
+            attention_keep_pairs.build,
+            spec,
+            attention_keep_pairs.default_tuning(spec),
+            **raw,
+            slot_T=check(slot_T, _INT64, rows),
+            state_PRX=views.data_PRX,
+        )
