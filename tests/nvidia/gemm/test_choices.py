@@ -2,7 +2,8 @@
 
 import pytest
 from deepinfer_core.interfaces.gemm import DenseSpec
-from deepinfer_nvidia.gemm.choices import dense_choice, expert_tuning
+from deepinfer_nvidia.gemm.choices import DenseChoice, dense_choice, expert_tuning
+from deepinfer_nvidia.kernels import gemm_dense
 
 SHARED_BYTES = 227 * 1024
 """What a block of Hopper can have; a core has 1024 more for each block."""
@@ -35,27 +36,47 @@ def test_tiles_grow_with_the_rows_of_an_expert(mean: int, rows: int) -> None:
     assert expert_tuning(384, 4608, 384 * mean, 132).rows == rows
 
 
-@pytest.mark.parametrize(
-    ("in_width", "out_width", "groups", "parts"),
-    [
-        (5120, 384, 1, 8),
-        (5120, 1280, 1, 4),
-        (5120, 1281, 1, 1),
-        (4096, 1024, 8, 1),
-        (2304, 384, 1, 1),
-        (5184, 384, 1, 1),
-    ],
-)
-def test_the_parts_of_k_follow_from_the_widths(
-    in_width: int, out_width: int, groups: int, parts: int
-) -> None:
-    """And are the same for every number of rows: they decide the order of the sum."""
+def dense(in_width: int, out_width: int, rows: int, *, is_hopper: bool = True) -> DenseChoice:
     spec = DenseSpec(
         in_width=in_width,
         out_width=out_width,
-        groups=groups,
         activation_format="bfloat16",
         out_dtype="bfloat16",
     )
-    choices = [dense_choice(spec, rows, is_hopper=True, cores=132) for rows in ROWS]
-    assert {choice.parts for choice in choices} == {parts}
+    return dense_choice(spec, rows, is_hopper=is_hopper, cores=132)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("in_width", "out_width"), MODEL)
+def test_without_hopper_every_kernel_is_in_tilelang(
+    in_width: int, out_width: int, rows: int
+) -> None:
+    assert dense(in_width, out_width, rows, is_hopper=False).build is gemm_dense.build
+
+
+@pytest.mark.parametrize(
+    ("in_width", "out_width", "rows", "tile"),
+    [
+        (4096, 4096, 1, (8, 64)),
+        (4096, 4096, 16, (16, 64)),
+        (4096, 4096, 128, (64, 64)),
+        (4096, 4096, 256, (128, 64)),
+        (4096, 4096, 512, (128, 128)),
+        (5120, 4608, 4096, (128, 192)),
+        (4096, 4096, 4096, (128, 256)),
+        (5120, 384, 64, (64, 32)),
+    ],
+)
+def test_dense_products_get_the_tile_that_was_fastest(
+    in_width: int, out_width: int, rows: int, tile: tuple[int, int]
+) -> None:
+    assert dense(in_width, out_width, rows).tile == tile
+
+
+def test_a_ragged_width_with_groups_is_left_to_tilelang() -> None:
+    """A stage of 64 inputs would reach into the next group."""
+    spec = DenseSpec(
+        in_width=96, out_width=4096, groups=2, activation_format="bfloat16", out_dtype="bfloat16"
+    )
+    choice = dense_choice(spec, 4096, is_hopper=True, cores=132)
+    assert choice.build is gemm_dense.build

@@ -41,7 +41,6 @@ def test_what_is_chosen_on_hopper_is_lowered(
         in_width=in_width,
         out_width=out_width,
         groups=groups,
-        parts=choice.parts,
         out_dtype="float32",
     )
     source = lower(choice.build(kernel, choice.tuning), "sm_90a").source

@@ -7,72 +7,77 @@ along K in one order with instructions of 16 inputs, and the device tests compar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from deepinfer_core.interfaces.gemm import DenseSpec
 from deepinfer_core.interfaces.operators.catalogue import Build
 
 from deepinfer_nvidia.kernels import gemm_dense
+from deepinfer_nvidia.kernels.gemm_dense import Tuning as _Dense
 from deepinfer_nvidia.kernels.hopper import gemm_dense as hopper_dense
-from deepinfer_nvidia.kernels.hopper import gemm_split
+from deepinfer_nvidia.kernels.hopper.gemm_dense import Tuning as _Hopper
 from deepinfer_nvidia.kernels.hopper.gemm_experts import Tuning as ExpertTuning
-from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["DenseChoice", "dense_choice", "expert_tuning"]
-
-_Tuning = TypeVar("_Tuning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseChoice:
-    """How one dense product is run for a range of row counts.
+    """One way to run a dense product, and how long it takes.
 
     Attributes:
         build: of the kernel's file.
-        parts: parts of K, each summed on its own; the same for every number of rows.
         tuning: tiles.
+        tile: rows and channels of a block.
+        few_us: one step of 64 inputs where few cores are busy.
+        full_us: the same where all are, and share the memory.
     """
 
     build: Build
-    parts: int = 1
-    tuning: KernelTuning
+    tuning: gemm_dense.Tuning | hopper_dense.Tuning
+    tile: tuple[int, int]
+    few_us: float
+    full_us: float
 
 
-_FEW_ROWS: tuple[tuple[int, gemm_dense.Tuning], ...] = (
-    (8, gemm_dense.Tuning(rows=8, channels=64, depth=128, stages=8, is_swapped=True)),
-    (16, gemm_dense.Tuning(rows=16, channels=64, depth=128, stages=8, is_swapped=True)),
-    (32, gemm_dense.Tuning(rows=32, channels=64, depth=128, stages=7, is_swapped=True)),
-    (64, gemm_dense.Tuning(rows=64, channels=64, depth=128, stages=6, is_swapped=True)),
+def _tiles(few_us: float, full_us: float, tuning: gemm_dense.Tuning) -> DenseChoice:
+    return DenseChoice(
+        build=gemm_dense.build,
+        tuning=tuning,
+        tile=(tuning.rows, tuning.channels),
+        few_us=few_us,
+        full_us=full_us,
+    )
+
+
+def _hopper(few_us: float, full_us: float, tuning: hopper_dense.Tuning) -> DenseChoice:
+    return DenseChoice(
+        build=hopper_dense.build,
+        tuning=tuning,
+        tile=(64 * tuning.groups * tuning.tiles, tuning.channels),
+        few_us=few_us,
+        full_us=full_us,
+    )
+
+
+_TILES = (
+    _tiles(0.115, 0.24, _Dense(rows=8, channels=64, depth=128, stages=8, is_swapped=True)),
+    _tiles(0.118, 0.24, _Dense(rows=16, channels=64, depth=128, stages=8, is_swapped=True)),
+    _tiles(0.14, 0.25, _Dense(rows=32, channels=64, depth=128, stages=7, is_swapped=True)),
+    _tiles(0.125, 0.20, _Dense(rows=64, channels=32, depth=128, stages=6)),
+    _tiles(0.155, 0.27, _Dense(rows=64, channels=64, depth=128, stages=6)),
 )
-"""Largest number of rows, and the tiles up to it. (The copy engine is slow where most of a tile
-lies outside the matrix, so a tile should not be much larger than the rows.)"""
-
-_WIDE = gemm_dense.Tuning(
-    rows=128, channels=256, stages=4, threads=256, panel=8, is_split_by_rows=True
+_TILES_FOR_MANY_ROWS = (
+    _tiles(0.45, 0.52, _Dense(rows=128, channels=128, stages=4, threads=256)),
+    _tiles(0.68, 0.82, _Dense(rows=128, channels=256, stages=4, threads=256, panel=8)),
 )
-_NARROW = gemm_dense.Tuning(rows=128, channels=128, stages=4, threads=256)
-_WIDE_CHANNELS = 1024
-"""From so many channels on, the wide tile fills the device."""
-
-_HOPPER: tuple[tuple[int, hopper_dense.Tuning], ...] = (
-    (256, hopper_dense.Tuning(channels=64, stages=8)),
-    (1 << 40, hopper_dense.Tuning(channels=256, stages=4, registers=224)),
+_HOPPER = (
+    _hopper(0.17, 0.215, _Hopper(groups=1, channels=64, stages=12, down=2)),
+    _hopper(0.225, 0.27, _Hopper(channels=64, stages=8)),
+    _hopper(0.35, 0.43, _Hopper(channels=128, stages=6, down=2)),
+    _hopper(0.50, 0.58, _Hopper(channels=192, stages=5, down=2, registers=224)),
+    _hopper(0.65, 0.80, _Hopper(channels=256, stages=4, down=2, band=16, registers=224)),
 )
-"""Largest number of rows, and the tiles up to it, beyond those of ``_FEW_ROWS``."""
-
-_SPLIT: tuple[tuple[int, gemm_split.Tuning], ...] = (
-    (8, gemm_split.Tuning(rows=8, depth=2, stages=5)),
-    (16, gemm_split.Tuning(rows=16, depth=2, stages=5)),
-    (32, gemm_split.Tuning(rows=32, depth=2, stages=5)),
-    (64, gemm_split.Tuning(rows=64, depth=2, stages=6)),
-    (1 << 40, gemm_split.Tuning(rows=128, depth=2, stages=4)),
-)
-"""Largest number of rows, and the tiles up to it, where K is divided."""
-
-_SPLIT_CHANNELS, _SPLIT_INPUTS = 1280, 4096
-"""K is divided where so few channels would leave most cores idle, and K is that long."""
 
 _EXPERTS: tuple[tuple[float, ExpertTuning], ...] = (
     (6.9, ExpertTuning(groups=4, rows=8, depth=4, stages=5)),
@@ -81,7 +86,9 @@ _EXPERTS: tuple[tuple[float, ExpertTuning], ...] = (
     (7.3, ExpertTuning(groups=4, rows=16, depth=4, stages=4)),
     (7.3, ExpertTuning(groups=5, rows=16, depth=4, stages=4)),
     (7.5, ExpertTuning(groups=2, rows=16, depth=4, stages=4, blocks_per_core=2)),
-    (7.9, ExpertTuning(groups=2, rows=32, depth=4, stages=3, blocks_per_core=2)),
+    (7.9, ExpertTuning(groups=4, rows=32, depth=4, stages=4)),
+    (8.1, ExpertTuning(groups=5, rows=32, depth=2, stages=7)),
+    (10.3, ExpertTuning(groups=5, rows=64, depth=2, stages=5)),
     (10.3, ExpertTuning(groups=4, rows=64, depth=2, stages=5)),
     (11.1, ExpertTuning(groups=2, rows=64, depth=2, stages=4, blocks_per_core=2)),
     (15.6, ExpertTuning(groups=2, tiles=2, rows=128, depth=2, stages=4, registers=224)),
@@ -93,31 +100,30 @@ _EXPERTS: tuple[tuple[float, ExpertTuning], ...] = (
 
 
 def dense_choice(spec: DenseSpec, max_rows: int, *, is_hopper: bool, cores: int) -> DenseChoice:
-    """Kernel and tiles for products of at most ``max_rows`` rows."""
-    if is_hopper and (parts := _parts(spec)) > 1:
-        return DenseChoice(build=gemm_split.build, parts=parts, tuning=_up_to(_SPLIT, max_rows))
-    if max_rows <= _FEW_ROWS[-1][0]:
-        return DenseChoice(build=gemm_dense.build, tuning=_up_to(_FEW_ROWS, max_rows))
+    """The kernel and tiles that should take the least time for ``max_rows`` rows."""
     # With groups a stage of 64 inputs must not reach into the inputs of the next group.
-    if is_hopper and spec.in_width % (64 if spec.groups > 1 else 8) == 0:
-        tuning = replace(_up_to(_HOPPER, max_rows), cores=cores)
-        return DenseChoice(build=hopper_dense.build, tuning=tuning)
-    tiles = _WIDE if spec.out_width >= _WIDE_CHANNELS else _NARROW
-    return DenseChoice(build=gemm_dense.build, tuning=tiles)
+    is_whole = spec.in_width % (64 if spec.groups > 1 else 8) == 0
+    many_rows = _HOPPER if is_hopper and is_whole else _TILES_FOR_MANY_ROWS
+    choice = min(
+        (*_TILES, *many_rows), key=lambda choice: _time_us(choice, spec, max(max_rows, 1), cores)
+    )
+    if isinstance(choice.tuning, hopper_dense.Tuning):
+        return replace(choice, tuning=replace(choice.tuning, cores=cores))
+    return choice
 
 
-def _parts(spec: DenseSpec) -> int:
-    """Parts of K, from the widths alone."""
-    is_narrow = spec.out_width <= _SPLIT_CHANNELS and spec.groups == 1
-    if not is_narrow or spec.in_width < _SPLIT_INPUTS:
-        return 1
-    parts = 8 if spec.out_width <= _SPLIT_CHANNELS // 2 else 4
-    # A part is whole stages of 128 inputs.
-    return parts if spec.in_width % (parts * 128) == 0 else 1
-
-
-def _up_to(table: Sequence[tuple[int, _Tuning]], rows: int) -> _Tuning:
-    return next(tuning for most, tuning in table if rows <= most)
+def _time_us(choice: DenseChoice, spec: DenseSpec, rows: int, cores: int) -> float:
+    """How long a product takes: waves of blocks, each with all steps along K."""
+    tile_rows, tile_channels = choice.tile
+    down = -(-rows // tile_rows)
+    if isinstance(choice.tuning, hopper_dense.Tuning):
+        down = -(-down // choice.tuning.down) * choice.tuning.down
+    tiles = down * -(-spec.out_width // tile_channels) * spec.groups
+    busy = min(1.0, tiles / cores)
+    step_us = choice.few_us + (choice.full_us - choice.few_us) * busy
+    # The copy engine is slow where much of a tile lies outside the matrix.
+    outside = 1 - rows / (down * tile_rows) if tile_rows >= 64 else 0.0
+    return -(-tiles // cores) * spec.in_width / 64 * step_us * (1 + 0.6 * outside)
 
 
 def expert_tuning(experts: int, out_width: int, max_rows: int, cores: int) -> ExpertTuning:

@@ -129,7 +129,6 @@ class TileLangGemm(DenseGemm, GroupedGemm):
                 in_width=in_width,
                 out_width=out_width,
                 groups=groups,
-                parts=plan.choice.parts,
                 out_dtype=spec.out_dtype,
             )
             self._kernels.call(plan.choice.build, dense, plan.choice.tuning, **tensors)

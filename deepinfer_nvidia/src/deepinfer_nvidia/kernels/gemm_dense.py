@@ -4,7 +4,6 @@ One block a tile of rows and channels; it walks K from the start to the end, so 
 depend neither on the other rows nor on the tile.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,13 +45,11 @@ def default_tuning(_spec: GemmDenseSpec) -> Tuning:
 
 
 def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
-    """Any number of rows; a part of K must be whole steps of ``tuning.depth``."""
+    """Any number of rows."""
     rows = T.dynamic("rows")
     groups, out_width, in_width = spec.groups, spec.out_width, spec.in_width
-    tile_rows, tile_channels, depth = tuning.rows, tuning.channels, tuning.depth
+    tile_rows, tile_channels = tuning.rows, tuning.channels
     tiles = -(-out_width // tile_channels)
-    # Steps behind the end of K multiply zeros.
-    steps = math.ceil(math.ceil(in_width / 64) / spec.parts) * 64 // depth
     policy = T.GemmWarpPolicy.FullRow if tuning.is_split_by_rows else T.GemmWarpPolicy.Square
     total_shape = (tile_channels, tile_rows) if tuning.is_swapped else (tile_rows, tile_channels)
     walk, store = _walker(spec, tuning, policy), _writer(spec, tuning)
@@ -71,26 +68,15 @@ def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
             if tuning.panel:
                 T.use_swizzle(tuning.panel)
             place = (across // tiles, down * tile_rows, across % tiles * tile_channels)
-            if spec.parts == 1:
-                T.clear(total)
-                walk(x_TGK, weight_GNK, total, place, 0, T.ceildiv(in_width, depth))
-            else:
-                partial = T.alloc_fragment(total_shape, "float32")
-                for part in T.serial(spec.parts):
-                    T.clear(partial)
-                    walk(x_TGK, weight_GNK, partial, place, part * steps, steps)
-                    # Not cleared before: the compiler would move that into this loop.
-                    for i, j in T.Parallel(*total_shape):
-                        total[i, j] = T.if_then_else(
-                            part == 0, partial[i, j], total[i, j] + partial[i, j]
-                        )
+            T.clear(total)
+            walk(x_TGK, weight_GNK, total, place)
             store(total, out_TGN, place, rows)
 
     return gemm_dense
 
 
 def _walker(spec: GemmDenseSpec, tuning: Tuning, policy: Any) -> Any:
-    """Adds the products of some steps along K; a place is (group, first row, first channel)."""
+    """Adds the products along K; a place is (group, first row, first channel)."""
     tile_rows, tile_channels, depth = tuning.rows, tuning.channels, tuning.depth
 
     @T.macro
@@ -99,14 +85,12 @@ def _walker(spec: GemmDenseSpec, tuning: Tuning, policy: Any) -> Any:
         weight_GNK: T.Buffer,
         total: T.Buffer,
         place: tuple[Any, Any, Any],
-        first: Any,
-        steps: Any,
     ) -> None:
         x = T.alloc_shared((tile_rows, depth), "bfloat16")
         weight = T.alloc_shared((tile_channels, depth), "bfloat16")
         group, row, channel = place
-        for step in T.Pipelined(steps, num_stages=tuning.stages):
-            start = (first + step) * depth
+        for step in T.Pipelined(T.ceildiv(spec.in_width, depth), num_stages=tuning.stages):
+            start = step * depth
             T.copy(x_TGK[row : row + tile_rows, group, start : start + depth], x)
             T.copy(
                 weight_GNK[group, channel : channel + tile_channels, start : start + depth], weight

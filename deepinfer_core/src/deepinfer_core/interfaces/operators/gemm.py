@@ -17,15 +17,12 @@ class GemmDenseSpec:
         in_width: K, of one group.
         out_width: N, of one group.
         groups: G.
-        parts: K is cut into so many parts of whole steps of 64 inputs, as equal as can be with the
-            last ones shorter; their sums are added in order.
         out_dtype: ``bfloat16`` or ``float32``.
     """
 
     in_width: int
     out_width: int
     groups: int = 1
-    parts: int = 1
     out_dtype: str
 
 

@@ -35,7 +35,6 @@ def cases() -> list[KernelCase]:
         _dense(rows=9, in_width=64, out_width=40),
         _dense(rows=1, in_width=96, out_width=33, out_dtype="float32"),
         _dense(rows=65, in_width=128, out_width=64, groups=2),
-        _dense(rows=10, in_width=320, out_width=40, parts=4, out_dtype="float32"),
         _dense(rows=7, in_width=5120, out_width=4608, out_dtype="float32", small=False),
         _dense(rows=130, in_width=4096, out_width=1024, groups=8, small=False),
         _small(rows=5, in_width=32, out_width=4),
@@ -65,19 +64,16 @@ def _dense(
     in_width: int,
     out_width: int,
     groups: int = 1,
-    parts: int = 1,
     out_dtype: str = "bfloat16",
     small: bool = True,
 ) -> KernelCase:
-    spec = GemmDenseSpec(
-        in_width=in_width, out_width=out_width, groups=groups, parts=parts, out_dtype=out_dtype
-    )
+    spec = GemmDenseSpec(in_width=in_width, out_width=out_width, groups=groups, out_dtype=out_dtype)
     arguments = _dense_arguments(
         rows, groups, in_width, out_width, "bfloat16", "bfloat16", out_dtype
     )
     return KernelCase(
         operator="gemm_dense",
-        name=f"{rows}x{in_width}x{groups}x{out_width}-{out_dtype}-parts-{parts}",
+        name=f"{rows}x{in_width}x{groups}x{out_width}-{out_dtype}",
         spec=spec,
         arguments=arguments,
         expect=_dense_expect(in_width, out_width, groups, out_dtype),
