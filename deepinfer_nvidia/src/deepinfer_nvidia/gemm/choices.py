@@ -104,9 +104,9 @@ def dense_choice(spec: DenseSpec, max_rows: int, *, is_hopper: bool, cores: int)
     # With groups a stage of 64 inputs must not reach into the inputs of the next group.
     is_whole = spec.in_width % (64 if spec.groups > 1 else 8) == 0
     many_rows = _HOPPER if is_hopper and is_whole else _TILES_FOR_MANY_ROWS
-    choice = min(
-        (*_TILES, *many_rows), key=lambda choice: _time_us(choice, spec, max(max_rows, 1), cores)
-    )
+    choices: tuple[DenseChoice, ...] = (*_TILES, *many_rows)
+    times_us = [_time_us(choice, spec, max(max_rows, 1), cores) for choice in choices]
+    choice = choices[times_us.index(min(times_us))]
     if isinstance(choice.tuning, hopper_dense.Tuning):
         return replace(choice, tuning=replace(choice.tuning, cores=cores))
     return choice
