@@ -139,8 +139,10 @@ def expert_tuning(experts: int, out_width: int, max_rows: int, cores: int) -> Ex
     def time_us(choice: tuple[float, ExpertTuning]) -> float:
         cost_us, tuning = choice
         share = tuning.groups * tuning.tiles
-        # An expert has a part of a tile more than its rows fill, half of one on average.
-        row_tiles = active * max(1.0, mean / tuning.rows + 0.5)
+        # Rows are routed at random: a tile of two deviations more than the mean mostly suffices;
+        # beyond, an expert leaves half of its last tile empty on average.
+        is_one = mean + 2 * math.sqrt(mean) <= tuning.rows
+        row_tiles = active * (1.0 if is_one else mean / tuning.rows + 0.5)
         waves = math.ceil(row_tiles * (channel_tiles / share) / (cores * tuning.blocks_per_core))
         return waves * tuning.blocks_per_core * share * cost_us
 
