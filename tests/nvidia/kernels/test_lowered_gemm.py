@@ -6,15 +6,12 @@ from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec, GemmExpertsS
 from deepinfer_core.testing.kernel_cases import KernelCase
 from deepinfer_core.testing.kernel_cases.gemm import cases
 from deepinfer_core.testing.tiles.lowering import lower
-from deepinfer_nvidia.gemm.choices import dense_tuning, expert_tuning, hopper_tuning
-from deepinfer_nvidia.kernels import gemm_dense
+from deepinfer_nvidia.gemm.choices import dense_choice, expert_tuning
 from deepinfer_nvidia.kernels.catalogue import ARCHITECTURES, catalogue
-from deepinfer_nvidia.kernels.hopper import gemm_dense as hopper_dense
 from deepinfer_nvidia.kernels.hopper import gemm_experts as hopper_experts
 
 CATALOGUE = catalogue()
 LARGE = [case for case in cases() if not case.small]
-DENSE = GemmDenseSpec(in_width=5120, out_width=4608, out_dtype="float32")
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -27,20 +24,26 @@ def test_a_kernel_is_lowered_at_the_shapes_of_the_model(case: KernelCase, arch: 
     assert f"{case.operator}_kernel(" in lowered.source
 
 
-@pytest.mark.parametrize("rows", [8, 16, 32, 64, 128])
-def test_the_tiles_for_few_rows_are_lowered(rows: int) -> None:
-    func = gemm_dense.build(DENSE, dense_tuning(DENSE.out_width, rows))
-    assert "wgmma" in lower(func, "sm_90a").source
-
-
-@pytest.mark.parametrize("rows", [129, 512, 4096])
-def test_the_tiles_for_many_rows_are_lowered(rows: int) -> None:
+@pytest.mark.parametrize("rows", [8, 16, 32, 64, 65, 257])
+@pytest.mark.parametrize(("in_width", "out_width", "groups"), [(5120, 384, 1), (4096, 1024, 8)])
+def test_what_is_chosen_on_hopper_is_lowered(
+    in_width: int, out_width: int, groups: int, rows: int
+) -> None:
     spec = DenseSpec(
-        in_width=5120, out_width=4608, activation_format="bfloat16", out_dtype="float32"
+        in_width=in_width,
+        out_width=out_width,
+        groups=groups,
+        activation_format="bfloat16",
+        out_dtype="float32",
     )
-    tuning = hopper_tuning(spec, rows, 132)
-    assert tuning is not None
-    source = lower(hopper_dense.build(DENSE, tuning), "sm_90a").source
+    choice = dense_choice(spec, rows, is_hopper=True, cores=132)
+    kernel = GemmDenseSpec(
+        in_width=in_width,
+        out_width=out_width,
+        groups=groups,
+        out_dtype="float32",
+    )
+    source = lower(choice.build(kernel, choice.tuning), "sm_90a").source
     assert "CUtensorMap x_TGK_desc" in source
 
 
