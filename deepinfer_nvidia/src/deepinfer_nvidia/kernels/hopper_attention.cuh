@@ -17,7 +17,7 @@ namespace deepinfer {
 
 enum Format { kNone = 0, kBf16 = 1, kMxfp8 = 2, kFp4 = 3 };
 
-constexpr int kTile = 64, kThreads = 384, kBlockBytes = 8192, kTileBytes = 65536;
+constexpr int kTile = 64, kThreads = 512, kBlockBytes = 8192, kTileBytes = 65536;
 constexpr int kKeyAt = 65536, kWeightAt = kKeyAt + 2 * kTileBytes, kSmallAt = kWeightAt + 2 * 8192;
 constexpr int kListAt = kSmallAt + 2048;
 
@@ -30,9 +30,18 @@ struct Shared {
   uint64_t full[2], free[2], weight_full[2], weight_free[2];
   float change[2][64];
   float factor[64];
-  int chunk_count[128];
+  int count[2];
+  int chunk_count[64];
 };
 static_assert(sizeof(Shared) <= 2048);
+
+// The tiles of a row: `first` of the first source, and the number of the last one.
+struct Tiles {
+  int first, count0, count1, last;
+  TL_DEVICE int valid(int tile) const {
+    return tile < first ? count0 - tile * kTile : count1 - (tile - first) * kTile;
+  }
+};
 
 // One key source.
 struct Source {
@@ -49,6 +58,8 @@ TL_DEVICE uint64_t operand(uint32_t address, uint32_t leading, uint32_t offset) 
   const uint32_t low = leading << 16 | ((address & 0x3FFFF) >> 4);
   return (1ull << 62) | (64ull << 32) | (low + (offset >> 4));
 }
+
+TL_DEVICE void sync_gatherers() { asm volatile("bar.sync 3, 256;" ::: "memory"); }
 
 TL_DEVICE int same_in_all_lanes(int x) { return __shfl_sync(~0u, x, 0); }
 
@@ -102,17 +113,17 @@ template <int kRowsPerPage, int kRowBytes> TL_DEVICE int64_t place_of(const Sour
   return page * from.stride_bytes + row * kRowBytes;
 }
 
-// Moves the byte offsets of present keys together, source after source; gives their numbers.
+// The gathering warps move the byte offsets of present keys together, source after source.
 template <int F0, int F1, int C0, int C1, int R0, int R1>
 TL_DEVICE void list_keys(const Source &s0, const Source &s1, int64_t row, Shared *shared,
-                         int64_t *list, int *count) {
-  constexpr int kChunks0 = C0 / 32, kChunks = (C0 + C1) / 32, kTurns = (kChunks + 11) / 12;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+                         int64_t *list, int (&count)[2]) {
+  constexpr int kChunks0 = C0 / 32, kChunks = (C0 + C1) / 32, kTurns = (kChunks + 7) / 8;
+  const int warp = threadIdx.x / 32 - 8, lane = threadIdx.x % 32;
   int64_t slot[kTurns];
   uint32_t present[kTurns];
 #pragma unroll
   for (int i = 0; i < kTurns; i++) {
-    const int chunk = i * 12 + warp;
+    const int chunk = i * 8 + warp;
     const bool is_first = chunk < kChunks0;
     const int at = (is_first ? chunk : chunk - kChunks0) * 32 + lane;
     const int64_t *from = is_first ? s0.slot + row * s0.list_stride : s1.slot + row * s1.list_stride;
@@ -120,11 +131,11 @@ TL_DEVICE void list_keys(const Source &s0, const Source &s1, int64_t row, Shared
   }
 #pragma unroll
   for (int i = 0; i < kTurns; i++) {
-    const int chunk = i * 12 + warp;
+    const int chunk = i * 8 + warp;
     present[i] = __ballot_sync(~0u, slot[i] >= 0);
     if (lane == 0 && chunk < kChunks) shared->chunk_count[chunk] = __popc(present[i]);
   }
-  __syncthreads();
+  sync_gatherers();
   int in_first = 0, in_second = 0;
   for (int c = lane; c < kChunks; c += 32)
     (c < kChunks0 ? in_first : in_second) += shared->chunk_count[c];
@@ -132,7 +143,7 @@ TL_DEVICE void list_keys(const Source &s0, const Source &s1, int64_t row, Shared
   count[1] = same_in_all_lanes(__reduce_add_sync(~0u, in_second));
 #pragma unroll
   for (int i = 0; i < kTurns; i++) {
-    const int chunk = i * 12 + warp;
+    const int chunk = i * 8 + warp;
     const bool is_first = chunk < kChunks0;
     int before = 0;
     for (int c = lane; c < kChunks; c += 32)
@@ -143,100 +154,162 @@ TL_DEVICE void list_keys(const Source &s0, const Source &s1, int64_t row, Shared
           is_first ? place_of<R0, row_bytes(F0)>(s0, (uint32_t)slot[i])
                    : place_of<R1, row_bytes(F1)>(s1, (uint32_t)slot[i]);
   }
+  if (threadIdx.x == 256) shared->count[0] = count[0], shared->count[1] = count[1];
+  asm volatile("bar.arrive 2, 512;" ::: "memory");
+  sync_gatherers();
+}
+
+// The multiplying warps wait for their queries, and for the numbers of keys.
+TL_DEVICE Tiles wait_for_start(const Shared *shared) {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  tl::fence_proxy_async();
+  asm volatile("bar.sync 2, 512;" ::: "memory");
+  const int count0 = same_in_all_lanes(shared->count[0]);
+  const int count1 = same_in_all_lanes(shared->count[1]);
+  const int first = (count0 + kTile - 1) / kTile;
+  return {first, count0, count1, first + (count1 + kTile - 1) / kTile - 1};
 }
 
 // ---- gathering and widening -----------------------------------------------------------------
 
-constexpr uint32_t kTwoTo120 = 0x7B807B80, kTwoTo126 = 0x7E807E80, kNan = 0x7FC07FC0;
+TL_DEVICE uint32_t twice(uint32_t bf16) { return __byte_perm(bf16, 0, 0x1010); }
 
-TL_DEVICE uint32_t twice(uint32_t bf16) { return bf16 | bf16 << 16; }
+// bf16 of two to a power, in both halves.
+__host__ __device__ constexpr uint32_t power(int exponent) { return (uint32_t)(exponent + 127) * 0x00800080u; }
 
 // Two e4m3 in the upper bytes of the halves of t, as bf16 times 2^-120.
 TL_DEVICE uint32_t spread_e4m3(uint32_t t) { return (t & 0x80008000) | ((t >> 4) & 0x07F007F0); }
 
-// Four e4m3 times a scale, as bf16.
-TL_DEVICE void widen_e4m3(uint32_t x, uint32_t scale, uint32_t &a, uint32_t &b) {
-  a = times(times(spread_e4m3(__byte_perm(x, 0, 0x1404)), kTwoTo120), scale);
-  b = times(times(spread_e4m3(__byte_perm(x, 0, 0x3424)), kTwoTo120), scale);
+// Four e4m3 times 2^-120 times a factor, as bf16.
+TL_DEVICE void widen_e4m3(uint32_t x, uint32_t factor, uint32_t &a, uint32_t &b) {
+#ifdef DEEPINFER_ABLATE_WIDEN
+  a = x & 0x3FFF3FFF, b = a ^ factor;
+  return;
+#endif
+  a = times(spread_e4m3(__byte_perm(x, 0, 0x1404)), factor);
+  b = times(spread_e4m3(__byte_perm(x, 0, 0x3424)), factor);
 }
 
 TL_DEVICE uint32_t nan_e4m3(uint32_t x) { return (x & 0x7F7F7F7F) + 0x01010101; }
 
-// Eight e2m1 times a scale, as bf16.
-TL_DEVICE uint4 widen_e2m1(uint32_t x, uint32_t scale) {
+// Eight e2m1 times 2^-126 times a factor, as bf16.
+TL_DEVICE uint4 widen_e2m1(uint32_t x, uint32_t factor) {
   uint32_t w[4];  // channels i and i + 4
   w[0] = ((x << 12) & 0x80008000) | ((x << 6) & 0x01C001C0);
   w[1] = ((x << 8) & 0x80008000) | ((x << 2) & 0x01C001C0);
   w[2] = ((x << 4) & 0x80008000) | ((x >> 2) & 0x01C001C0);
   w[3] = (x & 0x80008000) | ((x >> 6) & 0x01C001C0);
 #pragma unroll
-  for (int i = 0; i < 4; i++) w[i] = times(times(w[i], kTwoTo126), scale);
+  for (int i = 0; i < 4; i++) w[i] = times(w[i], factor);
   return make_uint4(__byte_perm(w[0], w[1], 0x5410), __byte_perm(w[2], w[3], 0x5410),
                     __byte_perm(w[0], w[1], 0x7632), __byte_perm(w[2], w[3], 0x7632));
 }
 
-// How a thread of the gathering warps takes part in a tile of a format. Warp w has keys 16w to
-// 16w + 15; eight neighbouring lanes store to eight different pieces. Each load is followed, one tile
-// later, by the store of the same number.
+TL_DEVICE uint4 times_all(uint4 v, uint32_t factor) {
+  return make_uint4(times(v.x, factor), times(v.y, factor), times(v.z, factor), times(v.w, factor));
+}
+
+// How a thread of the gathering warps takes part in a tile of a format. Warp w has keys 8w to 8w + 7;
+// eight neighbouring lanes store to eight different pieces. Loads come in groups of one key; each
+// is followed, one tile later, by the store of the same number.
+//
+// Scales that bf16 cannot hold together with the 2^120 or 2^126 that spread bits lack are multiplied
+// in a second step, which all lanes of a warp take or skip for a whole tile.
 template <int kFormat> struct Gather;
 
 template <> struct Gather<kMxfp8> {
-  static constexpr int kLoads = 16, kHeld = 8;
-  uint4 raw[kHeld];
-  uint32_t scale;  // four of the 16 scales of key lane / 4, or lane / 4 + 8
+  static constexpr int kKeys = 4, kLoads = 2;
+  uint4 raw[kKeys][kLoads];
+  uint32_t scales, coming;  // four of the 16 of key lane / 4, and of that of the next tile
+  bool is_large;
 
-  static TL_DEVICE int key(int i, int lane) { return (i / 2) * 2 + (lane >> 2 & 1); }
-  static TL_DEVICE int piece(int i, int lane) { return (lane >> 3) * 4 + (lane & 3) + (i & 1) * 16; }
+  static TL_DEVICE int key(int j, int lane) { return j * 2 + (lane >> 2 & 1); }
+  static TL_DEVICE int piece(int i, int lane) { return (lane >> 3) * 4 + (lane & 3) + i * 16; }
 
-  template <typename RowOf> TL_DEVICE void load(int i, int lane, RowOf row_of) {
-    raw[i % kHeld] = load16(row_of(key(i, lane)) + piece(i, lane) * 16);
-    if (i % 8 == 7)
-      scale = __ldg((const uint32_t *)(row_of(i - 7 + lane / 4) + 512) + (lane & 3));
+  TL_DEVICE void load(int j, int lane, const uint8_t *row) {
+#pragma unroll
+    for (int i = 0; i < kLoads; i++) raw[j][i] = load16(row + piece(i, lane) * 16);
   }
-  TL_DEVICE void store(int i, int lane, uint32_t rows) {
-    const int k = key(i, lane), r = k & 7, at = piece(i, lane);
-    uint32_t s = __shfl_sync(~0u, scale, r * 4 + (at >> 3));
-    s = __byte_perm(s, 0, 0x4440 | (at >> 1 & 3));
-    s = s == 0 ? 0x0040u : s == 255 ? 0x7FC0u : s << 7;
-    const uint4 x = raw[i % kHeld];
-    const uint32_t nan = nan_e4m3(x.x) | nan_e4m3(x.y) | nan_e4m3(x.z) | nan_e4m3(x.w);
-    s = nan & 0x80808080 ? kNan : twice(s);
-    uint4 low, high;
-    widen_e4m3(x.x, s, low.x, low.y);
-    widen_e4m3(x.y, s, low.z, low.w);
-    widen_e4m3(x.z, s, high.x, high.y);
-    widen_e4m3(x.w, s, high.z, high.w);
-    const uint32_t to = rows + (at >> 2) * kBlockBytes + k * 128, c = (at & 3) * 2;
-    store16(to + ((c ^ r) << 4), low);
-    store16(to + (((c + 1) ^ r) << 4), high);
+  TL_DEVICE void load_scales(int lane, const uint8_t *row) {
+    coming = __ldg((const uint32_t *)(row + 512) + (lane & 3));
+  }
+  TL_DEVICE void take_scales() {  // is a byte above 134?
+    scales = coming;
+    is_large = __any_sync(~0u, ((scales & 0x7F7F7F7F) + 0x79797979) & scales & 0x80808080);
+  }
+  TL_DEVICE void store(int j, int lane, uint32_t rows) {
+    const int r = key(j, lane), c = (lane & 3) * 2;
+#pragma unroll
+    for (int i = 0; i < kLoads; i++) {
+      uint32_t s = __shfl_sync(~0u, scales, r * 4 + (piece(i, lane) >> 3));
+      s = __byte_perm(s, 0, 0x4440 | (piece(i, lane) >> 1 & 3));
+      const uint4 x = raw[j][i];
+      uint32_t factor = twice(is_large ? power(120) & 0xFFFF : (s + 120) << 7);
+#ifndef DEEPINFER_TRUST_KEYS
+      const uint32_t nan = nan_e4m3(x.x) | nan_e4m3(x.y) | nan_e4m3(x.z) | nan_e4m3(x.w);
+      if (nan & 0x80808080) factor = 0x7FC07FC0;
+#endif
+      uint4 low, high;
+      widen_e4m3(x.x, factor, low.x, low.y);
+      widen_e4m3(x.y, factor, low.z, low.w);
+      widen_e4m3(x.z, factor, high.x, high.y);
+      widen_e4m3(x.w, factor, high.z, high.w);
+      if (is_large) {  // scale 0 is 2^-127; scale 255 is infinite here, which shows as well as NaN
+        const uint32_t more = twice(max(s << 7, 0x0040u));
+        low = times_all(low, more), high = times_all(high, more);
+      }
+      const uint32_t to = rows + (piece(i, lane) >> 2) * kBlockBytes + r * 128;
+      store16(to + ((c ^ r) << 4), low);
+      store16(to + (((c + 1) ^ r) << 4), high);
+    }
   }
 };
 
 template <> struct Gather<kFp4> {
-  static constexpr int kLoads = 8, kHeld = 8;
-  uint4 raw[kLoads];
-  uint32_t scale[kLoads];
+  static constexpr int kKeys = 2, kLoads = 2;
+  uint4 raw[kKeys][kLoads];
+  uint32_t scale[kKeys][kLoads];
+  bool is_large;
 
-  static TL_DEVICE int key(int i, int lane) { return (i / 2) * 4 + (lane >> 1 & 3); }
-  static TL_DEVICE int piece(int i, int lane) { return (lane >> 3) * 2 + (lane & 1) + (i & 1) * 8; }
+  static TL_DEVICE int key(int j, int lane) { return j * 4 + (lane >> 1 & 3); }
+  static TL_DEVICE int piece(int i, int lane) { return (lane >> 3) * 2 + (lane & 1) + i * 8; }
 
-  template <typename RowOf> TL_DEVICE void load(int i, int lane, RowOf row_of) {
-    const uint8_t *row = row_of(key(i, lane));
-    raw[i] = load16(row + piece(i, lane) * 16);
-    scale[i] = __ldg((const unsigned short *)(row + 256) + piece(i, lane));
+  TL_DEVICE void load(int j, int lane, const uint8_t *row) {
+#pragma unroll
+    for (int i = 0; i < kLoads; i++) {
+      raw[j][i] = load16(row + piece(i, lane) * 16);
+      scale[j][i] = __ldg((const unsigned short *)(row + 256) + piece(i, lane));
+    }
   }
-  TL_DEVICE void store(int i, int lane, uint32_t rows) {
-    const int k = key(i, lane), r = k & 7, at = piece(i, lane);
-    const uint32_t pair = __byte_perm(scale[i], 0, 0x1404);
-    uint32_t s = times(spread_e4m3(pair), kTwoTo120);
-    if ((pair & 0x7F00) == 0x7F00) s = (s & 0xFFFF0000) | 0x7FC0;
-    if ((pair & 0x7F000000) == 0x7F000000) s = (s & 0xFFFF) | 0x7FC00000;
-    const uint32_t s0 = __byte_perm(s, 0, 0x1010), s1 = __byte_perm(s, 0, 0x3232);
-    const uint32_t to = rows + (at >> 1) * kBlockBytes + k * 128, c = (at & 1) * 4;
-    store16(to + ((c ^ r) << 4), widen_e2m1(raw[i].x, s0));
-    store16(to + (((c + 1) ^ r) << 4), widen_e2m1(raw[i].y, s0));
-    store16(to + (((c + 2) ^ r) << 4), widen_e2m1(raw[i].z, s1));
-    store16(to + (((c + 3) ^ r) << 4), widen_e2m1(raw[i].w, s1));
+  TL_DEVICE void load_scales(int lane, const uint8_t *row) {}
+  TL_DEVICE void take_scales() {
+    uint32_t largest = 0;
+#pragma unroll
+    for (int j = 0; j < kKeys; j++)
+#pragma unroll
+      for (int i = 0; i < kLoads; i++)
+        largest = max(largest, max(scale[j][i] & 0x7F, scale[j][i] >> 8 & 0x7F));
+    is_large = __any_sync(~0u, largest >= 0x48);  // e4m3 of 4
+  }
+  TL_DEVICE void store(int j, int lane, uint32_t rows) {
+    const int r = key(j, lane), c = (lane & 1) * 4;
+#pragma unroll
+    for (int i = 0; i < kLoads; i++) {
+      const uint32_t pair = __byte_perm(scale[j][i], 0, 0x1404);
+      uint32_t s = times(spread_e4m3(pair), power(120));
+      s = times(s, is_large ? power(117) : power(126));
+      if ((pair & 0x7F00) == 0x7F00) s = (s & 0xFFFF0000) | 0x7FC0;
+      if ((pair & 0x7F000000) == 0x7F000000) s = (s & 0xFFFF) | 0x7FC00000;
+      const uint32_t s0 = __byte_perm(s, 0, 0x1010), s1 = __byte_perm(s, 0, 0x3232);
+      const uint32_t words[4] = {raw[j][i].x, raw[j][i].y, raw[j][i].z, raw[j][i].w};
+      const uint32_t to = rows + (piece(i, lane) >> 1) * kBlockBytes + r * 128;
+#pragma unroll
+      for (int p = 0; p < 4; p++) {
+        uint4 v = widen_e2m1(words[p], p < 2 ? s0 : s1);
+        if (is_large) v = times_all(v, power(9));
+        store16(to + (((c + p) ^ r) << 4), v);
+      }
+    }
   }
 };
 
@@ -263,12 +336,12 @@ TL_DEVICE void gather_source(const uint8_t *pages, const int64_t *list, int coun
       tl::mbarrier_wait(shared->free[stage], (tile >> 1 & 1) ^ 1);
       const uint32_t to = smem + kKeyAt + stage * kTileBytes + (lane >> 3) * kBlockBytes;
 #pragma unroll
-      for (int j = 0; j < 16; j++) {
-        const int r = warp * 16 + j;
+      for (int j = 0; j < 8; j++) {
+        const int r = warp * 8 + j;
         const uint8_t *row = pages + list[min(t * kTile + r, count - 1)];
 #pragma unroll
         for (int half = 0; half < 2; half++)
-          copy16(to + half * 4 * kBlockBytes + r * 128 + (((lane & 7) ^ (j & 7)) << 4),
+          copy16(to + half * 4 * kBlockBytes + r * 128 + (((lane & 7) ^ j) << 4),
                  row + half * 512 + lane * 16);
       }
       tl::mbarrier_cp_async_arrive_noinc(shared->full[stage]);
@@ -277,25 +350,25 @@ TL_DEVICE void gather_source(const uint8_t *pages, const int64_t *list, int coun
     using G = Gather<kFormat>;
     G held;
     const int last = count - 1;
+    int next = warp * 8;
     if (tiles > 0) {
 #pragma unroll
-      for (int i = 0; i < G::kHeld; i++)
-        held.load(i, lane, [&](int k) { return pages + list[min(warp * 16 + k, last)]; });
+      for (int j = 0; j < G::kKeys; j++)
+        held.load(j, lane, pages + list[min(next + G::key(j, lane), last)]);
+      held.load_scales(lane, pages + list[min(next + lane / 4, last)]);
     }
     for (int t = 0; t < tiles; t++, tile++) {
       const int stage = tile & 1;
+      const uint32_t rows = smem + kKeyAt + stage * kTileBytes + warp * 1024;
+      next += kTile;
+      held.take_scales();
+      if (t + 1 < tiles) held.load_scales(lane, pages + list[min(next + lane / 4, last)]);
       tl::mbarrier_wait(shared->free[stage], (tile >> 1 & 1) ^ 1);
-      const uint32_t rows = smem + kKeyAt + stage * kTileBytes + warp * 2048;
-      const int next = (t + 1) * kTile + warp * 16;
 #pragma unroll
-      for (int i = 0; i < G::kLoads; i++) {
-        held.store(i, lane, rows);
-        if (i + G::kHeld < G::kLoads)
-          held.load(i + G::kHeld, lane,
-                    [&](int k) { return pages + list[min(next - kTile + k, last)]; });
-        else if (t + 1 < tiles)
-          held.load(i + G::kHeld - G::kLoads, lane,
-                    [&](int k) { return pages + list[min(next + k, last)]; });
+      for (int j = 0; j < G::kKeys; j++) {
+        const int64_t at = list[min(next + G::key(j, lane), last)];
+        held.store(j, lane, rows);
+        if (t + 1 < tiles) held.load(j, lane, pages + at);
       }
       announce<kByThread>(shared->full[stage]);
     }
@@ -305,6 +378,9 @@ TL_DEVICE void gather_source(const uint8_t *pages, const int64_t *list, int coun
 // ---- matrix products ------------------------------------------------------------------------
 
 TL_DEVICE void score_tile(float (&score)[32], uint32_t q, uint32_t key) {
+#ifdef DEEPINFER_ABLATE_MMA
+  return;
+#endif
   asm volatile("" : "+r"(q), "+r"(key));  // or descriptors are kept over the loop, and spilled
 #pragma unroll
   for (int k = 0; k < 32; k++) {
@@ -315,20 +391,33 @@ TL_DEVICE void score_tile(float (&score)[32], uint32_t q, uint32_t key) {
   }
 }
 
+// The instruction for 256 channels needs more registers than 512 threads can start with.
 TL_DEVICE void blend_from_registers(float (&blend)[128], const uint32_t (&weight)[16], uint32_t key) {
+#ifdef DEEPINFER_ABLATE_MMA
+  return;
+#endif
 #pragma unroll
   for (int k = 0; k < 4; k++)
-    tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16, tl::DataType::kFloat32, 64, 256,
-                 16, false, true, 1, 1>(weight + 4 * k, operand(key, 512, k * 2048),
-                                        (uint32_t *)blend, true);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16, tl::DataType::kFloat32, 64, 128,
+                   16, false, true, 1, 1>(
+          weight + 4 * k, operand(key, 512, k * 2048 + half * 2 * kBlockBytes),
+          (uint32_t *)blend + half * 64, true);
 }
 
 TL_DEVICE void blend_from_shared(float (&blend)[128], uint32_t weight, uint32_t key) {
+#ifdef DEEPINFER_ABLATE_MMA
+  return;
+#endif
 #pragma unroll
   for (int k = 0; k < 4; k++)
-    tl::wgmma_ss<tl::DataType::kBFloat16, tl::DataType::kBFloat16, tl::DataType::kFloat32, 64, 256,
-                 16, false, true, 1, 1>(operand(weight, 1, k * 32), operand(key, 512, k * 2048),
-                                        (uint32_t *)blend, true);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      tl::wgmma_ss<tl::DataType::kBFloat16, tl::DataType::kBFloat16, tl::DataType::kFloat32, 64, 128,
+                   16, false, true, 1, 1>(operand(weight, 1, k * 32),
+                                          operand(key, 512, k * 2048 + half * 2 * kBlockBytes),
+                                          (uint32_t *)blend + half * 64, true);
 }
 
 TL_DEVICE void rescale(float (&blend)[128], float a, float b) {
@@ -392,13 +481,6 @@ TL_DEVICE void weigh(float (&score)[32], uint32_t (&weight)[16], int valid, floa
 
 // ---- the kernel -----------------------------------------------------------------------------
 
-struct Tiles {
-  int first, count0, count1;
-  TL_DEVICE int valid(int tile) const {
-    return tile < first ? count0 - tile * kTile : count1 - (tile - first) * kTile;
-  }
-};
-
 // Leaves weights and change of a tile to the other warpgroup.
 TL_DEVICE void hand_over(int tile, uint32_t smem, Shared *shared, const uint32_t (&weight)[16],
                          const float (&change)[2]) {
@@ -419,14 +501,16 @@ TL_DEVICE void wait_for_keys(int tile, Shared *shared) {
   tl::fence_proxy_async();
 }
 
-TL_DEVICE void score_and_blend(uint8_t *raw, Shared *shared, const Tiles &tiles, int last, float factor,
-                               const float *sink, bfloat16_t *out, float *lse) {
+TL_DEVICE void score_and_blend(uint8_t *raw, Shared *shared, float factor, const float *sink,
+                               bfloat16_t *out, float *lse) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = warp * 16 + lane / 4;
   const uint32_t smem = smem_address(raw);
   float blend[128], score[32], change[2], total[2] = {0.f, 0.f}, largest[2] = {-INFINITY, -INFINITY};
   uint32_t weight[16];
 #pragma unroll
   for (int i = 0; i < 128; i++) blend[i] = 0.f;
+  const Tiles tiles = wait_for_start(shared);
+  const int last = tiles.last;
   if (last >= 0) {
     wait_for_keys(0, shared);
     tl::warpgroup_fence_operand(score, 32);
@@ -484,12 +568,13 @@ TL_DEVICE void score_and_blend(uint8_t *raw, Shared *shared, const Tiles &tiles,
   write_out(blend, total[0], total[1], smem + warp * 8192, out + warp * 16 * 512);
 }
 
-TL_DEVICE void blend_second_half(uint8_t *raw, Shared *shared, int last, bfloat16_t *out) {
+TL_DEVICE void blend_second_half(uint8_t *raw, Shared *shared, bfloat16_t *out) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4, r = warp * 16 + lane / 4;
   const uint32_t smem = smem_address(raw);
   float blend[128];
 #pragma unroll
   for (int i = 0; i < 128; i++) blend[i] = 0.f;
+  const int last = wait_for_start(shared).last;
   for (int tile = 0; tile <= last; tile++) {
     const int stage = tile & 1, turn = tile >> 1 & 1;
     tl::mbarrier_wait(shared->full[stage], turn);
@@ -514,6 +599,15 @@ TL_DEVICE void blend_second_half(uint8_t *raw, Shared *shared, int last, bfloat1
             out + warp * 16 * 512 + 256);
 }
 
+// All 256 multiplying threads.
+TL_DEVICE void load_queries(const bfloat16_t *q, uint32_t smem) {
+#pragma unroll
+  for (int i = 0; i < 16; i++) {
+    const int at = i * 256 + threadIdx.x, r = at >> 6, c = at & 63;
+    copy16(smem + (c >> 3) * kBlockBytes + r * 128 + (((c & 7) ^ (r & 7)) << 4), q + at * 8);
+  }
+}
+
 template <int kHeads, int F0, int C0, int R0, int F1, int C1, int R1>
 TL_DEVICE void attend(uint8_t *raw, const bfloat16_t *q, Source s0, Source s1, const float *sink,
                       bfloat16_t *out, float *lse, float factor) {
@@ -522,41 +616,31 @@ TL_DEVICE void attend(uint8_t *raw, const bfloat16_t *q, Source s0, Source s1, c
   const uint32_t smem = smem_address(raw);
   Shared *shared = (Shared *)(raw + kSmallAt);
   int64_t *list = (int64_t *)(raw + kListAt);
-  q += (row * kHeads + first_head) * 512;
-#pragma unroll
-  for (int i = 0; i < (4096 + kThreads - 1) / kThreads; i++) {
-    const int at = i * kThreads + threadIdx.x, r = at >> 6, c = at & 63;
-    if (at < 4096) copy16(smem + (c >> 3) * kBlockBytes + r * 128 + (((c & 7) ^ (r & 7)) << 4), q + at * 8);
-  }
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; i++) {
-      tl::mbarrier_init(shared->full[i], kByThread ? 128 : 4);
+      tl::mbarrier_init(shared->full[i], kByThread ? 256 : 8);
       tl::mbarrier_init(shared->free[i], 8);
       tl::mbarrier_init(shared->weight_full[i], 4);
       tl::mbarrier_init(shared->weight_free[i], 4);
     }
     tl::fence_barrier_init();
   }
-  int count[2];
-  list_keys<F0, F1, C0, C1, R0, R1>(s0, s1, row, shared, list, count);
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  tl::fence_proxy_async();
   __syncthreads();
-  const Tiles tiles = {(count[0] + kTile - 1) / kTile, count[0], count[1]};
-  const int last = tiles.first + (count[1] + kTile - 1) / kTile - 1;
   const int64_t first = row * kHeads + first_head;
   if (threadIdx.x >= 256) {
-    tl::warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
-    int tile = 0;
+    tl::warpgroup_reg_dealloc<GATHERER_REGISTERS>();
+    int count[2], tile = 0;
+    list_keys<F0, F1, C0, C1, R0, R1>(s0, s1, row, shared, list, count);
     gather_source<F0, kByThread>(s0.pages, list, count[0], shared, smem, tile);
     gather_source<F1, kByThread>(s1.pages, list + C0, count[1], shared, smem, tile);
   } else if (threadIdx.x < 128) {
-    tl::warpgroup_reg_alloc<CONSUMER_REGISTERS>();
-    score_and_blend(raw, shared, tiles, last, factor, sink + first_head, out + first * 512,
-                    lse + first);
+    tl::warpgroup_reg_alloc<SCORER_REGISTERS>();
+    load_queries(q + first * 512, smem);
+    score_and_blend(raw, shared, factor, sink + first_head, out + first * 512, lse + first);
   } else {
-    tl::warpgroup_reg_alloc<CONSUMER_REGISTERS>();
-    blend_second_half(raw, shared, last, out + first * 512);
+    tl::warpgroup_reg_alloc<BLENDER_REGISTERS>();
+    load_queries(q + first * 512, smem);
+    blend_second_half(raw, shared, out + first * 512);
   }
 }
 

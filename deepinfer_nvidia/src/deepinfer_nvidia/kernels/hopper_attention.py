@@ -20,7 +20,7 @@ __all__ = ["Tuning", "build", "supports"]
 
 _FORMATS = {"bfloat16": 1, "mxfp8": 2, "fp4_e4m3x16": 3}
 _ELEMENTS = {"bfloat16": "bfloat16", "mxfp8": "float8_e4m3fn", "fp4_e4m3x16": "uint8"}
-_WIDTH, _HEADS, _THREADS = 512, 64, 384
+_WIDTH, _HEADS, _THREADS = 512, 64, 512
 _LIST_AT_BYTES = 215040
 _LARGEST_LISTS = 2048
 _LOG2_E = 1.4426950408889634
@@ -28,16 +28,18 @@ _LOG2_E = 1.4426950408889634
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(KernelTuning):
-    """Registers of a thread of either kind.
+    """Registers of a thread of each kind: together ``2 * gathering + scoring + blending`` <= 512.
 
     Attributes:
-        gathering: of warps that gather keys.
-        multiplying: of warps that multiply; ``gathering + 2 * multiplying`` is at most 504.
+        gathering: of the two warpgroups that gather keys.
+        scoring: of the one that scores and blends.
+        blending: of the one that blends.
     """
 
     threads: int = _THREADS
-    gathering: int = 88
-    multiplying: int = 208
+    gathering: int = 72
+    scoring: int = 208
+    blending: int = 160
 
 
 def supports(spec: SparseAttentionSpec) -> bool:
@@ -157,8 +159,9 @@ def _source_text(spec: SparseAttentionSpec, tuning: Tuning) -> str:
     if len(spec.sources) == 1:
         made.append("{}")
         forms.append("deepinfer::kNone, 0, 0")
-    return f"""#define PRODUCER_REGISTERS {tuning.gathering}
-#define CONSUMER_REGISTERS {tuning.multiplying}
+    return f"""#define GATHERER_REGISTERS {tuning.gathering}
+#define SCORER_REGISTERS {tuning.scoring}
+#define BLENDER_REGISTERS {tuning.blending}
 {header}
 TL_DEVICE void deepinfer_attend(void *shared, const void *q, {given}const void *sink, void *out,
                                 void *lse, float factor) {{
