@@ -11,13 +11,12 @@ Weights of the softmax are rounded to bf16 for the second product, their sum is 
 or keys are not exact in bf16, both products are sums of fp32 products.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.attention import SparseAttentionSpec
+
 from deepinfer_nvidia.kernels.key_rows import (
     gatherer,
     key_rows,
@@ -69,6 +68,8 @@ class _State(NamedTuple):
     weight_s: Any
     slot_s: Any
     place_s: Any
+    page_s: Any
+    line_s: Any
 
 
 def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
@@ -120,7 +121,7 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
     return over_one_source() if len(spec.sources) == 1 else over_two_sources()
 
 
-def _attention(spec: SparseAttentionSpec, tuning: Tuning, rows: Any) -> Callable[..., None]:
+def _attention(spec: SparseAttentionSpec, tuning: Tuning, rows: Any) -> Any:
     """The whole of it, for a list of sources."""
     is_wide = spec.compute == "float32" or any(s.number_format == "float32" for s in spec.sources)
     product = "float32" if is_wide else "bfloat16"
@@ -151,6 +152,8 @@ def _attention(spec: SparseAttentionSpec, tuning: Tuning, rows: Any) -> Callable
                 weight_s=T.alloc_shared((tile_heads, keys), product),
                 slot_s=T.alloc_shared((longest,), "int32"),
                 place_s=T.alloc_shared((longest,), "int32"),
+                page_s=T.alloc_shared((longest,), "int32"),
+                line_s=T.alloc_shared((longest,), "int32"),
             )
             first = across * tile_heads
             for h, d in T.Parallel(tile_heads, width):
@@ -167,7 +170,7 @@ def _attention(spec: SparseAttentionSpec, tuning: Tuning, rows: Any) -> Callable
     return attend
 
 
-def _finish(tile_heads: int, spec: SparseAttentionSpec) -> Callable[..., None]:
+def _finish(tile_heads: int, spec: SparseAttentionSpec) -> Any:
     """Close the softmax with the sink, divide, and write."""
 
     @T.macro
@@ -200,14 +203,28 @@ def _finish(tile_heads: int, spec: SparseAttentionSpec) -> Callable[..., None]:
 
 def _over_source(
     spec: SparseAttentionSpec, number: int, stages: int, product: str, keys: int
-) -> Callable[..., None]:
+) -> Any:
     """All tiles of one source."""
     source, width = spec.sources[number], spec.head_width
     rows = key_rows(source.number_format, width)
     list_keys, gather = lister(source), gatherer(keys)
-    widen = widener(source, width, keys, product) if rows.group else None
+    widen = widener(source, width, keys, product)
     groups = width // rows.group if rows.group else 0
-    in_registers = stages == 0 or bool(groups)
+
+    @T.macro
+    def take(tile: Any, count: Any, state: Any, source_PE: Any, raw: T.Buffer, scale: Any) -> None:
+        gather(tile, count, state.page_s, state.line_s, source_PE[0], 0, rows.stride, raw)
+        if groups:
+            gather(
+                tile,
+                count,
+                state.page_s,
+                state.line_s,
+                source_PE[1],
+                rows.elements,
+                rows.stride,
+                scale,
+            )
 
     @T.macro
     def over_source(
@@ -220,43 +237,29 @@ def _over_source(
     ) -> None:
         T.assume(data_PE.strides[0] % rows.alignment == 0)
         T.assume(scale_PB.strides[0] % rows.alignment == 0)
-        page_s = T.alloc_shared((source.list_capacity,), "int32")
-        line_s = T.alloc_shared((source.list_capacity,), "int32")
         key_s = T.alloc_shared((keys, width), product)
         count = T.alloc_var("int32")
-        list_keys(row, slot_TL, state.slot_s, state.place_s, page_s, line_s)
+        list_keys(row, slot_TL, state.slot_s, state.place_s, state.page_s, state.line_s)
         count = state.place_s[source.list_capacity - 1]
-        if in_registers:
+        if groups or stages == 0:
             raw = T.alloc_fragment((keys, rows.elements), rows.element)
-            if groups:
-                raw_scale = T.alloc_fragment((keys, groups), "uint8")
-                scale_s = T.alloc_shared((keys, groups), "float32")
+            raw_scale = T.alloc_fragment((keys, max(groups, 1)), "uint8")
+            scale_s = T.alloc_shared((keys, max(groups, 1)), "float32")
             if count > 0:
-                gather(0, count, page_s, line_s, data_PE, 0, rows.stride, raw)
-                if groups:
-                    gather(0, count, page_s, line_s, scale_PB, rows.elements, rows.stride, raw_scale)
+                take(0, count, state, (data_PE, scale_PB), raw, raw_scale)
             for tile in T.serial(T.ceildiv(count, keys)):
-                if groups:
-                    widen(raw, raw_scale, scale_s, key_s)
-                else:
-                    T.copy(raw, key_s)
-                gather(tile + 1, count, page_s, line_s, data_PE, 0, rows.stride, raw)
-                if groups:
-                    gather(
-                        tile + 1, count, page_s, line_s, scale_PB, rows.elements, rows.stride, raw_scale
-                    )
+                widen(raw, raw_scale, scale_s, key_s)
+                take(tile + 1, count, state, (data_PE, scale_PB), raw, raw_scale)
                 attend_tile(tile, count, key_s, state)
         else:
             for tile in T.Pipelined(T.ceildiv(count, keys), num_stages=stages):
-                gather(tile, count, page_s, line_s, data_PE, 0, rows.stride, key_s)
+                gather(tile, count, state.page_s, state.line_s, data_PE, 0, rows.stride, key_s)
                 attend_tile(tile, count, key_s, state)
 
     return over_source
 
 
-def _over_tile(
-    heads: int, keys: int, width: int, product: str, factor: float
-) -> Callable[..., None]:
+def _over_tile(heads: int, keys: int, width: int, product: str, factor: float) -> Any:
     """Score a tile of keys, weigh them, and add them to the blend."""
     is_wide = product == "float32"
 

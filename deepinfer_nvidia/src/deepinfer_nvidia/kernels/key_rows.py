@@ -4,12 +4,10 @@ Parts of kernels, not kernels: each function gives a macro for one source of key
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.attention import KeySourceSpec
 
 __all__ = ["KeyRows", "gatherer", "key_rows", "lister", "source_arguments", "widener"]
@@ -78,7 +76,7 @@ def source_arguments(number: int, source: KeySourceSpec, rows: Any) -> tuple[Any
     )
 
 
-def lister(source: KeySourceSpec) -> Callable[..., None]:
+def lister(source: KeySourceSpec) -> Any:
     """Move the present slots of a list together, as page and row in it.
 
     The macro takes the row, its lists, two shared buffers as long as the list to work in, and two
@@ -108,7 +106,7 @@ def lister(source: KeySourceSpec) -> Callable[..., None]:
     return list_keys
 
 
-def gatherer(keys: int) -> Callable[..., None]:
+def gatherer(keys: int) -> Any:
     """Copy part of each row of a tile; beyond the last key, that key again.
 
     The macro takes the tile, the number of keys, the list, the pages, the first element of the part
@@ -133,14 +131,19 @@ def gatherer(keys: int) -> Callable[..., None]:
     return gather
 
 
-def widener(source: KeySourceSpec, width: int, keys: int, product: str) -> Callable[..., None]:
-    """Multiply the elements of a tile with their scales.
+def widener(source: KeySourceSpec, width: int, keys: int, product: str) -> Any:
+    """Multiply the elements of a tile with their scales, if they have any.
 
     The macro takes elements and scale bytes as gathered, a shared buffer of fp32 for the scales,
     and the tile to fill.
     """
     rows = key_rows(source.number_format, width)
     group = rows.group
+
+    @T.macro
+    def copy(raw: T.Buffer, raw_scale: T.Buffer, scale_s: T.Buffer, key_s: T.Buffer) -> None:
+        for k, d in T.Parallel(keys, width):
+            key_s[k, d] = T.cast(raw[k, d], product)
 
     @T.macro
     def widen(raw: T.Buffer, raw_scale: T.Buffer, scale_s: T.Buffer, key_s: T.Buffer) -> None:
@@ -158,7 +161,7 @@ def widener(source: KeySourceSpec, width: int, keys: int, product: str) -> Calla
                 key_s[k, at] = T.cast(_e2m1_value(byte & 15) * scale_s[k, g], product)
                 key_s[k, at + 1] = T.cast(_e2m1_value(byte >> 4) * scale_s[k, g], product)
 
-    return widen
+    return widen if group else copy
 
 
 def _scale_value(byte: Any, number_format: str) -> Any:
