@@ -1,10 +1,10 @@
 """Sparse attention for SM90 in CUDA C++. Twin: the TileLang kernel of ``attention_sparse``.
 
 The same operator with the same arguments, for 512 channels, heads by 64, and the cache formats.
-What TileLang could not express is that warps which gather and widen keys feed warps which multiply,
-through shared memory in the layout of the matrix unit; ``hopper_attention.cuh`` has that.
-TileLang still makes the launch code. The tile interpreter cannot run it; device tests compare it
-with its twin.
+What TileLang did not reach is that warps which gather and widen keys feed warps which multiply, each
+kind with registers of its own, and none waiting for what it does not need: the ``hopper_*.cuh``
+files have that. TileLang still compiles and launches it. The tile interpreter cannot run it; on a
+device it has the same cases as its twin.
 """
 
 from dataclasses import dataclass
@@ -137,8 +137,11 @@ def _words(pages_PB: Any, slot_TL: Any) -> tuple[Any, ...]:
 
 
 def _source_text(spec: SparseAttentionSpec, tuning: Tuning) -> str:
-    """The kernel's header, and a function for this spec that has one argument after the other."""
-    header = files(__package__).joinpath("hopper_attention.cuh").read_text()
+    """The kernel's parts, and a function for this spec that has one argument after the other."""
+    header = "".join(
+        files(__package__).joinpath(f"hopper_{part}.cuh").read_text(encoding="utf-8")
+        for part in ("memory", "keys", "attention")
+    )
     numbers = range(len(spec.sources))
     given = "".join(
         f"const void *pages{i}, const void *slot{i}, int64_t stride{i}, int length{i},"
