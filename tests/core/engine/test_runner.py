@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 from deepinfer_core.engine.rows import RowRequest, RowResult, RowSettings
-from deepinfer_core.engine.runner import ModelRunner, step_inputs
+from deepinfer_core.engine.runner import ModelRunner
+from deepinfer_core.engine.step_tensors import step_inputs
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec

@@ -75,7 +75,7 @@ class TileLangIndexer(Indexer):
         score_TS: torch.Tensor,
     ) -> None:
         """Score the visible entries: on tensor cores if keys are MXFP4 and queries bf16."""
-        rows, heads, width = query_THJ.shape
+        rows, heads, _ = query_THJ.shape
         sequences, blocks = block_table_QB.shape
         entries = score_TS.shape[1]
         if not rows or not entries:

@@ -16,9 +16,6 @@ from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
 
-_BITS = radix.DIGIT_BITS
-_DIGIT = radix.BINS - 1
-_LOW_BITS = 32 - 2 * _BITS
 _LARGEST = 0x7F7FFFFF  # orders of the largest and the smallest finite number
 _SMALLEST = -0x7F800000
 
@@ -73,7 +70,7 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
             least = radix.ABSENT + 1
             least_place = 0
             digit = 0
-            for which in (0, 1, 2, 3, 4):
+            for which in radix.PASSES:
                 steps = T.if_then_else(digit >= 0, T.ceildiv(blocks, threads), 0)
                 if which >= 3:
                     steps = T.if_then_else(state[2] == wanted, 0, steps)
@@ -94,38 +91,20 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
                         if which == 0 and is_held == 1:
                             held[number] = order
                         place = radix.LAST_PLACE - number
-                        digit = -1
-                        if order > radix.ABSENT:
-                            if which == 0:
-                                digit = (order >> (32 - _BITS)) + radix.BINS // 2
-                            if which == 1:
-                                if (order >> (32 - _BITS)) == (least >> (32 - _BITS)):
-                                    digit = (order >> _LOW_BITS) & _DIGIT
-                            if which == 2:
-                                if (order >> _LOW_BITS) == (least >> _LOW_BITS):
-                                    digit = order & ((1 << _LOW_BITS) - 1)
-                            if which == 3:
-                                if order == least:
-                                    digit = place >> _BITS
-                            if which == 4:
-                                if order == least and (place >> _BITS) == (least_place >> _BITS):
-                                    digit = place & _DIGIT
-                        if digit >= 0:
+                        takes_part, value = radix.candidate_digit(
+                            which, order, place, least, least_place
+                        )
+                        if takes_part:
+                            digit = value
                             T.atomic_add(count_LC[digit // 64, digit % 64], 1)
                 radix.boundary(count_LC, state, wanted, threads)
                 digit = state[0]
                 if digit >= 0:
                     wanted = wanted - state[1]
-                    if which == 0:
-                        least = (digit - radix.BINS // 2) << (32 - _BITS)
-                    if which == 1:
-                        least = least | (digit << _LOW_BITS)
-                    if which == 2:
-                        least = least | digit
-                    if which == 3:
-                        least_place = digit << _BITS
-                    if which == 4:
-                        least_place = least_place | digit
+                    if which < 3:
+                        least = radix.refined(which, digit, least, least_place)[0]
+                    else:
+                        least_place = radix.refined(which, digit, least, least_place)[1]
             for i in T.serial(T.ceildiv(blocks, threads)):
                 number = i * threads + thread
                 if number < blocks:

@@ -23,7 +23,6 @@ from typing import Any
 import tilelang.language as T
 
 from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
-from deepinfer_nvidia.kernels import number_codes as codes
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -59,7 +58,7 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
     sequences, table_blocks = T.dynamic("sequences"), T.dynamic("table_blocks")
     pages, heads, width = spec.pages, spec.heads, spec.pages.width
     padded_heads = -(-heads // 8) * 8
-    quarter, lane_words = width // 4, width // 32
+    quarter, lane_words, words_a_row = width // 4, width // 32, width // 8
     row_tile, steps, size = tuning.row_tile, tuning.steps, pages.rows_per_page
 
     def column(word: Any, number: Any, lane: Any) -> Any:
@@ -95,7 +94,18 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
 
     @T.macro
     def widen(words: T.FragmentBuffer, scales: T.FragmentBuffer, keys: T.FragmentBuffer) -> None:
-        pairs = T.view(keys, (_ENTRIES, width // 2), "int32")
+        # Looked at as bf16 here, never as an operand: products take other addresses in a view.
+        pairs = T.alloc_fragment((_ENTRIES, width // 2), "int32")
+        T.annotate_layout(
+            {
+                pairs: T.Fragment(
+                    (_ENTRIES, width // 2),
+                    forward_thread_fn=lambda i, p: i // 16 * 32 + i % 8 * 4 + p % 4,
+                    forward_index_fn=lambda i, p: p // 4 * 2 + i % 16 // 8,
+                )
+            }
+        )
+        raw = T.view(pairs, (_ENTRIES, width), "bfloat16")
         factor = T.alloc_fragment((_ENTRIES, 4), "bfloat16")
         for i, lane in T.Parallel(_ENTRIES, 4):
             byte = T.cast(scales[i, lane], "int32")
@@ -110,7 +120,7 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
                 ) | (moved(words[i, lane, k], 12 - 4 * number) & T.int32(_PAIR_SIGNS))
         for i, k, number, lane, e in T.Parallel(_ENTRIES, lane_words, 4, 4, 2):
             keys[i, column(k, number, lane) * 2 + e] = (
-                keys[i, column(k, number, lane) * 2 + e] * T.bfloat16(2.0**126) * factor[i, lane]
+                raw[i, column(k, number, lane) * 2 + e] * T.bfloat16(2.0**126) * factor[i, lane]
             )
 
     @T.prim_func
@@ -118,7 +128,7 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
         query_THJ: T.Tensor((rows, heads, width), "bfloat16"),
         weight_TH: T.Tensor((rows, heads), spec.weight_dtype),
         data_PRX: T.StridedTensor(
-            (page_count, size, width // 8), (*pages.data_strides, 1), "int32"
+            (page_count, size, words_a_row), (*pages.data_strides, 1), "int32"
         ),
         scale_PRG: T.StridedTensor(
             (page_count, size, width // 32), (*pages.scale_strides, 1), "uint8"
@@ -138,6 +148,8 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
             scales = T.alloc_fragment((_ENTRIES, 4), "uint8")
             ahead_scales = T.alloc_fragment((_ENTRIES, 4), "uint8")
             keys = T.alloc_fragment((_ENTRIES, width), "bfloat16")
+            eight = T.alloc_local((8,), "bfloat16")
+            turned = T.alloc_local((8,), "bfloat16")
             dots = T.alloc_fragment((_ENTRIES, padded_heads), "float32")
             score = T.alloc_fragment((_ENTRIES,), "float32")
             row = T.alloc_var("int32")
@@ -146,18 +158,6 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
             sequence = T.alloc_var("int32")
             held = T.alloc_var("int32")
             base = T.alloc_var("int32")
-            for r, h, k, number, lane, e in T.Parallel(row_tile, heads, lane_words, 4, 4, 2):
-                if tile * row_tile + r < rows:
-                    query[r * padded_heads + h, column(k, number, lane) * 2 + e] = query_THJ[
-                        tile * row_tile + r, h, lane * quarter + 8 * k + number + 4 * e
-                    ]
-            if padded_heads > heads:
-                for r, h, j in T.Parallel(row_tile, padded_heads - heads, width):
-                    query[r * padded_heads + heads + h, j] = T.bfloat16(0)
-            for r, h in T.Parallel(row_tile, padded_heads):
-                weight[r, h] = 0.0
-                if tile * row_tile + r < rows and h < heads:
-                    weight[r, h] = weight_TH[tile * row_tile + r, h]
             # What the first row needs is asked for one step ahead.
             most = T.cast(visible_T[tile * row_tile], "int32")
             base = chunk * steps * _ENTRIES
@@ -170,6 +170,37 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
                     base,
                     ahead,
                     ahead_scales,
+                )
+            for turn in T.serial(T.ceildiv(row_tile * heads * words_a_row, 128)):
+                # Eight channels of a query: one word of a lane.
+                item = turn * 128 + T.get_thread_binding()
+                head = item // words_a_row
+                if head < row_tile * heads and tile * row_tile + head // heads < rows:
+                    for j in T.vectorized(8):
+                        eight[j] = query_THJ[
+                            tile * row_tile + head // heads,
+                            head % heads,
+                            item % words_a_row * 8 + j,
+                        ]
+                    for number in T.unroll(4):
+                        for e in T.unroll(2):
+                            turned[2 * number + e] = eight[number + 4 * e]
+                    for number in T.unroll(4):
+                        for e in T.vectorized(2):
+                            query[
+                                head // heads * padded_heads + head % heads,
+                                column(item % lane_words, number, item % words_a_row // lane_words)
+                                * 2
+                                + e,
+                            ] = turned[2 * number + e]
+            if padded_heads > heads:
+                for r, h, j in T.Parallel(row_tile, padded_heads - heads, width):
+                    query[r * padded_heads + heads + h, j] = T.bfloat16(0)
+            for r, h in T.Parallel(row_tile, padded_heads):
+                weight[r, h] = T.if_then_else(
+                    tile * row_tile + r < rows and h < heads,
+                    T.cast(weight_TH[tile * row_tile + r, h], "float32"),
+                    0.0,
                 )
             for step in T.serial(steps):
                 base = (chunk * steps + step) * _ENTRIES

@@ -22,74 +22,37 @@ def default_tuning(spec: IndexScoresSpec) -> KernelTuning:
 
 def build(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:
     """Keys in MXFP4 or in a plain format."""
+    is_packed = spec.pages.number_format == "mxfp4"
+    return _packed(spec, tuning) if is_packed else _plain(spec, tuning)
+
+
+@T.macro
+def _stage(query_THJ: Any, weight_TH: Any, row: Any, query: Any, weight: Any) -> None:
+    for h, j in T.Parallel(query.shape[0], query.shape[1]):
+        query[h, j] = T.cast(query_THJ[row, h, j], "float32")
+    for h in T.Parallel(query.shape[0]):
+        weight[h] = T.cast(weight_TH[row, h], "float32")
+    T.sync_threads()
+
+
+@T.macro
+def _finish(query: Any, weight: Any, key: Any, score_TS: Any, row: Any, entry: Any) -> None:
+    total = T.alloc_var("float32")
+    dot = T.alloc_var("float32")
+    total = 0.0
+    for h in T.serial(query.shape[0]):
+        dot = 0.0
+        for j in T.unroll(query.shape[1]):
+            dot += query[h, j] * key[j]
+        total += T.max(dot, 0.0) * weight[h]
+    score_TS[row, entry] = total
+
+
+def _packed(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:
     rows, page_count, entries = T.dynamic("rows"), T.dynamic("pages"), T.dynamic("entries")
     sequences, table_blocks = T.dynamic("sequences"), T.dynamic("table_blocks")
     pages, heads, width = spec.pages, spec.heads, spec.pages.width
     size, threads = pages.rows_per_page, tuning.threads
-
-    @T.macro
-    def stage(
-        query_THJ: T.Tensor,
-        weight_TH: T.Tensor,
-        row: T.int32,
-        query: T.SharedBuffer,
-        weight: T.SharedBuffer,
-    ) -> None:
-        for h, j in T.Parallel(heads, width):
-            query[h, j] = T.cast(query_THJ[row, h, j], "float32")
-        for h in T.Parallel(heads):
-            weight[h] = T.cast(weight_TH[row, h], "float32")
-        T.sync_threads()
-
-    @T.macro
-    def finish(
-        query: T.SharedBuffer,
-        weight: T.SharedBuffer,
-        key: T.LocalBuffer,
-        score_TS: T.Tensor,
-        row: T.int32,
-        entry: T.int32,
-    ) -> None:
-        total = T.alloc_var("float32")
-        dot = T.alloc_var("float32")
-        total = 0.0
-        for h in T.serial(heads):
-            dot = 0.0
-            for j in T.unroll(width):
-                dot += query[h, j] * key[j]
-            total += T.max(dot, 0.0) * weight[h]
-        score_TS[row, entry] = total
-
-    if pages.number_format != "mxfp4":
-
-        @T.prim_func
-        def attention_index_scores_wide(
-            query_THJ: T.Tensor((rows, heads, width), spec.dtype),
-            weight_TH: T.Tensor((rows, heads), spec.weight_dtype),
-            data_PRX: T.StridedTensor(
-                (page_count, size, width), (*pages.data_strides, 1), pages.number_format
-            ),
-            block_table_QB: T.Tensor((sequences, table_blocks), "int64"),
-            sequence_T: T.Tensor((rows,), "int64"),
-            visible_T: T.Tensor((rows,), "int64"),
-            score_TS: T.Tensor((rows, entries), "float32"),
-        ) -> None:
-            with T.Kernel(T.ceildiv(entries, threads), rows, threads=threads) as (chunk, row):
-                query = T.alloc_shared((heads, width), "float32")
-                weight = T.alloc_shared((heads,), "float32")
-                key = T.alloc_local((width,), "float32")
-                stage(query_THJ, weight_TH, row, query, weight)
-                entry = chunk * threads + T.get_thread_binding()
-                if entry < entries:
-                    if entry < visible_T[row]:
-                        page = block_table_QB[sequence_T[row], entry // size]
-                        for j in T.unroll(width):
-                            key[j] = T.cast(data_PRX[page, entry % size, j], "float32")
-                        finish(query, weight, key, score_TS, row, entry)
-                    else:
-                        score_TS[row, entry] = -T.infinity("float32")
-
-        return attention_index_scores_wide
 
     @T.prim_func
     def attention_index_scores_wide(
@@ -110,7 +73,7 @@ def build(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:
             query = T.alloc_shared((heads, width), "float32")
             weight = T.alloc_shared((heads,), "float32")
             key = T.alloc_local((width,), "float32")
-            stage(query_THJ, weight_TH, row, query, weight)
+            _stage(query_THJ, weight_TH, row, query, weight)
             entry = chunk * threads + T.get_thread_binding()
             if entry < entries:
                 if entry < visible_T[row]:
@@ -123,7 +86,43 @@ def build(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:
                                 key[g * 32 + k * 8 + n] = codes.e2m1_value(
                                     (word >> (4 * n)) & 15
                                 ) * codes.value_of_byte(byte)
-                    finish(query, weight, key, score_TS, row, entry)
+                    _finish(query, weight, key, score_TS, row, entry)
+                else:
+                    score_TS[row, entry] = -T.infinity("float32")
+
+    return attention_index_scores_wide
+
+
+def _plain(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:
+    rows, page_count, entries = T.dynamic("rows"), T.dynamic("pages"), T.dynamic("entries")
+    sequences, table_blocks = T.dynamic("sequences"), T.dynamic("table_blocks")
+    pages, heads, width = spec.pages, spec.heads, spec.pages.width
+    size, threads = pages.rows_per_page, tuning.threads
+
+    @T.prim_func
+    def attention_index_scores_wide(
+        query_THJ: T.Tensor((rows, heads, width), spec.dtype),
+        weight_TH: T.Tensor((rows, heads), spec.weight_dtype),
+        data_PRX: T.StridedTensor(
+            (page_count, size, width), (*pages.data_strides, 1), pages.number_format
+        ),
+        block_table_QB: T.Tensor((sequences, table_blocks), "int64"),
+        sequence_T: T.Tensor((rows,), "int64"),
+        visible_T: T.Tensor((rows,), "int64"),
+        score_TS: T.Tensor((rows, entries), "float32"),
+    ) -> None:
+        with T.Kernel(T.ceildiv(entries, threads), rows, threads=threads) as (chunk, row):
+            query = T.alloc_shared((heads, width), "float32")
+            weight = T.alloc_shared((heads,), "float32")
+            key = T.alloc_local((width,), "float32")
+            _stage(query_THJ, weight_TH, row, query, weight)
+            entry = chunk * threads + T.get_thread_binding()
+            if entry < entries:
+                if entry < visible_T[row]:
+                    page = block_table_QB[sequence_T[row], entry // size]
+                    for j in T.unroll(width):
+                        key[j] = T.cast(data_PRX[page, entry % size, j], "float32")
+                    _finish(query, weight, key, score_TS, row, entry)
                 else:
                     score_TS[row, entry] = -T.infinity("float32")
 

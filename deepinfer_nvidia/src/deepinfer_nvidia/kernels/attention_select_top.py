@@ -17,10 +17,6 @@ from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["MOST_ENTRIES", "Tuning", "build", "default_tuning"]
 
-_BITS = radix.DIGIT_BITS
-_DIGIT = radix.BINS - 1
-_LOW_BITS = 32 - 2 * _BITS
-
 MOST_ENTRIES = radix.LAST_PLACE + 1
 
 
@@ -91,7 +87,7 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
                 for u in T.unroll(unroll):
                     order = radix.order_of(x[u])
                     if order > radix.ABSENT:
-                        digit = (order >> (32 - _BITS)) + radix.BINS // 2
+                        digit = radix.candidate_digit(0, order, 0, 0, 0)[1]
                         T.atomic_add(count_LC[digit // 64, digit % 64], 1)
             radix.boundary(count_LC, state, kept, threads)
 
@@ -102,7 +98,7 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
             least = radix.ABSENT + 1
             if digit >= 0:
                 wanted = kept - state[1]
-                least = (digit - radix.BINS // 2) << (32 - _BITS)
+                least = radix.refined(0, digit, 0, 0)[0]
                 if state[1] + state[2] > candidates:
                     is_copied = 0
             for i in T.serial(T.if_then_else(is_copied == 1, T.ceildiv(entries, span), 0)):
@@ -122,7 +118,7 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
 
             # The other digits of the score, then those of the position where scores are equal.
             least_place = 0
-            for number in (1, 2, 3, 4):
+            for number in radix.PASSES[1:]:
                 matches = T.if_then_else(digit >= 0, T.ceildiv(sources, threads), 0)
                 if number >= 3:
                     # Nothing to decide if all equal ones are wanted.
@@ -137,38 +133,20 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
                         else:
                             order = radix.order_of(score_TS[row, index])
                             place = radix.LAST_PLACE - index
-                        if number == 1:
-                            if (order >> (32 - _BITS)) == (least >> (32 - _BITS)) and (
-                                order > radix.ABSENT
-                            ):
-                                digit = (order >> _LOW_BITS) & _DIGIT
-                                T.atomic_add(count_LC[digit // 64, digit % 64], 1)
-                        if number == 2:
-                            if (order >> _LOW_BITS) == (least >> _LOW_BITS) and (
-                                order > radix.ABSENT
-                            ):
-                                digit = order & ((1 << _LOW_BITS) - 1)
-                                T.atomic_add(count_LC[digit // 64, digit % 64], 1)
-                        if number == 3:
-                            if order == least:
-                                digit = place >> _BITS
-                                T.atomic_add(count_LC[digit // 64, digit % 64], 1)
-                        if number == 4:
-                            if order == least and (place >> _BITS) == (least_place >> _BITS):
-                                digit = place & _DIGIT
-                                T.atomic_add(count_LC[digit // 64, digit % 64], 1)
+                        takes_part, value = radix.candidate_digit(
+                            number, order, place, least, least_place
+                        )
+                        if takes_part:
+                            digit = value
+                            T.atomic_add(count_LC[digit // 64, digit % 64], 1)
                 radix.boundary(count_LC, state, wanted, threads)
                 digit = state[0]
                 if digit >= 0:
                     wanted = wanted - state[1]
-                    if number == 1:
-                        least = least | (digit << _LOW_BITS)
-                    if number == 2:
-                        least = least | digit
-                    if number == 3:
-                        least_place = digit << _BITS
-                    if number == 4:
-                        least_place = least_place | digit
+                    if number < 3:
+                        least = radix.refined(number, digit, least, least_place)[0]
+                    else:
+                        least_place = radix.refined(number, digit, least, least_place)[1]
 
             for i in T.serial(T.ceildiv(sources, threads)):
                 index = i * threads + thread

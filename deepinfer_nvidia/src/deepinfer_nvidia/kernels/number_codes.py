@@ -33,7 +33,7 @@ def magnitude_bits(x: Any) -> Any:
 
 
 def ceil_log2_byte(x: Any) -> Any:
-    """The ue8m0 byte, as int32, of the smallest power of two that is at least x, which is normal."""
+    """The ue8m0 byte, as int32, of the smallest power of two not below x, a normal number."""
     return (T.reinterpret(x, "int32") + 0x7FFFFF) >> _MANTISSA_BITS
 
 

@@ -14,20 +14,29 @@ import tilelang.language as T
 __all__ = [
     "ABSENT",
     "BINS",
-    "DIGIT_BITS",
     "HIGHEST",
     "LAST_PLACE",
+    "PASSES",
     "PASS_CONFIGS",
     "boundary",
+    "candidate_digit",
     "clear",
     "order_of",
+    "refined",
 ]
 
-DIGIT_BITS = 11
-BINS = 1 << DIGIT_BITS
+_BITS = 11
+BINS = 1 << _BITS
+"""Values of a digit."""
+
 _LINE = 64
 _LINES = BINS // _LINE
-LAST_PLACE = (1 << 2 * DIGIT_BITS) - 1
+_HIGH_SHIFT = 32 - _BITS
+_LOW_BITS = 32 - 2 * _BITS
+PASSES = (0, 1, 2, 3, 4)
+"""Three digits of the score, then two of the place among equal scores."""
+
+LAST_PLACE = (1 << 2 * _BITS) - 1
 """Positions count down from here: of equal scores the one with the higher number is better."""
 
 PASS_CONFIGS = (("tl.disable_safe_memory_legalize", True), ("tl.disable_thread_storage_sync", True))
@@ -46,6 +55,46 @@ def order_of(x: Any) -> Any:
     is_zero = (bits & 0x7FFFFFFF) == 0
     order = T.if_then_else(is_zero, 0, bits ^ ((bits >> 31) & 0x7FFFFFFF))
     return T.if_then_else(order > HIGHEST, ABSENT, order)
+
+
+def candidate_digit(
+    number: int, order: Any, place: Any, least: Any, least_place: Any
+) -> tuple[Any, Any]:
+    """Whether a score takes part in a pass, and its digit there.
+
+    Args:
+        number: of the pass.
+        order: int32 number of the score.
+        place: ``LAST_PLACE`` minus its position.
+        least: the digits of the score that earlier passes found, with zeros behind them.
+        least_place: the same of the place.
+    """
+    high = order >> _HIGH_SHIFT
+    if number == 0:
+        return order > ABSENT, high + BINS // 2
+    if number == 1:
+        return T.And(order > ABSENT, high == least >> _HIGH_SHIFT), (order >> _LOW_BITS) & (
+            BINS - 1
+        )
+    if number == 2:
+        is_candidate = T.And(order > ABSENT, order >> _LOW_BITS == least >> _LOW_BITS)
+        return is_candidate, order & ((1 << _LOW_BITS) - 1)
+    if number == 3:
+        return order == least, place >> _BITS
+    return T.And(order == least, place >> _BITS == least_place >> _BITS), place & (BINS - 1)
+
+
+def refined(number: int, digit: Any, least: Any, least_place: Any) -> tuple[Any, Any]:
+    """``least`` and ``least_place`` with the digit that a pass found."""
+    if number == 0:
+        return (digit - BINS // 2) << _HIGH_SHIFT, least_place
+    if number == 1:
+        return least | (digit << _LOW_BITS), least_place
+    if number == 2:
+        return least | digit, least_place
+    if number == 3:
+        return least, digit << _BITS
+    return least, least_place | digit
 
 
 @T.macro

@@ -1,4 +1,4 @@
-"""Which kernels around the caches may be asked for? ``interfaces.attention`` says what they compute.
+"""Which kernels around caches may be asked for? ``interfaces.attention`` says what they compute.
 
 Rows of a cache have two parts, data and scales, which are two arguments: strided views of the same
 pages, so that it makes no difference to a kernel whether the scales of a row follow its data or lie

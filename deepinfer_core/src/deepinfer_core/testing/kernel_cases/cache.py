@@ -96,7 +96,8 @@ def joined_pages(spec: RowPagesSpec, given: Tensors) -> CachePages:
 
 def _parted(pages: CachePages, given: Tensors) -> Tensors:
     """The bytes of pages in the shapes of the kernel's arguments."""
-    parts, start = {}, 0
+    parts: Tensors = {}
+    start = 0
     for name in ("data_PRX", "scale_PRG"):
         if name in given:
             size = given[name][0].nbytes
@@ -255,8 +256,8 @@ def _compress(width: int, dtype: str, rows: int) -> KernelCase:
         return {"latent_TD": given["latent_TD"]}
 
     def bounds(given: Tensors, expected: Tensors) -> Tensors:
-        # Both take the same exponents. Each is off by 4 roundings in either exponential and 4 more
-        # in products, sum and quotient, of numbers up to the larger value; then by one of the dtype.
+        # Both take the same exponents. Each is off by 4 roundings in either exponential and 4 in
+        # products, sum and quotient, of numbers up to the larger value; then by one of the dtype.
         largest = max(given["value_TD"].abs().max(), given["state_PRX"].abs().max()).double()
         final = expected["latent_TD"].double().abs() * roundoff(getattr(torch, dtype))
         return {"latent_TD": 2 * (12 * roundoff(torch.float32) * largest + final)}
