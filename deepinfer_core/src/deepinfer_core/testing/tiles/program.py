@@ -5,6 +5,7 @@ symbolic extents from their shapes, and performs the closures. Results are in th
 """
 
 from collections.abc import Iterator, Mapping
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,12 @@ class Program:
             if type(extent).__name__ == "Var":
                 self.scope.define(extent)
 
-    def run(self, arguments: Mapping[str, Any]) -> None:
+    def run(self, arguments: Mapping[str, Any], *, limit_s: float | None = None) -> None:
         """Run on tensors, bound by parameter name; outputs are written in place.
+
+        Args:
+            arguments: one tensor for each parameter.
+            limit_s: give up after this time; for programs that may be broken.
 
         Raises:
             ArgumentMismatch: an argument is missing, unknown, or does not fit.
@@ -65,6 +70,8 @@ class Program:
             max(scope.axes, len(scope.threads), 1),
         )
         run.extents[: len(scope.threads)] = scope.threads
+        if limit_s is not None:
+            run.deadline_s = monotonic() + limit_s
         tensors = bindings.match(self.parameters, arguments)
         for (name, buffer, allocation), tensor in zip(self.parameters, tensors, strict=True):
             bindings.solve(scope, run, name, buffer, tensor)

@@ -25,6 +25,7 @@ class Run:
         extents: how many lanes each axis has.
         origins: the thread index of the first lane of each thread axis.
         mask: lanes that take part (boolean lanes), or None for all of them.
+        deadline_s: when to give up, on the clock of ``time.monotonic``.
         barriers: phase barriers of the block by number.
         stage: who runs, while warp groups run side by side; ``role`` is one's own number.
         stopped: lanes that left the innermost loop: None, True for all, or boolean lanes.
@@ -33,6 +34,7 @@ class Run:
     __slots__ = (
         "aranges",
         "barriers",
+        "deadline_s",
         "extents",
         "mask",
         "memories",
@@ -55,6 +57,7 @@ class Run:
         self.aranges: dict[tuple[int, int, int], Lanes] = {}
         self.barriers: dict[int, Any] = {}
         self.stage: Any = None
+        self.deadline_s = float("inf")
         self.role = 0
 
     def split(self) -> "Run":
@@ -65,6 +68,7 @@ class Run:
         part.views, part.barriers = self.views, self.barriers
         part.mask, part.stopped, part.aranges = self.mask, self.stopped, self.aranges
         part.stage, part.role = self.stage, self.role
+        part.deadline_s = self.deadline_s
         return part
 
     def lane_numbers(self, axis: int, count: int, first: int = 0) -> Lanes:
