@@ -292,16 +292,17 @@ def mutate(func: Any, site: Site) -> Mutant:
 
 
 def mutants(func: Any, seed: int) -> Iterator[Mutant]:
-    """Mutants of a program without end, kinds taken equally often, places at random.
+    """All mutants of a program in a random order, kinds taken equally often while they last.
 
     Args:
         func: a PrimFunc, as for the interpreter.
         seed: decides everything.
     """
     places = sites(func)
-    kinds = sorted({site.kind for site in places})
     generator = random.Random(seed)
-    while kinds:
-        kind = generator.choice(kinds)
-        site = generator.choice([place for place in places if place.kind == kind])
+    generator.shuffle(places)
+    while places:
+        kind = generator.choice(sorted({place.kind for place in places}))
+        site = next(place for place in places if place.kind == kind)
+        places.remove(site)
         yield mutate(func, site)
