@@ -10,7 +10,8 @@ import torch
 from deepinfer_core.testing.tiles import EndlessLoop, Program
 from deepinfer_core.testing.tiles.equivalence import is_equivalent
 from deepinfer_core.testing.tiles.mutations import KINDS, mutants, mutate, sites
-from deepinfer_core.testing.tiles.survey import Subject, caught_share, judge, survey
+from deepinfer_core.testing.tiles.subjects import ProgramSubject
+from deepinfer_core.testing.tiles.survey import caught_share, judge, survey
 
 ROWS, WIDTH, TILE = 5, 24, 4
 
@@ -48,7 +49,7 @@ def scaled(redundant: bool = False) -> Any:
     return kernel
 
 
-def subject(normal: Callable[..., torch.Tensor], watch: str = "everything") -> Subject:
+def subject(normal: Callable[..., torch.Tensor], watch: str = "everything") -> ProgramSubject:
     x, scale = normal(ROWS, WIDTH), normal(WIDTH)
     exact = x * scale - 0.25
     rounded = exact.clamp_max(0.5).bfloat16().float()
@@ -63,7 +64,7 @@ def subject(normal: Callable[..., torch.Tensor], watch: str = "everything") -> S
         right = torch.allclose(total, exact.sum(1), rtol=0, atol=4e-4)
         return wrong + ([] if right else ["sum_T"])
 
-    return Subject(name="scaled", func=scaled(), check=check)
+    return ProgramSubject(name="scaled", func=scaled(), check=check)
 
 
 def test_a_kernel_without_mistakes_passes_its_own_check(

@@ -1,39 +1,36 @@
 """How many of an author's possible mistakes do the cases of the kernels notice?
 
-A mutant is caught when interpreting it on the kernel's cases raises, runs out of time or gives
-other results than the twin allows. It survives otherwise, unless it is equivalent by the one rule
-of ``equivalence.is_equivalent``; equivalent mutants are counted apart and leave the share.
+A mutant is caught when running it on the kernel's cases raises, runs out of time or gives other
+results than the twin allows. It survives otherwise, unless it is equivalent by the one rule of
+``equivalence.is_equivalent``. Equivalent mutants, and stillborn ones that the tile language's own
+frontend refuses, are counted apart and leave the share.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from deepinfer_core.testing.tiles.equivalence import is_equivalent
-from deepinfer_core.testing.tiles.faults import TileFault
-from deepinfer_core.testing.tiles.mutations import Mutant, mutants
-from deepinfer_core.testing.tiles.program import Program
+__all__ = ["Outcome", "Subject", "Verdict", "caught_share", "survey"]
 
-__all__ = ["Outcome", "Subject", "caught_share", "judge", "survey"]
-
-Verdict = Literal["caught", "survived", "equivalent"]
+Verdict = Literal["caught", "survived", "equivalent", "stillborn"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A kernel and its cases.
+class Subject(Protocol):
+    """A kernel whose cases are judged."""
 
-    Attributes:
-        name: for the outcome.
-        func: the PrimFunc without a mistake.
-        check: runs a program on the cases' inputs and returns what is wrong with the results;
-            may raise any fault of the interpreter.
-    """
+    @property
+    def name(self) -> str:
+        """For the outcomes."""
+        ...
 
-    name: str
-    func: Any
-    check: Callable[[Program], list[str]]
+    def mutants(self, seed: int) -> Iterator[Any]:
+        """Its mutants in a random order; each has ``kind``, ``before`` and ``after``."""
+        ...
+
+    def notice(self, mutant: Any) -> tuple[Verdict, str]:
+        """What becomes of one mutant, and why."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +40,9 @@ class Outcome:
     Attributes:
         subject: the kernel.
         kind: the kind of mistake.
-        before: the node as it was.
-        after: the node as it became.
-        verdict: caught, survived or equivalent.
+        before: the place as it was.
+        after: the place as it became.
+        verdict: caught, survived, equivalent or stillborn.
         reason: what noticed it.
     """
 
@@ -62,20 +59,18 @@ class Outcome:
 
 
 def survey(subjects: Sequence[Subject], *, seed: int, count: int) -> list[Outcome]:
-    """Judge ``count`` mutants that are not equivalent, kernels taken equally often.
+    """Judge ``count`` mutants that count, kernels taken equally often while theirs last.
 
     Args:
-        subjects: the kernels; those without any site for a mistake are left out.
+        subjects: the kernels.
         seed: decides kernels, kinds and places.
-        count: how many mutants are caught or survive.
+        count: how many mutants are caught or survive; fewer if there are no more.
 
     Returns:
-        All outcomes, those of equivalent mutants in addition.
+        All outcomes, those that do not count included.
     """
     generator = random.Random(seed)
-    streams = {
-        subject.name: mutants(subject.func, generator.getrandbits(32)) for subject in subjects
-    }
+    streams = {one.name: one.mutants(generator.getrandbits(32)) for one in subjects}
     outcomes: list[Outcome] = []
     judged, left = 0, list(subjects)
     while judged < count and left:
@@ -85,13 +80,13 @@ def survey(subjects: Sequence[Subject], *, seed: int, count: int) -> list[Outcom
             left.remove(subject)
             continue
         outcomes.append(judge(subject, mutant))
-        judged += outcomes[-1].verdict != "equivalent"
+        judged += counts(outcomes[-1])
     return outcomes
 
 
-def judge(subject: Subject, mutant: Mutant) -> Outcome:
+def judge(subject: Subject, mutant: Any) -> Outcome:
     """Run one mutant on its kernel's cases."""
-    verdict, reason = notice(subject, mutant)
+    verdict, reason = subject.notice(mutant)
     return Outcome(
         subject=subject.name,
         kind=mutant.kind,
@@ -102,23 +97,11 @@ def judge(subject: Subject, mutant: Mutant) -> Outcome:
     )
 
 
-def notice(subject: Subject, mutant: Mutant) -> tuple[Verdict, str]:
-    try:
-        complaints = subject.check(Program(mutant.func))
-    except TileFault as fault:
-        return "caught", type(fault).__name__
-    if complaints:
-        return "caught", complaints[0][:120]
-    if is_equivalent(subject.func, mutant.func):
-        return "equivalent", "the simplifier makes the same program of it"
-    return "survived", "no case noticed"
+def counts(outcome: Outcome) -> bool:
+    return outcome.verdict in ("caught", "survived")
 
 
 def caught_share(outcomes: Sequence[Outcome]) -> float:
-    """The share of caught mutants among those that are not equivalent; 0 if there are none."""
+    """The share of caught mutants among those that count; 0 if there are none."""
     counted = [outcome.verdict == "caught" for outcome in outcomes if counts(outcome)]
     return sum(counted) / len(counted) if counted else 0.0
-
-
-def counts(outcome: Outcome) -> bool:
-    return outcome.verdict != "equivalent"
