@@ -25,6 +25,7 @@ class Run:
         extents: how many lanes each axis has.
         origins: the thread index of the first lane of each thread axis.
         mask: lanes that take part (boolean lanes), or None for all of them.
+        core: the vector core that is running, where a block has several.
         deadline_s: when to give up, on the clock of ``time.monotonic``.
         barriers: phase barriers of the block by number.
         stage: who runs, while warp groups run side by side; ``role`` is one's own number.
@@ -34,6 +35,7 @@ class Run:
     __slots__ = (
         "aranges",
         "barriers",
+        "core",
         "deadline_s",
         "extents",
         "mask",
@@ -56,6 +58,7 @@ class Run:
         self.stopped: Any = None
         self.aranges: dict[tuple[int, int, int], Lanes] = {}
         self.barriers: dict[int, Any] = {}
+        self.core = 0
         self.stage: Any = None
         self.deadline_s = float("inf")
         self.role = 0
