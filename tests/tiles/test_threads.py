@@ -162,6 +162,21 @@ def test_a_tile_that_is_read_too_early_is_unwritten(normal: Any) -> None:
     assert (tensors["out"] - expected).abs().max() > 1e-2
 
 
+def test_a_condition_on_threads_does_not_divide_a_parallel_loop() -> None:
+    @T.prim_func
+    def kernel(count: T.Tensor((1,), "int32"), out: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=64) as _:
+            if T.get_thread_binding() < 32:
+                for i in T.Parallel(8):
+                    T.atomic_add(count[0], 1)
+                    out[i] = i
+
+    count, out = torch.zeros(1, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    interpret(kernel, {"count": count, "out": out})
+    assert count.item() == 8
+    assert out.tolist() == list(range(8))
+
+
 def test_a_wait_that_nobody_answers_is_reported() -> None:
     @T.prim_func
     def kernel(out: T.Tensor((1,), "int32")):

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from deepinfer_core.testing.tiles import formats
 from deepinfer_core.testing.tiles.cores import VECTOR_CORES, CoreMemories, each_core
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.formats import numpy_dtype
 from deepinfer_core.testing.tiles.memory import LaneMemory, Memory, View
+from deepinfer_core.testing.tiles.registers import Registers
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Allocation, Perform, Scope
 
@@ -34,6 +36,7 @@ def translate_block(scope: Scope, node: Any, statement: Statement) -> Perform:
         width = numpy_dtype(str(buffer.dtype)).itemsize
         allocation = scope.allocate(buffer, scope.widths.get(buffer.data, width))
         extents = [int(extent) for extent in buffer.shape]
+        allocation.registers = formats.is_register(str(buffer.dtype))
         made.append((allocation, int(np.prod(extents, dtype=np.int64)) * width))
         scope.buffer(buffer)
     outer, region = scope.in_region, str(block.name_hint) in REGIONS
@@ -70,6 +73,9 @@ def prepare(run: Run, allocation: Allocation, size_bytes: int) -> None:
         memory.forget()
         return
     name, granule = allocation.name, allocation.granule_bytes
+    if allocation.registers:
+        run.memories[allocation.slot] = Registers(size_bytes // granule, name)
+        return
     if allocation.per_lane:
         zeroed = allocation.scope == "local.var"
         run.memories[allocation.slot] = LaneMemory(size_bytes, granule, name, zeroed=zeroed)

@@ -23,6 +23,7 @@ class Run:
         values: what each variable of the program is bound to.
         views: what each buffer of the program looks like in memory.
         extents: how many lanes each axis has.
+        merged: what the register that is being assigned held before.
         origins: the thread index of the first lane of each thread axis.
         mask: lanes that take part (boolean lanes), or None for all of them.
         core: the vector core that is running, where a block has several.
@@ -40,6 +41,7 @@ class Run:
         "extents",
         "mask",
         "memories",
+        "merged",
         "origins",
         "role",
         "stage",
@@ -59,6 +61,7 @@ class Run:
         self.aranges: dict[tuple[int, int, int], Lanes] = {}
         self.barriers: dict[int, Any] = {}
         self.core = 0
+        self.merged: Any = None
         self.stage: Any = None
         self.deadline_s = float("inf")
         self.role = 0

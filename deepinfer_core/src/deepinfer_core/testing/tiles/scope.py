@@ -33,6 +33,7 @@ class Allocation:
     granule_bytes: int
     per_lane: bool
     per_core: bool = False
+    registers: bool = False
     buffers: list[tuple[int, Any]] = field(default_factory=list)
 
 

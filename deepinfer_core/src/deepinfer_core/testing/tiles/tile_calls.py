@@ -17,6 +17,7 @@ from deepinfer_core.testing.tiles.regions import Region
 from deepinfer_core.testing.tiles.roles import BARRIERS
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Evaluate, Perform, Scope
+from deepinfer_core.testing.tiles.simd import PREFIX, translate_simd
 from deepinfer_core.testing.tiles.tile_math import MATH, identity
 
 __all__ = ["translate_call"]
@@ -48,8 +49,9 @@ def translate_call(scope: Scope, node: Any, translate: Translate) -> Perform:
         return BARRIERS[name](scope, node, translate)
     if name in MATH:
         return MATH[name](scope, node, translate)
-    if name.startswith("tl.atomic_"):
-        update = translate_atomic(scope, node, translate)
+    if name.startswith(("tl.atomic_", PREFIX)):
+        atomic = name.startswith("tl.atomic_")
+        update = (translate_atomic if atomic else translate_simd)(scope, node, translate)
 
         def perform(run: Run) -> None:
             update(run)
