@@ -1,8 +1,8 @@
 """Do the interpreter and the device agree on kernels that nobody thought of?
 
-A seed decides a small kernel: a chain of steps on tiles, each with its text in the tile language and
-its meaning in plain numpy. Numbers are small integers and every step keeps them small, so sums and
-products are exact in any order, and results are compared bit for bit: interpreter against numpy
+A seed decides a small kernel: a chain of steps on tiles, each with its text in the tile language
+and its meaning in plain numpy. Numbers are small integers and every step keeps them small, so sums
+and products are exact in any order, and results are compared bit for bit: interpreter against numpy
 anywhere, a compiled kernel against both where there is a device.
 """
 
