@@ -9,7 +9,8 @@ import tilelang.language as T
 import torch
 from deepinfer_core.testing.tiles import EndlessLoop, Program
 from deepinfer_core.testing.tiles.equivalence import is_equivalent
-from deepinfer_core.testing.tiles.mutations import KINDS, mutants, mutate, sites
+from deepinfer_core.testing.tiles.mutation_kinds import KINDS
+from deepinfer_core.testing.tiles.mutations import mutants, mutate, sites
 from deepinfer_core.testing.tiles.subjects import ProgramSubject
 from deepinfer_core.testing.tiles.survey import caught_share, judge, survey
 
