@@ -59,7 +59,7 @@ class KernelCatalogue:
     folder: Path
     load: Callable[[str], Build]
     tune: Callable[[str, Any], Any]
-    open: Callable[..., Kernels]
+    open: Callable[[str], Kernels]
     measured: Path
 
     @property
