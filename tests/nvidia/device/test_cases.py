@@ -28,5 +28,7 @@ def test_a_kernel_equals_its_twin(
     results = {name: tensor.cuda() for name, tensor in given.items()}
     tuning = CATALOGUE.tune(case.operator, case.spec)
     kernels.call(CATALOGUE.load(case.operator), case.spec, tuning, **results)
-    on_host = [{name: tensor.cpu() for name, tensor in part.items()} for part in (expected, results)]
+    on_host = [
+        {name: tensor.cpu() for name, tensor in part.items()} for part in (expected, results)
+    ]
     assert complaints(case, given, *on_host) == []

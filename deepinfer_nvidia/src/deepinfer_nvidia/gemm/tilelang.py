@@ -22,7 +22,7 @@ from deepinfer_core.interfaces.gemm import (
     GroupedSpec,
     PreparedWeight,
 )
-from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
+from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.interfaces.operators.gemm import (
     GemmDenseSpec,
     GemmExpertsSpec,
@@ -33,10 +33,9 @@ from deepinfer_core.numeric import QuantTensor, number_format
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_nvidia.gemm import weights
-from deepinfer_nvidia.gemm.choices import dense_tuning, expert_tuning, hopper_tuning
-from deepinfer_nvidia.kernels import gemm_dense, gemm_experts, gemm_small_f32, transform_cast
+from deepinfer_nvidia.gemm.choices import DenseChoice, dense_choice, expert_tuning
+from deepinfer_nvidia.kernels import gemm_experts, gemm_small_f32, transform_cast
 from deepinfer_nvidia.kernels.catalogue import catalogue
-from deepinfer_nvidia.kernels.hopper import gemm_dense as hopper_dense
 from deepinfer_nvidia.kernels.hopper import gemm_experts as hopper_experts
 from deepinfer_nvidia.transform.rows import check, dtype_name, strided_rows
 
@@ -48,8 +47,7 @@ _BF16 = torch.bfloat16
 @dataclass(frozen=True, kw_only=True)
 class _DensePlan(Plan):
     spec: DenseSpec
-    build: Build
-    tuning: gemm_dense.Tuning | hopper_dense.Tuning
+    choice: DenseChoice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +76,11 @@ class TileLangGemm(DenseGemm, GroupedGemm):
         """The promises of this component."""
         return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
 
+    @property
+    def kernels_built(self) -> int | None:
+        """Kernels that were compiled or loaded so far."""
+        return self._kernels.built
+
     def prepare(self, weight: QuantTensor) -> PreparedWeight:
         """Take over a weight [N, K], or groups stacked along the rows."""
         return weights.widen(weight)
@@ -95,14 +98,8 @@ class TileLangGemm(DenseGemm, GroupedGemm):
             NotSupported: an unknown format, a width of partial groups, or fp64.
         """
         _check(spec)
-        if self._is_hopper and (tuning := hopper_tuning(spec, max_rows, self._cores)):
-            return _DensePlan(max_rows=max_rows, spec=spec, build=hopper_dense.build, tuning=tuning)
-        return _DensePlan(
-            max_rows=max_rows,
-            spec=spec,
-            build=gemm_dense.build,
-            tuning=dense_tuning(spec.out_width, max_rows),
-        )
+        choice = dense_choice(spec, max_rows, is_hopper=self._is_hopper, cores=self._cores)
+        return _DensePlan(max_rows=max_rows, spec=spec, choice=choice)
 
     def plan_experts(self, spec: GroupedSpec, max_rows: int) -> Plan:
         """Choose tiles.
@@ -134,9 +131,12 @@ class TileLangGemm(DenseGemm, GroupedGemm):
         }
         if x_TK.dtype is _BF16 and weight.values.dtype is _BF16:
             dense = GemmDenseSpec(
-                in_width=in_width, out_width=out_width, groups=groups, out_dtype=spec.out_dtype
+                in_width=in_width,
+                out_width=out_width,
+                groups=groups,
+                out_dtype=spec.out_dtype,
             )
-            self._kernels.call(plan.build, dense, plan.tuning, **tensors)
+            self._kernels.call(plan.choice.build, dense, plan.choice.tuning, **tensors)
             return
         small = GemmSmallF32Spec(
             in_width=in_width,
@@ -213,7 +213,7 @@ def build(options: None, context: BuildContext) -> TileLangGemm:
     """
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return TileLangGemm(
-        catalogue().open(),
+        catalogue().open(context.cache_dir),
         is_hopper=properties.major == 9 and context.needs.compute == "bfloat16",
         cores=properties.multi_processor_count,
     )

@@ -48,10 +48,11 @@ def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     """Any number of rows."""
     rows = T.dynamic("rows")
     groups, out_width, in_width = spec.groups, spec.out_width, spec.in_width
-    tile_rows, tile_channels, depth = tuning.rows, tuning.channels, tuning.depth
+    tile_rows, tile_channels = tuning.rows, tuning.channels
     tiles = -(-out_width // tile_channels)
     policy = T.GemmWarpPolicy.FullRow if tuning.is_split_by_rows else T.GemmWarpPolicy.Square
     total_shape = (tile_channels, tile_rows) if tuning.is_swapped else (tile_rows, tile_channels)
+    walk, store = _walker(spec, tuning, policy), _writer(spec, tuning)
 
     @T.prim_func
     def gemm_dense(
@@ -63,37 +64,57 @@ def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
             across,
             down,
         ):
-            x = T.alloc_shared((tile_rows, depth), "bfloat16")
-            weight = T.alloc_shared((tile_channels, depth), "bfloat16")
             total = T.alloc_fragment(total_shape, "float32")
             if tuning.panel:
                 T.use_swizzle(tuning.panel)
-            group = across // tiles
-            row = down * tile_rows
-            channel = across % tiles * tile_channels
+            place = (across // tiles, down * tile_rows, across % tiles * tile_channels)
             T.clear(total)
-            for step in T.Pipelined(T.ceildiv(in_width, depth), num_stages=tuning.stages):
-                T.copy(x_TGK[row : row + tile_rows, group, step * depth : (step + 1) * depth], x)
-                T.copy(
-                    weight_GNK[
-                        group,
-                        channel : channel + tile_channels,
-                        step * depth : (step + 1) * depth,
-                    ],
-                    weight,
-                )
-                if tuning.is_swapped:
-                    T.gemm(weight, x, total, transpose_B=True, policy=policy)
-                else:
-                    T.gemm(x, weight, total, transpose_B=True, policy=policy)
-            if tuning.is_swapped:
-                for i, j in T.Parallel(tile_channels, tile_rows):
-                    if row + j < rows and channel + i < out_width:
-                        out_TGN[row + j, group, channel + i] = T.cast(total[i, j], spec.out_dtype)
-            else:
-                T.copy(
-                    total,
-                    out_TGN[row : row + tile_rows, group, channel : channel + tile_channels],
-                )
+            walk(x_TGK, weight_GNK, total, place)
+            store(total, out_TGN, place, rows)
 
     return gemm_dense
+
+
+def _walker(spec: GemmDenseSpec, tuning: Tuning, policy: Any) -> Any:
+    """Adds the products along K; a place is (group, first row, first channel)."""
+    tile_rows, tile_channels, depth = tuning.rows, tuning.channels, tuning.depth
+
+    @T.macro
+    def walk(
+        x_TGK: T.Buffer,
+        weight_GNK: T.Buffer,
+        total: T.Buffer,
+        place: tuple[Any, Any, Any],
+    ) -> None:
+        x = T.alloc_shared((tile_rows, depth), "bfloat16")
+        weight = T.alloc_shared((tile_channels, depth), "bfloat16")
+        group, row, channel = place
+        for step in T.Pipelined(T.ceildiv(spec.in_width, depth), num_stages=tuning.stages):
+            start = step * depth
+            T.copy(x_TGK[row : row + tile_rows, group, start : start + depth], x)
+            T.copy(
+                weight_GNK[group, channel : channel + tile_channels, start : start + depth], weight
+            )
+            if tuning.is_swapped:
+                T.gemm(weight, x, total, transpose_B=True, policy=policy)
+            else:
+                T.gemm(x, weight, total, transpose_B=True, policy=policy)
+
+    return walk
+
+
+def _writer(spec: GemmDenseSpec, tuning: Tuning) -> Any:
+    """Rounds the sums and writes those inside the result."""
+    tile_rows, tile_channels = tuning.rows, tuning.channels
+
+    @T.macro
+    def store(total: T.Buffer, out_TGN: T.Buffer, place: tuple[Any, Any, Any], rows: Any) -> None:
+        group, row, channel = place
+        if tuning.is_swapped:
+            for i, j in T.Parallel(tile_channels, tile_rows):
+                if row + j < rows and channel + i < spec.out_width:
+                    out_TGN[row + j, group, channel + i] = T.cast(total[i, j], spec.out_dtype)
+        else:
+            T.copy(total, out_TGN[row : row + tile_rows, group, channel : channel + tile_channels])
+
+    return store

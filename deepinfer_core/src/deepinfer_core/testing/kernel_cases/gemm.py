@@ -41,12 +41,15 @@ def cases() -> list[KernelCase]:
         _small(rows=2, in_width=64, out_width=65, groups=2, x_dtype="bfloat16"),
         _small(rows=3, in_width=20480, out_width=24, x_dtype="bfloat16", small=False),
         *(
-            _experts(ends=ends, in_width=96, out_width=40, **formats)
-            for ends in ([3, 9, 9, 12], [0, 0, 0, 0], [0, 0, 0, 70])
-            for formats in (
-                {"weight_format": "mxfp4"},
-                {"weight_format": "bfloat16", "out_dtype": "bfloat16"},
+            _experts(
+                ends=ends,
+                in_width=96,
+                out_width=40,
+                weight_format=weight_format,
+                out_dtype=out_dtype,
             )
+            for ends in ([3, 9, 9, 12], [0, 0, 0, 0], [0, 0, 0, 70])
+            for weight_format, out_dtype in (("mxfp4", "float32"), ("bfloat16", "bfloat16"))
         ),
         _experts(ends=[2, 2, 5], in_width=32, out_width=70, x_dtype="float32"),
         _experts(ends=[0, 4], in_width=64, out_width=8, x_dtype="float32", weight_format="float32"),

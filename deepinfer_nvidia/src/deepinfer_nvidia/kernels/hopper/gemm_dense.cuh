@@ -33,7 +33,7 @@ __device__ __forceinline__ void barrier_expect(uint32_t bar, uint32_t bytes) {
 __device__ __forceinline__ void barrier_arrive(uint32_t bar, int block, bool is_cluster) {
   if (is_cluster)
     asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(bar),
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(bar),
                  "r"(block)
                  : "memory");
   else
