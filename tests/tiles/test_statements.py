@@ -126,6 +126,24 @@ def test_a_break_ends_the_loop_for_the_lanes_that_reach_it() -> None:
     assert torch.equal(out, limit.clamp_max(10))
 
 
+def test_a_lane_that_left_a_loop_begins_no_further_turn() -> None:
+    @T.prim_func
+    def kernel(limit: T.Tensor((32,), "int32"), out: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32) as _:
+            thread = T.get_thread_binding()
+            total = T.alloc_var("int32", 0)
+            for k in T.serial(10):
+                total = total + 1
+                if k >= limit[thread]:
+                    T.loop_break()
+            out[thread] = total
+
+    limit = torch.arange(32, dtype=torch.int32)
+    out = torch.full((32,), -77, dtype=torch.int32)
+    interpret(kernel, {"limit": limit, "out": out})
+    assert torch.equal(out, (limit + 1).clamp_max(10))
+
+
 def test_a_break_of_all_lanes_ends_the_loop_and_no_outer_one() -> None:
     @T.prim_func
     def kernel(out: T.Tensor((1,), "int32")):

@@ -21,7 +21,11 @@ _PROMISES: Mapping[str, Promise] = {
     "graph_safe": "always",
 }
 
-_FAMILIES: Mapping[str, tuple[str, ...]] = {}
+_FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "attention": ("prefill", "decode", "indexer", "cache_codec"),
+    "gemm": ("dense", "grouped"),
+    "transform": ("transform",),
+}
 """Slots of each kind that has kernels in TileLang."""
 
 
@@ -49,5 +53,6 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
             factory=f"deepinfer_nvidia.{kind}.tilelang:build",
             probe="deepinfer_nvidia.probe:tilelang",
             devices=(_DEVICE,),
+            kernels="deepinfer_nvidia.kernels.catalogue:catalogue",
             properties=_PROMISES,
         )

@@ -33,6 +33,8 @@ def load(**environ: str) -> object:
         ("YOCO_PREFILL_TRUNCATION_MODE", "mask", "engine.replay", "mask"),
         ("YOCO_PREFILL_KEEP_TOKENS", "150", "engine.replay_keep_tokens", 150),
         ("ZERO_OVERHEAD_SCHEDULING", "0", "engine.asynchronous", False),
+        ("ENFORCE_EAGER", "1", "engine.graphs", False),
+        ("ENFORCE_EAGER", "0", "engine.graphs", True),
         ("DFLASH_CONFIDENCE_HEAD_TEMPERATURE", "2", "drafter.confidence_temperatures", (2.0,)),
         ("DFLASH_CONFIDENCE_HEAD_TEMPERATURE", "1,2", "drafter.confidence_temperatures", (1, 2)),
         ("PLUGINS_AUTOLOAD", "0", "plugins.autoload", False),

@@ -137,7 +137,7 @@ def test_levels_are_those_of_the_moment_without_any_step(
     levels.now = Readings(
         running=3, waiting=2, used_blocks=6, idle_blocks=1, free_blocks=3,
         used_slots=3, snapshots=2, free_slots=1, preemptions=5,
-        lookups=7, hit_blocks=8, evicted_blocks=9, evicted_snapshots=10,
+        lookups=7, hit_blocks=8, evicted_blocks=9, evicted_snapshots=10, late_kernels=11,
     )  # fmt: skip
     assert value(instruments, "requests_running") == 3
     assert value(instruments, "requests_waiting") == 2
@@ -148,6 +148,7 @@ def test_levels_are_those_of_the_moment_without_any_step(
     assert value(instruments, "preemptions_total") == 5
     names = ("lookups", "hit_blocks", "evicted_blocks", "evicted_snapshots")
     assert [value(instruments, f"prefix_cache_{name}_total") for name in names] == [7, 8, 9, 10]
+    assert value(instruments, "late_kernels_total") == 11
     levels.now = EMPTY
     assert value(instruments, "requests_running") == 0
 

@@ -67,7 +67,7 @@ def test_an_entry_turns_by_its_first_token(caches: Caches) -> None:
 
 def test_selected_entries_are_found_in_their_blocks(caches: Caches) -> None:
     step = entries(caches, 30, 31, 2)
-    slots = step.slots_of(torch.tensor([[0, 7, 8, 15, -1]]))
+    slots = step.slots_of(torch.tensor([[0, 7, 8, 15, -1]]), ReferenceCacheCodec())
     assert slots.tolist() == [[32, 39, 16, 23, -1]]
 
 

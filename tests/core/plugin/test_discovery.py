@@ -102,10 +102,10 @@ def test_damaged_entry_points_of_a_bystander_are_none_of_our_business(install: I
 def test_a_folder_of_that_name_in_the_working_directory_is_no_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "deepinfer_nvidia").mkdir()
+    (tmp_path / "deepinfer_elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert not found("deepinfer-nvidia")
+    assert not found("deepinfer-elsewhere")
 
 
 @pytest.mark.parametrize("name", ["acme", "acme-dist", "Acme_Dist"])

@@ -29,6 +29,7 @@ GOLDEN = {
     "deepinfer_prefix_cache_hit_blocks_total counter",
     "deepinfer_prefix_cache_evicted_blocks_total counter",
     "deepinfer_prefix_cache_evicted_snapshots_total counter",
+    "deepinfer_late_kernels_total counter",
     "deepinfer_queue_seconds histogram",
     "deepinfer_time_to_first_token_seconds histogram",
     "deepinfer_inter_token_latency_seconds histogram",

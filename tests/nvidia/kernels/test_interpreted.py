@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from deepinfer_core.testing.kernel_cases import KernelCase, all_cases, complaints
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.tiles import InterpretedKernels

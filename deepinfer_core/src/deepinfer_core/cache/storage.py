@@ -36,6 +36,7 @@ class Caches:
         self, layout: CacheLayout, device: Device, *, num_blocks: int, num_slots: int
     ) -> None:
         self.layout = layout
+        self._device = device
         self.blocks_PB = device.zeros((num_blocks, layout.block.stride_bytes), torch.uint8)
         self.states_PB = device.zeros((num_slots, layout.state.stride_bytes), torch.uint8)
         state, block = layout.state, layout.block
@@ -78,7 +79,7 @@ class Caches:
             EngineError: a slot does not exist, or is the destination of two pairs; nothing was
                 copied.
         """
-        _copy_pages(self.states_PB, pairs, "state slot")
+        _copy_pages(self._device, self.states_PB, pairs, "state slot")
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks; see ``copy_slots``.
@@ -90,14 +91,16 @@ class Caches:
             EngineError: a block does not exist, or is the destination of two pairs; nothing was
                 copied.
         """
-        _copy_pages(self.blocks_PB, pairs, "block")
+        _copy_pages(self._device, self.blocks_PB, pairs, "block")
 
 
 def _all_pages(memory_PB: torch.Tensor, regions: Mapping[int, Region]) -> dict[int, CachePages]:
     return {layer: _pages(memory_PB, region) for layer, region in regions.items()}
 
 
-def _copy_pages(memory_PB: torch.Tensor, pairs: Sequence[tuple[int, int]], title: str) -> None:
+def _copy_pages(
+    device: Device, memory_PB: torch.Tensor, pairs: Sequence[tuple[int, int]], title: str
+) -> None:
     if not pairs:
         return
     sources, destinations = zip(*pairs, strict=True)
@@ -106,10 +109,9 @@ def _copy_pages(memory_PB: torch.Tensor, pairs: Sequence[tuple[int, int]], title
             raise EngineError(f"{title} {page} was to be copied, of {memory_PB.shape[0]}")
     if len(set(destinations)) < len(destinations):
         raise EngineError(f"{title}s {list(destinations)} were to be written, some of them twice")
-    from_C, to_C = (
-        torch.tensor(pages, dtype=torch.int64, device=memory_PB.device)
-        for pages in (sources, destinations)
-    )
+    host_2C = device.host_buffer((2, len(pairs)), torch.int64)
+    host_2C.numpy()[:] = sources, destinations
+    from_C, to_C = host_2C.to(memory_PB.device, non_blocking=True).unbind()
     # The gathered rows are memory of their own: that is what makes the order of pairs irrelevant.
     memory_PB.index_copy_(0, to_C, memory_PB.index_select(0, from_C))
 

@@ -38,6 +38,10 @@ def _flag(text: str) -> bool:
     return text not in _FALSE
 
 
+def _unset_flag(text: str) -> bool:
+    return not _flag(text)
+
+
 def _strict(text: str) -> tuple[str, ...]:
     return ("batch_invariant",) if _flag(text) else ()
 
@@ -53,6 +57,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "CPP_LOG_LEVEL": Alias(("telemetry", "level"), _level),
         "DECODE_TOKEN_BLACKLIST": Alias(("engine", "decode_token_blacklist"), str),
         "DFLASH_CONFIDENCE_HEAD_TEMPERATURE": Alias(("drafter", "confidence_temperatures"), str),
+        "ENFORCE_EAGER": Alias(("engine", "graphs"), _unset_flag),
         "HF_MODEL_DIR": Alias(("model", "path")),
         "JIT_CACHE_DIR": Alias(("kernels", "cache_dir")),
         "MAX_BACKTRACKING_TOKENS": Alias(("engine", "max_backtracking_tokens")),
@@ -65,7 +70,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
     }
 )
 
-_GRAPHS = "device graphs"
+_GRAPHS = "device graphs of the drafter"
 _EPLB = "expert load balancing"
 _GRAMMAR = "structured output"
 _VISION = "image input"
@@ -76,7 +81,7 @@ _PROFILE = "profiling"
 ABSENT: Mapping[str, str] = MappingProxyType(
     {
         "COMPUTE_SUM_SMALLER_PROBS": "the cumulative probability of sampled tokens",
-        "CUDAGRAPH_BATCH_SIZE_INTERVAL": _GRAPHS,
+        "CUDAGRAPH_BATCH_SIZE_INTERVAL": "a choice of which sizes of steps are recorded",
         "DECODE_PERF_CACHE_DIR": _VARLEN,
         "DECODE_PERF_CACHE_TTL_SEC": _VARLEN,
         "DFLASH_CUDAGRAPH_BATCH_SIZE_INTERVAL": _GRAPHS,
@@ -84,7 +89,6 @@ ABSENT: Mapping[str, str] = MappingProxyType(
         "DISABLE_SYNC_GUARD": "a guard against device synchronisation",
         "ENABLE_MEMORY_TRACING": _PROFILE,
         "ENABLE_MTP_VARLEN": _VARLEN,
-        "ENFORCE_EAGER": _GRAPHS,
         "ENGRAM_FORCE_GPU_STORAGE": "a choice of where n-gram tables live",
         "ENGRAM_PAD_TOKEN": "an n-gram padding token other than the checkpoint's",
         "EXPERT_COUNT_WINDOW_SIZE": _EPLB,

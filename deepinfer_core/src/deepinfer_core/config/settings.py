@@ -140,6 +140,8 @@ class EngineSettings(Section):
             kinds take turns.
         asynchronous: decide and launch a step before the results of the last one are read. Without
             it, for debugging, the same thread does one after the other; the tokens are the same.
+        graphs: record decode steps when the engine starts and repeat them as one launch each, on a
+            device that can; the tokens are the same.
         priority_boost_s: seconds by which one step of a request's priority moves it forward.
         prefix_cache: let requests reuse what others with the same beginning have computed.
         snapshot_slots: state slots for copies of states, with which prefixes are resumed; None
@@ -166,6 +168,7 @@ class EngineSettings(Section):
     drafts_per_step: Literal[0] = 0
     mixed_steps: bool = True
     asynchronous: bool = True
+    graphs: bool = True
     priority_boost_s: float = Field(default=10.0, ge=0, le=86_400, allow_inf_nan=False)
     prefix_cache: bool = True
     snapshot_slots: int | None = Field(default=None, ge=0)

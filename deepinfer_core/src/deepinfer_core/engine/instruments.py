@@ -41,6 +41,7 @@ class Readings(NamedTuple):
         lookups: prompts looked up in the prefix cache so far.
         hit_blocks: blocks that lookups took over so far.
         evicted_blocks, evicted_snapshots: that made room for others so far.
+        late_kernels: built since the engine was ready.
     """
 
     running: int
@@ -56,6 +57,7 @@ class Readings(NamedTuple):
     hit_blocks: int = 0
     evicted_blocks: int = 0
     evicted_snapshots: int = 0
+    late_kernels: int = 0
 
 
 class StepFacts(NamedTuple):
@@ -230,6 +232,7 @@ class Instruments:
             ("prefix_cache_hit_blocks_total",): readings.hit_blocks,
             ("prefix_cache_evicted_blocks_total",): readings.evicted_blocks,
             ("prefix_cache_evicted_snapshots_total",): readings.evicted_snapshots,
+            ("late_kernels_total",): readings.late_kernels,
         }
         for series, value in levels.items():
             board.number(*series).value = value

@@ -39,6 +39,7 @@ from deepinfer_core.weights.progress import LoadProgress, ProgressListener
 if TYPE_CHECKING:
     import torch
 
+    from deepinfer_core.engine.readiness import BuiltKernels
     from deepinfer_core.engine.runner import ModelRunner
     from deepinfer_core.model.backbone import TextModel
     from deepinfer_core.model.parts import ModelParts
@@ -71,7 +72,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
 
     Args:
         loaded: the settings.
-        progress: told about the phase ``weights.load``.
+        progress: told about the phases ``weights.load``, ``kernels.build`` and ``graphs.record``.
 
     Raises:
         ConfigError: a setting or the checkpoint's config cannot be used.
@@ -100,6 +101,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
         blocks=memory.num_blocks, slots=memory.num_slots, snapshots=memory.snapshot_slots
     )
     batch = Batch(limits, counts, policy)
+    built = _make_ready(runner, limits, memory, settings, stream)
     engine = Engine(
         runner,
         batch,
@@ -107,7 +109,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
         tokenizer,
         load_s=time.monotonic() - began_s,
         seed=settings.engine.seed,
-        instruments=_instruments(batch, folder, resolution, settings),
+        instruments=_instruments(batch, built, folder, resolution, settings),
         is_asynchronous=settings.engine.asynchronous,
         priority_boost_s=settings.engine.priority_boost_s,
     )
@@ -116,11 +118,33 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
     return Loaded(engine=engine, folder=folder, config=config, resolution=resolution, memory=memory)
 
 
+def _make_ready(
+    runner: ModelRunner,
+    limits: Limits,
+    memory: MemoryPlan,
+    settings: Settings,
+    progress: ProgressStream,
+) -> BuiltKernels:
+    from deepinfer_core.engine.readiness import StepSizes, make_ready
+
+    sizes = StepSizes(
+        max_rows=limits.max_rows,
+        max_sequences=limits.max_sequences,
+        max_tokens=memory.max_model_tokens,
+        block_tokens=limits.block_tokens,
+    )
+    return make_ready(runner, sizes, progress, records=settings.engine.graphs)
+
+
 def _instruments(
-    batch: Batch, folder: Path, resolution: Resolution, settings: Settings
+    batch: Batch,
+    built: BuiltKernels,
+    folder: Path,
+    resolution: Resolution,
+    settings: Settings,
 ) -> Instruments:
     return Instruments(
-        batch.readings,
+        lambda: batch.readings()._replace(late_kernels=built.late),
         version=__version__,
         model=folder.name,
         components=resolution.report.picked(),
@@ -211,15 +235,18 @@ def _build_runner(
         max_backtracking=memory.max_backtracking,
         block_tokens=BLOCK_TOKENS,
     )
-    is_asynchronous = settings.engine.asynchronous
+    # Work that was launched on a device of its own is not done: only a CPU can do without a stream.
+    has_stream = settings.engine.asynchronous or parts.device.torch_device.type != "cpu"
     runner = ModelRunner(
         model,
         caches,
         sampler,
-        parts.device.stream() if is_asynchronous else InlineStream(),
+        parts.device.stream() if has_stream else InlineStream(),
         vocabulary=config.text_config.vocab_size,
         truncation=truncation,
     )
+    # Weights and caches were written by work in another order than that of the runner's stream.
+    parts.device.synchronise()
     layout = layout_fingerprint(caches.layout)
     policy = _reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
     return runner, memory, policy

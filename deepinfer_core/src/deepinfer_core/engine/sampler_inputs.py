@@ -12,16 +12,53 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from deepinfer_core.engine.parcel import Parcel
 from deepinfer_core.engine.rows import RowRequest, RowSettings
+from deepinfer_core.interfaces.device import Device
 from deepinfer_core.interfaces.sampler import LogitsRules, SamplerRows
 
-__all__ = ["SamplerInputs"]
+__all__ = ["PackedRows", "SamplerInputs"]
 
 _PADDING = -1
 
 
+class PackedRows:
+    """The settings of the rows of one step, on the host.
+
+    Args:
+        rows: at least one.
+        settings: what does not change from token to token.
+        device: where they go.
+    """
+
+    def __init__(
+        self, rows: tuple[RowRequest, ...], settings: _PackedSettings, device: Device
+    ) -> None:
+        self._settings = settings
+        places = [[row.row for row in rows], [row.position for row in rows]]
+        if any(row.forced is not None for row in rows):
+            places.append([-1 if row.forced is None else row.forced for row in rows])
+        self._parcel = Parcel([np.array(places, dtype=np.int64), *_rules(rows)], device)
+
+    def arrive(self) -> tuple[torch.Tensor, SamplerRows]:
+        """Step rows that are sampled, and their settings; called by work on a stream, once.
+
+        The tensors are read only.
+        """
+        places, *rules = self._parcel.arrive()
+        row_R, position_R, *forced = places.unbind()
+        kept = self._settings.arrive()
+        settings = replace(
+            kept,
+            position_R=position_R,
+            forced_R=forced[0] if forced else kept.forced_R,
+            rules=LogitsRules(**dict(zip(_RULES, rules, strict=True))) if rules else None,
+        )
+        return row_R, settings
+
+
 class SamplerInputs:
-    """Brings settings to the device; those of the last step stay there for the same requests.
+    """Packs settings; those of the last step stay on the device for the same requests.
 
     While the same requests decode, a step brings positions only.
 
@@ -30,45 +67,61 @@ class SamplerInputs:
         device: where the tensors go.
     """
 
-    def __init__(self, vocabulary: int, device: torch.device) -> None:
+    def __init__(self, vocabulary: int, device: Device) -> None:
         self._vocabulary = vocabulary
         self._device = device
         self._settings: list[RowSettings] = []
         self._banned: list[tuple[int, ...]] = []
-        self._kept: SamplerRows | None = None
+        self._kept: _PackedSettings | None = None
 
-    def rows(self, rows: tuple[RowRequest, ...]) -> SamplerRows:
-        """Settings of all rows, at least one. The tensors are read only."""
+    def rows(self, rows: tuple[RowRequest, ...]) -> PackedRows:
+        """Settings of all rows, at least one."""
         settings, banned = [row.settings for row in rows], [row.banned for row in rows]
         if self._kept is None or settings != self._settings or banned != self._banned:
-            self._kept = self._fixed(rows, settings)
+            self._kept = _PackedSettings(rows, self._vocabulary, self._device)
             self._settings, self._banned = settings, banned
-        forced_R = self._kept.forced_R
-        if any(row.forced is not None for row in rows):
-            forced_R = self._integers([-1 if row.forced is None else row.forced for row in rows])
-        return replace(
-            self._kept,
-            position_R=self._integers([row.position for row in rows]),
-            forced_R=forced_R,
-            rules=_rules(rows, self._device),
-        )
+        return PackedRows(rows, self._kept, self._device)
 
-    def _fixed(self, rows: tuple[RowRequest, ...], settings: list[RowSettings]) -> SamplerRows:
-        """What does not change from token to token, with nothing forced."""
-        unforced_R = self._integers([-1] * len(rows))
-        return SamplerRows(
-            temperature_R=_floats([one.temperature for one in settings], self._device),
-            top_p_R=_floats([one.top_p for one in settings], self._device),
-            top_k_R=self._integers([one.top_k for one in settings]),
-            min_p_R=_floats([one.min_p for one in settings], self._device),
-            seed_R=self._integers([_signed(one.seed) for one in settings]),
-            position_R=unforced_R,
-            forced_R=unforced_R,
-            allowed_RW=_allowed(rows, self._vocabulary, self._device),
-        )
 
-    def _integers(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+class _PackedSettings:
+    """What does not change from token to token, with nothing forced; brought over once."""
+
+    def __init__(self, rows: tuple[RowRequest, ...], vocabulary: int, device: Device) -> None:
+        settings = [row.settings for row in rows]
+        floats = [
+            [one.temperature for one in settings],
+            [one.top_p for one in settings],
+            [one.min_p for one in settings],
+        ]
+        whole = [
+            [one.top_k for one in settings],
+            [_signed(one.seed) for one in settings],
+            [_PADDING] * len(rows),
+        ]
+        allowed_RW = _allowed(rows, vocabulary)
+        arrays: list[np.ndarray] = [np.array(floats, np.float32), np.array(whole, np.int64)]
+        if allowed_RW is not None:
+            arrays.append(allowed_RW)
+        self._parcel = Parcel(arrays, device)
+        self._arrived: SamplerRows | None = None
+
+    def arrive(self) -> SamplerRows:
+        """The settings on the device. Steps follow one another on one stream, so nobody races."""
+        if self._arrived is None:
+            floats, whole, *allowed = self._parcel.arrive()
+            temperature_R, top_p_R, min_p_R = floats.unbind()
+            top_k_R, seed_R, none_R = whole.unbind()
+            self._arrived = SamplerRows(
+                temperature_R=temperature_R,
+                top_p_R=top_p_R,
+                top_k_R=top_k_R,
+                min_p_R=min_p_R,
+                seed_R=seed_R,
+                position_R=none_R,
+                forced_R=none_R,
+                allowed_RW=allowed[0] if allowed else None,
+            )
+        return self._arrived
 
 
 def _signed(seed: int) -> int:
@@ -76,9 +129,7 @@ def _signed(seed: int) -> int:
     return seed - (1 << 64) * (seed >> 63)
 
 
-def _allowed(
-    rows: tuple[RowRequest, ...], vocabulary: int, device: torch.device
-) -> torch.Tensor | None:
+def _allowed(rows: tuple[RowRequest, ...], vocabulary: int) -> np.ndarray | None:
     if all(row.settings.allowed is None and not row.banned for row in rows):
         return None
     words = -(-vocabulary // 32)
@@ -89,36 +140,43 @@ def _allowed(
             allowed_RV[number, list(row.settings.allowed)] = True
         allowed_RV[number, list(row.banned)] = False
     allowed_RW = np.packbits(allowed_RV, axis=1, bitorder="little").view("<i4")
-    return torch.from_numpy(allowed_RW.astype(np.int32, copy=False)).to(device)
+    return allowed_RW.astype(np.int32, copy=False)
 
 
-def _rules(rows: tuple[RowRequest, ...], device: torch.device) -> LogitsRules | None:
+_RULES = (
+    "bias_token_RB",
+    "bias_RB",
+    "seen_token_RN",
+    "output_count_RN",
+    "repetition_R",
+    "frequency_R",
+    "presence_R",
+)
+
+
+def _rules(rows: tuple[RowRequest, ...]) -> list[np.ndarray]:
+    """The fields of ``LogitsRules`` in the order of ``_RULES``; empty: nothing is changed."""
     if not any(row.seen or row.settings.bias for row in rows):
-        return None
+        return []
     biases, seen = [row.settings.bias for row in rows], [row.seen for row in rows]
-    return LogitsRules(
-        bias_token_RB=_column(biases, 0, np.int64, device),
-        bias_RB=_column(biases, 1, np.float32, device),
-        seen_token_RN=_column(seen, 0, np.int64, device),
-        output_count_RN=_column(seen, 1, np.int64, device),
-        repetition_R=_floats([row.settings.repetition_penalty for row in rows], device),
-        frequency_R=_floats([row.settings.frequency_penalty for row in rows], device),
-        presence_R=_floats([row.settings.presence_penalty for row in rows], device),
-    )
-
-
-def _floats(values: list[float], device: torch.device) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=device)
+    penalties = [
+        np.array([getattr(row.settings, f"{name}_penalty") for row in rows], dtype=np.float32)
+        for name in ("repetition", "frequency", "presence")
+    ]
+    return [
+        _column(biases, 0, np.int64),
+        _column(biases, 1, np.float32),
+        _column(seen, 0, np.int64),
+        _column(seen, 1, np.int64),
+        *penalties,
+    ]
 
 
 def _column(
-    lists: Sequence[Sequence[tuple[int, float]]],
-    place: int,
-    dtype: type[np.generic],
-    device: torch.device,
-) -> torch.Tensor:
+    lists: Sequence[Sequence[tuple[int, float]]], place: int, dtype: type[np.generic]
+) -> np.ndarray:
     """One number of the pairs of each row, padded to the longest row."""
     table = np.full((len(lists), max(map(len, lists))), _PADDING, dtype=dtype)
     for number, pairs in enumerate(lists):
         table[number, : len(pairs)] = [pair[place] for pair in pairs]
-    return torch.from_numpy(table).to(device)
+    return table

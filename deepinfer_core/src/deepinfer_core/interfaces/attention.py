@@ -122,6 +122,29 @@ class CacheCodec(Component):
     def load(self, pages: CachePages, slot_T: torch.Tensor, out_TD: torch.Tensor) -> None:
         """Decode rows; slot -1 gives zeros."""
 
+    def entry_slots(
+        self,
+        entry_TL: torch.Tensor,
+        block_table_QB: torch.Tensor,
+        sequence_T: torch.Tensor,
+        entries_per_block: int,
+        slot_TL: torch.Tensor,
+    ) -> None:
+        """Find the slots of listed entries; what does it in one pass replaces this.
+
+        Args:
+            entry_TL: int64 entries of each row's sequence, ascending, [T, L]; -1 for none.
+            block_table_QB: int64 blocks of each sequence, [Q, B].
+            sequence_T: int64 sequence of each row.
+            entries_per_block: rows of a page.
+            slot_TL: int64 out, -1 for none.
+        """
+        # What -1 looks up, the last block, is masked in the end.
+        block_TL = entry_TL // entries_per_block
+        page_TL = block_table_QB[sequence_T[:, None], block_TL]
+        found_TL = entry_TL.add(page_TL - block_TL, alpha=entries_per_block)
+        slot_TL.copy_(found_TL.masked_fill_(entry_TL < 0, -1))
+
     @abstractmethod
     def compress_pairs(
         self,

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from deepinfer_core.interfaces.recording import Recorder
+
 __all__ = ["Component", "Plan", "Promise", "Properties"]
 
 Promise = Literal["always", "on_request", "never"]
@@ -24,7 +26,8 @@ class Properties:
         batch_invariant: a row's result has the same bits in every batch, at every row index and
             under every split of a prompt into chunks.
         deterministic: the same call on the same inputs gives the same bits.
-        graph_safe: no host synchronisation, no allocation, no data-dependent shape in ``run``.
+        graph_safe: no host synchronisation and no data-dependent shape in ``run``, and no memory
+            but the caller's and what torch hands out, which a graph keeps.
     """
 
     batch_invariant: Promise
@@ -57,3 +60,21 @@ class Component(ABC):
     @abstractmethod
     def properties(self) -> Properties:
         """The promises of this component."""
+
+    @property
+    def kernels_built(self) -> int | None:
+        """Kernels that were compiled or loaded so far because a call needed them.
+
+        None for a component that does no such thing; one that does is called with steps of all
+        sizes before the engine takes requests.
+        """
+        return None
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What notes down calls of this component; None if nothing does.
+
+        Calls may be noted together with those of other components that name the same object, so
+        every operator of the component must be a call that it sees.
+        """
+        return None

@@ -78,7 +78,7 @@ class _Done(Event):
 
 
 class InlineStream(Stream):
-    """Does all work at once, on the caller's thread: for debugging, and for tests."""
+    """Does all work at once, on the caller's thread: for debugging, and for tests, on a CPU."""
 
     def submit(self, work: Callable[[], None]) -> Event:
         """Do the work now."""
@@ -136,9 +136,26 @@ class Device(Component):
     def host_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Host memory suited to copies to this device (pinned where that exists)."""
 
+    def reachable(self, table: torch.Tensor) -> torch.Tensor:
+        """A table in host memory as a tensor of this device, for work that looks up a few rows.
+
+        A device that reads host memory on its own leaves the table there, whatever its size; this
+        body, for others, copies it.
+
+        Args:
+            table: on the host; may be mapped from a file.
+
+        Returns:
+            The same numbers; on a CPU the same memory.
+
+        Raises:
+            DeviceError: there is not enough memory.
+        """
+        return table.to(self.torch_device)
+
     @abstractmethod
     def stream(self) -> Stream:
-        """A new stream of this device; whoever asked closes it."""
+        """A new stream, behind all work the device was given so far; whoever asked closes it."""
 
     def graph(self, work: Callable[[], None]) -> Graph | None:
         """Record the launches of ``work``, or None on a device that has no graphs.

@@ -53,7 +53,7 @@ class MixSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngramHash:
-    """The n-gram hash of one Engram layer; all tensors int64 on the host.
+    """The n-gram hash of one Engram layer; all tensors int64 on the device of the ids.
 
     Attributes:
         multiplier_N: one odd multiplier a lookback distance, [n-gram size].
@@ -85,6 +85,13 @@ class Transform(Component):
         out_TD: torch.Tensor,
     ) -> None:
         """``x * rsqrt(mean(x^2) + eps) * weight`` over the last axis, rounded once at the end."""
+
+    def add(self, plan: Plan, x_TD: torch.Tensor, y_TD: torch.Tensor, out_TD: torch.Tensor) -> None:
+        """``out = x + y`` of accumulators, rounded once; may overwrite x.
+
+        What adds and rounds in one pass replaces this.
+        """
+        out_TD.copy_(x_TD.add_(y_TD))
 
     @abstractmethod
     def rope(

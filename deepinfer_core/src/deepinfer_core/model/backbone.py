@@ -8,7 +8,7 @@ half rows that only the encoder half and the entries need.
 Shapes: T rows, S streams, D hidden width, R wanted rows, V vocabulary, Q sequences, n drafts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -23,8 +23,10 @@ from deepinfer_core.model.engram_vocabulary import compressed_history
 from deepinfer_core.model.layer import first_pre_mix
 from deepinfer_core.model.operators import Linear, RowOperators
 from deepinfer_core.model.parts import ModelParts
+from deepinfer_core.model.repeats import StepRepeats, shared_recorder
 from deepinfer_core.model.replay import check_replay, decoder_rows
 from deepinfer_core.model.step import StepInputs
+from deepinfer_core.model.step_tensors import is_plain_decode
 from deepinfer_core.numeric import QuantTensor
 
 __all__ = ["EngramIds", "TextModel"]
@@ -86,6 +88,7 @@ class TextModel:
         head: hidden to logits in the accumulation dtype, shared with the drafter.
         engram_ids: None without Engram layers.
         drafter: None if the checkpoint has none.
+        repeats: decode steps that are recorded and repeated; None where components cannot be.
     """
 
     config: ModelConfig
@@ -98,6 +101,13 @@ class TextModel:
     head: Linear
     engram_ids: EngramIds | None
     drafter: Drafter | None
+    repeats: StepRepeats[_Flow] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find out whether all components can be recorded together."""
+        recorder = shared_recorder(self.parts)
+        repeats = None if recorder is None else StepRepeats(recorder, self._run_layers)
+        object.__setattr__(self, "repeats", repeats)
 
     @torch.inference_mode()
     def forward(
@@ -125,22 +135,11 @@ class TextModel:
         """
         check_replay(step, self.config, caches.layout)
         context = self._context(step, caches, probe)
-        memories = self._memories(context)
-        trunk_TSD = self._trunk(step)
-        pre_TS = first_pre_mix(trunk_TSD, self.rows.accumulate)
-        flow = _Flow(context=context, trunk_TSD=trunk_TSD, pre_TS=pre_TS, features={})
-        for layer in self.layers:
-            number = layer.plan.index
-            if step.truncation is not None and number == self.config.boundary_layer:
-                self._enter_decoder(flow, layer)
-            if layer.engram is not None:
-                layer.engram.inject(flow.trunk_TSD, memories[number], step.image_T)
-            if self.drafter is not None and number in self.drafter.target_layers:
-                flow.features[number] = self._stream_mean(flow.trunk_TSD)
-            flow.pre_TS = layer(flow.trunk_TSD, flow.pre_TS, flow.context)
-        if self.drafter is not None:
-            self.drafter.store_context(flow.features, flow.context)
-        wanted = flow.context.inputs.sample_row_R
+        if self.repeats is not None and is_plain_decode(context):
+            flow, wanted = self.repeats.run(context), step.sample_row_R
+        else:
+            flow = self._run_layers(context)
+            wanted = flow.context.inputs.sample_row_R
         out_RD = self.rows.collapse(flow.trunk_TSD[wanted], flow.pre_TS[wanted])
         return self.head(self.rows.norm(out_RD, self.norm_D))
 
@@ -203,6 +202,25 @@ class TextModel:
             probe=probe,
             makes_entries=makes_entries,
         )
+
+    def _run_layers(self, context: StepContext) -> _Flow:
+        """Take the rows through all layers, and leave the drafter its keys."""
+        memories = self._memories(context)
+        trunk_TSD = self._trunk(context.inputs)
+        pre_TS = first_pre_mix(trunk_TSD, self.rows.accumulate)
+        flow = _Flow(context=context, trunk_TSD=trunk_TSD, pre_TS=pre_TS, features={})
+        for layer in self.layers:
+            number = layer.plan.index
+            if context.inputs.truncation is not None and number == self.config.boundary_layer:
+                self._enter_decoder(flow, layer)
+            if layer.engram is not None:
+                layer.engram.inject(flow.trunk_TSD, memories[number], context.inputs.image_T)
+            if self.drafter is not None and number in self.drafter.target_layers:
+                flow.features[number] = self._stream_mean(flow.trunk_TSD)
+            flow.pre_TS = layer(flow.trunk_TSD, flow.pre_TS, flow.context)
+        if self.drafter is not None:
+            self.drafter.store_context(flow.features, flow.context)
+        return flow
 
     def _enter_decoder(self, flow: _Flow, layer: BackboneLayer) -> None:
         """Let a truncated decoder half begin: rows may go, but first they make their entries."""

@@ -1,8 +1,8 @@
 """How does the n-gram memory add to the residual streams?
 
-Tables stay in host memory in the form in which the checkpoint stores them; a step gathers the rows
-it needs and widens only those. Which rows these are depends on token ids alone, so they are looked
-up for all Engram layers before the first layer runs.
+Tables stay in host memory in the form in which the checkpoint stores them, where the device can
+read them; a step gathers the rows it needs and widens only those. Which rows these are depends on
+token ids alone, so they are looked up for all Engram layers before the first layer runs.
 
 Shapes: T rows, S streams, D hidden width, C hash columns, N lookback distances.
 """
@@ -24,7 +24,7 @@ class Engram:
 
     Attributes:
         rows: row operators.
-        table: all sub-tables, on the host.
+        table: all sub-tables, within reach of the device.
         hashing: multipliers and sub-tables, on the device of the ids.
         project: looked-up rows, side by side, to one key a stream and one value.
         query_weight_SD: weight of each stream's norm.
@@ -48,8 +48,7 @@ class Engram:
             Table rows int64 [T, C], and what they hold, [T, C * width] in the compute dtype.
         """
         row_TC = self.rows.engram_rows(compressed_TN, self.hashing)
-        memory_TK = gather_rows(self.table, row_TC, self.rows.compute).flatten(1)
-        return row_TC, memory_TK.to(compressed_TN.device)
+        return row_TC, gather_rows(self.table, row_TC, self.rows.compute).flatten(1)
 
     def inject(
         self, trunk_TSD: torch.Tensor, memory_TK: torch.Tensor, image_T: torch.Tensor
@@ -72,13 +71,13 @@ def gather_rows(table: QuantTensor, index: torch.Tensor, dtype: torch.dtype) -> 
 
     Args:
         table: [rows, width] in a format with row scales, or plain.
-        index: int64 row numbers of any shape, moved to the table's device.
+        index: int64 row numbers of any shape, on the table's device.
         dtype: of the result; exact for every quantised format.
 
     Returns:
         [..., width], on the table's device.
     """
-    flat_R = index.to(table.data.device).flatten()
+    flat_R = index.flatten()
     gathered = QuantTensor(
         data=_rows_of(table.data, flat_R),
         scale=None if table.scale is None else _rows_of(table.scale, flat_R),

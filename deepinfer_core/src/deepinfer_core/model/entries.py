@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from deepinfer_core.cache.layout import CacheLayout
+from deepinfer_core.interfaces.attention import CacheCodec
 from deepinfer_core.model.rope import Rotation, rotation
 from deepinfer_core.model.step import StepInputs
 from deepinfer_core.model.windows import ring_slots
@@ -43,13 +44,13 @@ class EntryStep:
     block_table_QB: torch.Tensor
     sequence_T: torch.Tensor
 
-    def slots_of(self, entry_TL: torch.Tensor) -> torch.Tensor:
+    def slots_of(self, entry_TL: torch.Tensor, codec: CacheCodec) -> torch.Tensor:
         """Slots of listed entries of each row's sequence; -1 stays -1."""
-        # What -1 looks up, the last block, is masked in the end.
-        block_TL = entry_TL // self.entries_per_block
-        page_TL = self.block_table_QB[self.sequence_T[:, None], block_TL]
-        slot_TL = entry_TL.add(page_TL - block_TL, alpha=self.entries_per_block)
-        return slot_TL.masked_fill(entry_TL < 0, -1)
+        slot_TL = torch.empty_like(entry_TL)
+        codec.entry_slots(
+            entry_TL, self.block_table_QB, self.sequence_T, self.entries_per_block, slot_TL
+        )
+        return slot_TL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,7 @@ def entry_step(
     page_T = step.block_table_QB[step.sequence_T, position_T // block_tokens]
     completes_T = (position_T % ratio == ratio - 1) & (page_T >= 0)
     if any(step.cached_ends):
-        cached_end_Q = torch.tensor(step.cached_ends, dtype=torch.int64, device=position_T.device)
-        completes_T &= position_T >= cached_end_Q[step.sequence_T]
+        completes_T &= position_T >= step.cached_end_Q[step.sequence_T]
     slot_T = page_T * per_block + group_T % per_block
     ends = [start + count for start, count in zip(step.starts, step.row_counts, strict=True)]
     return EntryStep(
@@ -114,10 +114,9 @@ def pair_step(step: StepInputs, layout: CacheLayout) -> PairStep:
     partner_row_T = torch.full_like(position_T, -1)
     if max(step.row_counts) > 1:
         row_T = torch.arange(position_T.shape[0], device=position_T.device)
-        start_Q = torch.tensor(step.starts, dtype=torch.int64, device=position_T.device)
-        count_Q = torch.tensor(step.row_counts, dtype=torch.int64, device=position_T.device)
-        is_last_T = position_T >= (start_Q + count_Q - ring_tokens)[step.sequence_T]
-        is_first_T = position_T == start_Q[step.sequence_T]
+        end_Q = step.start_Q + step.row_count_Q
+        is_last_T = position_T >= (end_Q - ring_tokens)[step.sequence_T]
+        is_first_T = position_T == step.start_Q[step.sequence_T]
         slot_T = slot_T.where(is_last_T, -1)
         partner_row_T = (row_T - 1).where(~is_first_T, -1)
     return PairStep(

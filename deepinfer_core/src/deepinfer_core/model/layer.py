@@ -106,5 +106,5 @@ class Layer:
 def first_pre_mix(trunk_TSD: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The pre mixes in front of the first sublayer: the first stream alone, [T, S]."""
     pre_TS = torch.zeros(trunk_TSD.shape[:2], dtype=dtype, device=trunk_TSD.device)
-    pre_TS[:, 0] = 1
+    pre_TS[:, 0].fill_(1)
     return pre_TS

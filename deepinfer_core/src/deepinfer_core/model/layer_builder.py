@@ -1,5 +1,9 @@
 """How do the weights of one layer become the layer?"""
 
+from dataclasses import fields
+
+import torch
+
 from deepinfer_core.interfaces.attention import IndexerSpec
 from deepinfer_core.interfaces.transform import EngramHash
 from deepinfer_core.model.backbone_layer import BackboneLayer
@@ -164,6 +168,7 @@ class LayerBuilder:
             uses_pool=plan.uses_pool,
             rows=self._rows,
             indexer=self._parts.indexer,
+            codec=self._parts.codec,
             spec=self._index_spec,
             plan=self._index_plan,
             index_format=self._parts.numerics.index_format,
@@ -176,9 +181,14 @@ class LayerBuilder:
         return Engram(
             rows=self._rows,
             table=weights.host_table(f"{prefix}embed.weight"),
-            hashing=hashing,
+            hashing=_placed(hashing, self._parts.device.torch_device),
             # Looked-up rows carry their own scales; rounding them again could only lose.
             project=weights.plain(f"{prefix}wkv.weight"),
             query_weight_SD=weights.vector(f"{prefix}q_weight"),
             key_weight_SD=weights.vector(f"{prefix}k_weight"),
         )
+
+
+def _placed(hashing: EngramHash, device: torch.device) -> EngramHash:
+    names = (field.name for field in fields(hashing))
+    return EngramHash(**{name: getattr(hashing, name).to(device) for name in names})

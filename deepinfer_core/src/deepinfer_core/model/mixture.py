@@ -189,4 +189,4 @@ class Mixture:
             probe(f"{name}.routing_weights", weight_Tk)
         out_TD = self.experts(x_TD, expert_Tk, weight_Tk, self.rows, self.limit)
         active_TI = self.rows.swiglu(self.shared.gate_up(x_TD), None, self.limit)
-        return out_TD.add_(self.shared.down(active_TI)).to(self.rows.compute)
+        return self.rows.add(out_TD, self.shared.down(active_TI))

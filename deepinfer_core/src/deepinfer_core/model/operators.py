@@ -162,6 +162,12 @@ class RowOperators:
         self._transform.rms_norm(plan, x_TD, weight_D, self._mix.norm_eps, out_TD)
         return out_TD
 
+    def add(self, x_TD: torch.Tensor, y_TD: torch.Tensor) -> torch.Tensor:
+        """Return the sum of two accumulators in the compute dtype; may overwrite ``x_TD``."""
+        out_TD = torch.empty_like(x_TD, dtype=self.compute)
+        self._transform.add(self.plan(x_TD.shape[0]), x_TD, y_TD, out_TD)
+        return out_TD
+
     def rotate(self, x_THD: torch.Tensor, by: Rotation, *, inverse: bool = False) -> torch.Tensor:
         """Rotate the last channels in place and return the same tensor."""
         plan = self.plan(x_THD.shape[0])

@@ -17,6 +17,7 @@ from deepinfer_core.cache.layout import CacheLayout
 from deepinfer_core.cache.replay import removed_rows
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.model.config import ModelConfig
+from deepinfer_core.model.staging import staged
 from deepinfer_core.model.step import StepInputs
 
 __all__ = ["DecoderRows", "check_halves", "check_replay", "decoder_rows"]
@@ -38,13 +39,16 @@ class DecoderRows:
 def decoder_rows(step: StepInputs) -> DecoderRows:
     """Work out what the decoder half runs on in a step that has a truncation.
 
-    Waits for the device if rows are taken out, to look at the numbers of the wanted ones.
+    Waits for the device if rows are taken out and the host was not told which ones are wanted.
 
     Raises:
         NotSupported: logits of a row are wanted that is taken out.
     """
     valid_starts = tuple(map(max, step.valid_starts, step.keep_from))
-    masked = replace(step, valid_starts=valid_starts)
+    valid_start_Q = step.valid_start_Q.maximum(step.keep_from_Q)
+    masked = replace(
+        step, valid_starts=valid_starts, placed_5Q=_placed(step, valid_start_Q=valid_start_Q)
+    )
     if step.truncation is None or step.truncation.mode == "mask":
         return DecoderRows(inputs=masked, row_S=None)
     removed = tuple(map(removed_rows, step.starts, step.row_counts, step.keep_from))
@@ -57,7 +61,9 @@ def _compacted(step: StepInputs, removed: tuple[int, ...]) -> DecoderRows:
     ends = list(accumulate(step.row_counts))
     counts = tuple(n - gone for n, gone in zip(step.row_counts, removed, strict=True))
     rows = [row for end, n in zip(ends, counts, strict=True) for row in range(end - n, end)]
-    row_S = torch.tensor(rows, dtype=torch.int64, device=step.position_T.device)
+    wanted, device = _wanted(step, rows), step.position_T.device
+    row_S = staged(rows, device)
+    removed_Q = (step.keep_from_Q - step.start_Q).clamp_min(0).minimum(step.row_count_Q - 1)
     inputs = replace(
         step,
         token_T=step.token_T[row_S],
@@ -69,23 +75,35 @@ def _compacted(step: StepInputs, removed: tuple[int, ...]) -> DecoderRows:
         embedding_TD=None if step.embedding_TD is None else step.embedding_TD[row_S],
         starts=tuple(start + gone for start, gone in zip(step.starts, removed, strict=True)),
         row_counts=counts,
-        sample_row_R=_wanted(step, row_S),
+        sample_row_R=staged(wanted, device),
+        sample_rows=wanted,
+        placed_5Q=_placed(
+            step, start_Q=step.start_Q + removed_Q, row_count_Q=step.row_count_Q - removed_Q
+        ),
     )
     return DecoderRows(inputs=inputs, row_S=row_S)
 
 
-def _wanted(step: StepInputs, row_S: torch.Tensor) -> torch.Tensor:
-    place_T = torch.full_like(step.position_T, -1)
-    place_T[row_S] = torch.arange(row_S.shape[0], device=row_S.device)
-    place_R = place_T[step.sample_row_R]
-    lost = step.sample_row_R[place_R < 0].tolist()
+def _placed(step: StepInputs, **changed_Q: torch.Tensor) -> torch.Tensor:
+    """The numbers of each sequence on the device, some of them changed."""
+    names = ("start_Q", "row_count_Q", "valid_start_Q", "cached_end_Q", "keep_from_Q")
+    return torch.stack([changed_Q.get(name, getattr(step, name)) for name in names])
+
+
+def _wanted(step: StepInputs, rows: list[int]) -> tuple[int, ...]:
+    """Places of the wanted rows among those that are kept."""
+    place_of = {row: place for place, row in enumerate(rows)}
+    wanted = step.sample_rows
+    if wanted is None:
+        wanted = tuple(step.sample_row_R.tolist())
+    lost = [row for row in wanted if row not in place_of]
     if lost:
         raise NotSupported(
             f"asked for the logits of row {lost[0]}, found that it is taken out of the decoder "
             "half",
             hint="ask for rows that are kept, or turn truncation off to score a prompt",
         )
-    return place_R
+    return tuple(place_of[row] for row in wanted)
 
 
 def check_replay(step: StepInputs, config: ModelConfig, layout: CacheLayout) -> None:

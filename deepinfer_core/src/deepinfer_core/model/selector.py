@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from deepinfer_core.interfaces.attention import Indexer, IndexerSpec
+from deepinfer_core.interfaces.attention import CacheCodec, Indexer, IndexerSpec
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.model.context import StepContext
 from deepinfer_core.model.operators import Linear, Planned, RowOperators
@@ -32,6 +32,7 @@ class Selector:
         uses_pool: it selects within the pool.
         rows: row operators.
         indexer: scores and selects.
+        codec: finds the slots of what is selected.
         spec: widths and numbers of kept entries.
         plan: the indexer's plan.
         index_format: what queries are rounded to.
@@ -46,6 +47,7 @@ class Selector:
     uses_pool: bool
     rows: RowOperators
     indexer: Indexer
+    codec: CacheCodec
     spec: IndexerSpec
     plan: Planned[Plan]
     index_format: str
@@ -70,7 +72,7 @@ class Selector:
         )
         self.indexer.select(plan, score_TS, entry_TL)
         step.report(f"layers.{self.layer}.index.selected", entry_TL)
-        step.selection.slot_TL = entries.slots_of(entry_TL)
+        step.selection.slot_TL = entries.slots_of(entry_TL, self.codec)
 
     def _scores(
         self, plan: Plan, x_TD: torch.Tensor, latent_TK: torch.Tensor, step: StepContext

@@ -1,12 +1,14 @@
 """What does the model need to know about one step, and what does it give back?
 
-The model never sees a request: only rows, positions, pages and slots.
+The model never sees a request: only rows, positions, pages and slots. What the host decides by is
+on the host, and the same numbers are on the device for index arithmetic, so that nobody has to
+bring them there, or fetch them, while a step is launched.
 
 Shapes: T rows of the step, Q sequences, B blocks of the longest sequence, R rows whose logits are
 wanted, V vocabulary.
 """
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 
 import torch
 
@@ -39,6 +41,11 @@ class StepInputs:
             all rows.
         keep_from: first position that the decoder half keeps, on the host; the same in all chunks
             of a prompt. Left empty: 0 everywhere.
+        sample_rows: the same as ``sample_row_R``, on the host; None: not known there.
+        placed_5Q: the five numbers of each sequence as int64 on the device, in the order of the
+            fields below; None: they are brought there now.
+        start_Q, row_count_Q, valid_start_Q, cached_end_Q, keep_from_Q: the same as ``starts``,
+            ``row_counts``, ``valid_starts``, ``cached_ends`` and ``keep_from``, on the device.
     """
 
     token_T: torch.Tensor
@@ -57,9 +64,30 @@ class StepInputs:
     cached_ends: tuple[int, ...] = ()
     truncation: DecoderTruncation | None = None
     keep_from: tuple[int, ...] = ()
+    sample_rows: tuple[int, ...] | None = None
+    placed_5Q: InitVar[torch.Tensor | None] = None
+    start_Q: torch.Tensor = field(init=False)
+    row_count_Q: torch.Tensor = field(init=False)
+    valid_start_Q: torch.Tensor = field(init=False)
+    cached_end_Q: torch.Tensor = field(init=False)
+    keep_from_Q: torch.Tensor = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, placed_5Q: torch.Tensor | None) -> None:
         """Fill in what was left empty."""
         nothing = (0,) * len(self.starts)
         object.__setattr__(self, "cached_ends", self.cached_ends or nothing)
         object.__setattr__(self, "keep_from", self.keep_from or nothing)
+        if placed_5Q is None:
+            numbers = (
+                self.starts,
+                self.row_counts,
+                self.valid_starts,
+                self.cached_ends,
+                self.keep_from,
+            )
+            placed_5Q = torch.tensor(numbers, dtype=torch.int64, device=self.position_T.device)
+        for name, value_Q in zip(_ON_DEVICE, placed_5Q.unbind(), strict=True):
+            object.__setattr__(self, name, value_Q)
+
+
+_ON_DEVICE = ("start_Q", "row_count_Q", "valid_start_Q", "cached_end_Q", "keep_from_Q")

@@ -4,6 +4,8 @@ Products get weights as the checkpoint stores them. Norms, mixes, sinks and bias
 widened to the accumulation dtype once.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from deepinfer_core.errors import NotSupported
@@ -28,6 +30,7 @@ class WeightReader:
         self._gemm = parts.dense
         self._numerics = parts.numerics
         self._device = parts.device.torch_device
+        self._reachable = parts.device.reachable
 
     def vector(self, name: str) -> torch.Tensor:
         """A small weight, in the accumulation dtype on the device."""
@@ -46,8 +49,8 @@ class WeightReader:
         return self._placed(self._source.quant(name))
 
     def host_table(self, name: str) -> QuantTensor:
-        """A matrix whose rows are looked up, as stored, where the checkpoint put it."""
-        return self._source.table(name)
+        """A matrix of which few rows are looked up, as stored, wherever the device reads it."""
+        return _moved(self._source.table(name), self._reachable)
 
     def experts(self, prefix: str) -> tuple[QuantTensor, QuantTensor]:
         """The stacked routed experts below a prefix, on the device."""
@@ -83,11 +86,15 @@ class WeightReader:
         )
 
     def _placed(self, weight: QuantTensor) -> QuantTensor:
-        return QuantTensor(
-            data=weight.data.to(self._device),
-            scale=None if weight.scale is None else weight.scale.to(self._device),
-            format=weight.format,
-        )
+        return _moved(weight, lambda part: part.to(self._device))
+
+
+def _moved(weight: QuantTensor, move: Callable[[torch.Tensor], torch.Tensor]) -> QuantTensor:
+    return QuantTensor(
+        data=move(weight.data),
+        scale=None if weight.scale is None else move(weight.scale),
+        format=weight.format,
+    )
 
 
 def stacked(weights: list[QuantTensor]) -> QuantTensor:

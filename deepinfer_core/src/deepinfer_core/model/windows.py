@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from deepinfer_core.cache.layout import CacheLayout
+from deepinfer_core.model.staging import staged
 from deepinfer_core.model.step import StepInputs
 
 __all__ = ["ChunkWindows", "DecodeWindows", "WindowStep", "ring_slots", "window_step"]
@@ -84,43 +85,38 @@ def window_step(step: StepInputs, layout: CacheLayout, window_tokens: int) -> Wi
         window_tokens: keys that a row sees, itself included.
     """
     ring_tokens = layout.state.ring_tokens
-    device = step.position_T.device
     counts = step.row_counts
     is_chunk = [count > layout.max_backtracking for count in counts]
-    first_Q = _tensor([max(start, 0) for start in step.valid_starts], device)
-    listing = _Listing(step, first_Q, window_tokens, ring_tokens)
+    listing = _Listing(step, window_tokens, ring_tokens)
     decode_rows = _rows_of(counts, [not chunk for chunk in is_chunk])
     chunk_rows = _rows_of(counts, is_chunk)
     return WindowStep(
-        write_slot_T=_write_slots(step, first_Q, ring_tokens),
+        write_slot_T=_write_slots(step, ring_tokens),
         decode=listing.decode(decode_rows) if decode_rows else None,
         chunks=listing.chunks(chunk_rows, is_chunk) if chunk_rows else None,
     )
 
 
-def _write_slots(step: StepInputs, first_Q: torch.Tensor, ring_tokens: int) -> torch.Tensor:
+def _write_slots(step: StepInputs, ring_tokens: int) -> torch.Tensor:
     position_T, sequence_T = step.position_T, step.sequence_T
     slot_T = ring_slots(position_T, step.state_slot_Q[sequence_T], ring_tokens)
     if max(step.row_counts) > ring_tokens:
-        ends = [start + n for start, n in zip(step.starts, step.row_counts, strict=True)]
-        ends_Q = _tensor(ends, position_T.device)
-        slot_T = slot_T.where(position_T >= (ends_Q - ring_tokens)[sequence_T], -1)
+        end_Q = step.start_Q + step.row_count_Q
+        slot_T = slot_T.where(position_T >= (end_Q - ring_tokens)[sequence_T], -1)
     if any(map(operator.lt, step.starts, step.valid_starts)):
-        slot_T = slot_T.where(position_T >= first_Q[sequence_T], -1)
+        slot_T = slot_T.where(position_T >= step.valid_start_Q[sequence_T], -1)
     return slot_T
 
 
 class _Listing:
     """The lists of both kinds of rows of one step."""
 
-    def __init__(
-        self, step: StepInputs, first_Q: torch.Tensor, window_tokens: int, ring_tokens: int
-    ) -> None:
+    def __init__(self, step: StepInputs, window_tokens: int, ring_tokens: int) -> None:
         self._step = step
         self._window = window_tokens
         self._ring_tokens = ring_tokens
         self._device = step.position_T.device
-        self._first_Q = first_Q
+        self._first_Q = step.valid_start_Q
 
     def decode(self, rows: list[int]) -> DecodeWindows:
         row_S, position_SW, sequence_S = self._keys_of(rows)
@@ -133,7 +129,7 @@ class _Listing:
 
     def _may_lack_keys(self) -> bool:
         pairs = zip(self._step.starts, self._step.valid_starts, strict=True)
-        return any(start - max(first, 0) < self._window - 1 for start, first in pairs)
+        return any(start - first < self._window - 1 for start, first in pairs)
 
     def chunks(self, rows: list[int], is_chunk: list[bool]) -> ChunkWindows:
         history = self._window - 1
@@ -147,8 +143,8 @@ class _Listing:
             shifts[number] = [history_end - (start - history), row_end - start]
             history_end += history
             row_end += self._step.row_counts[number]
-        shift_Q2 = _tensor(shifts, self._device)
-        start_Q = _tensor(list(self._step.starts), self._device)
+        shift_Q2 = staged(shifts, self._device)
+        start_Q = self._step.start_Q
         row_S, position_SW, sequence_S = self._keys_of(rows)
         is_history_SW = position_SW < start_Q[sequence_S][:, None]
         shift_S2 = shift_Q2[sequence_S]
@@ -161,7 +157,7 @@ class _Listing:
         )
 
     def _history_slots(self, sequences: list[int], start_Q: torch.Tensor) -> torch.Tensor:
-        number_C = _tensor(sequences, self._device)
+        number_C = staged(sequences, self._device)
         back_H = torch.arange(1 - self._window, 0, device=self._device)
         position_CH = start_Q[number_C][:, None] + back_H
         state_slot_C = self._step.state_slot_Q[number_C]
@@ -173,7 +169,7 @@ class _Listing:
         position_S, sequence_S = self._step.position_T, self._step.sequence_T
         row_S = None
         if len(rows) < position_S.shape[0]:
-            row_S = _tensor(rows, self._device)
+            row_S = staged(rows, self._device)
             position_S, sequence_S = position_S[row_S], sequence_S[row_S]
         back_W = torch.arange(1 - self._window, 1, device=self._device)
         return row_S, position_S[:, None] + back_W, sequence_S
@@ -187,7 +183,3 @@ def _rows_of(counts: tuple[int, ...], wanted: list[bool]) -> list[int]:
             rows.extend(range(start, start + count))
         start += count
     return rows
-
-
-def _tensor(numbers: list[int] | list[list[int]], device: torch.device) -> torch.Tensor:
-    return torch.tensor(numbers, dtype=torch.int64, device=device)

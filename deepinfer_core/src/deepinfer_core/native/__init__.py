@@ -13,7 +13,9 @@ A component of this room is written like this:
   (``calls.h``).
 * ``build(options, context)`` calls ``open_library(context.cache_dir)`` once and binds each function
   with ``bind(library, "di_name", "plld")``: one letter an argument, ``p`` an address, ``l`` a whole
-  number, ``d`` and ``f`` floats. A code other than ``DI_OK`` raises.
+  number, ``d`` and ``f`` floats, ``b`` bytes. A code other than ``DI_OK`` raises.
+* Calls are noted and made again later (``recording``), with the same addresses. So an address is
+  that of a tensor, or of what lives as long as its component; a list of words is passed as ``b``.
 * Tensors are passed as ``tensor.data_ptr()``, their dtype as ``type_code(tensor.dtype)``. Check
   shapes, dtypes and strides in Python first: C checks nothing. Keep the tensor alive during the
   call.

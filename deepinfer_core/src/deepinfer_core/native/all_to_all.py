@@ -10,9 +10,12 @@ from __future__ import annotations
 import torch
 
 from deepinfer_core.interfaces.all_to_all import Dispatched
-from deepinfer_core.interfaces.component import Plan
+from deepinfer_core.interfaces.component import Plan, Properties
+from deepinfer_core.interfaces.recording import Recorder
 from deepinfer_core.native.addresses import address, row_major, slice_address
 from deepinfer_core.native.library import bind, open_library
+from deepinfer_core.native.promises import PROMISES
+from deepinfer_core.native.recording import kernel_recorder
 from deepinfer_core.plugin import BuildContext
 from deepinfer_core.reference.all_to_all import ExchangePlan, LocalExchange
 
@@ -37,6 +40,17 @@ class CpuExchange(LocalExchange):
         library = open_library(cache_dir)
         self._dispatch = bind(library, "di_exchange_dispatch", "pllllplplpppp")
         self._combine = bind(library, "di_exchange_combine", "plplllpl")
+        self._recorder = kernel_recorder(cache_dir)
+
+    @property
+    def recorder(self) -> Recorder:
+        """All compiled kernels share one."""
+        return self._recorder
+
+    @property
+    def properties(self) -> Properties:
+        """The promises of this component."""
+        return PROMISES
 
     def dispatch(
         self, plan: Plan, x_TD: torch.Tensor, expert_Tk: torch.Tensor, weight_Tk: torch.Tensor

@@ -9,10 +9,12 @@ from __future__ import annotations
 import torch
 
 from deepinfer_core.interfaces.component import Properties
+from deepinfer_core.interfaces.recording import Recorder
 from deepinfer_core.native.cache_codec import CpuCacheCodec
 from deepinfer_core.native.indexer import CpuIndexer
 from deepinfer_core.native.library import open_library
 from deepinfer_core.native.promises import PROMISES
+from deepinfer_core.native.recording import kernel_recorder
 from deepinfer_core.native.sparse_attention import CpuSparseAttention
 from deepinfer_core.plugin import BuildContext
 
@@ -35,11 +37,17 @@ class CpuAttention(CpuSparseAttention, CpuIndexer, CpuCacheCodec):
         CpuSparseAttention.__init__(self, library, threads)
         CpuIndexer.__init__(self, library, threads)
         CpuCacheCodec.__init__(self, library)
+        self._recorder = kernel_recorder(cache_dir)
 
     @property
     def properties(self) -> Properties:
         """The promises of this component."""
         return PROMISES
+
+    @property
+    def recorder(self) -> Recorder:
+        """All compiled kernels share one."""
+        return self._recorder
 
 
 def build(options: None, context: BuildContext) -> CpuAttention:

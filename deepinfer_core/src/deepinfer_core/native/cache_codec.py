@@ -33,6 +33,7 @@ class CpuCacheCodec(CacheCodec):
     def __init__(self, library: ctypes.CDLL) -> None:
         self._store = bind(library, "di_store_rows", f"pllp{PAGE_LETTERS}")
         self._load = bind(library, "di_load_rows", f"{PAGE_LETTERS}plpl")
+        self._entry_slots = bind(library, "di_entry_slots", "pllplplp")
         self._compress = bind(library, "di_compress_pairs", "ppllppppllllpl")
 
     def row_bytes(self, number_format: str, width: int) -> int:
@@ -60,6 +61,32 @@ class CpuCacheCodec(CacheCodec):
             rows,
             address(out_TD, out_TD.dtype, (rows, pages.width)),
             type_code(out_TD.dtype),
+        )
+
+    def entry_slots(
+        self,
+        entry_TL: torch.Tensor,
+        block_table_QB: torch.Tensor,
+        sequence_T: torch.Tensor,
+        entries_per_block: int,
+        slot_TL: torch.Tensor,
+    ) -> None:
+        """Look up the block of each entry.
+
+        Raises:
+            DeviceError: an entry is behind the last block of the table.
+        """
+        rows, length = entry_TL.shape
+        block_table_QB = row_major(block_table_QB)
+        self._entry_slots(
+            address(entry_TL, _INT64, (rows, length)),
+            rows,
+            length,
+            address(block_table_QB, _INT64, block_table_QB.shape),
+            block_table_QB.shape[1],
+            address(sequence_T, _INT64, (rows,)),
+            entries_per_block,
+            address(slot_TL, _INT64, (rows, length)),
         )
 
     def compress_pairs(

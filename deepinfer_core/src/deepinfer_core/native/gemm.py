@@ -22,8 +22,10 @@ from deepinfer_core.interfaces.gemm import (
     GroupedSpec,
     PreparedWeight,
 )
+from deepinfer_core.interfaces.recording import Recorder
 from deepinfer_core.native.library import bind, open_library
 from deepinfer_core.native.promises import PROMISES
+from deepinfer_core.native.recording import kernel_recorder
 from deepinfer_core.native.tensors import type_code
 from deepinfer_core.numeric import QuantTensor, fake_quantise, number_format
 from deepinfer_core.plugin import BuildContext
@@ -102,11 +104,18 @@ class CpuGemm(DenseGemm, GroupedGemm):
         self._dense: Callable[..., int] = bind(library, "di_gemm_dense", "pplplllpl")
         self._experts: Callable[..., int] = bind(library, "di_gemm_experts", "pplpllplpl")
         self._threads = threads
+        self._words: dict[tuple[int, ...], ctypes.Array[ctypes.c_int64]] = {}
+        self._recorder = kernel_recorder(cache_dir)
 
     @property
     def properties(self) -> Properties:
         """The promises of this component."""
         return PROMISES
+
+    @property
+    def recorder(self) -> Recorder:
+        """All compiled kernels share one."""
+        return self._recorder
 
     def prepare(self, weight: QuantTensor) -> PackedWeight:
         """Take over a weight [.., N, K] of any format."""
@@ -208,14 +217,10 @@ class CpuGemm(DenseGemm, GroupedGemm):
                 hint="quantise the result afterwards",
             )
         in_kernel = form.name == "mxfp8"
-        words = (ctypes.c_int64 * 6)(
-            spec.in_width,
-            spec.out_width,
-            groups,
-            in_kernel,
-            type_code(out.storage),
-            self._threads,
-        )
+        code = type_code(out.storage)
+        fixed = (spec.in_width, spec.out_width, groups, in_kernel, code, self._threads)
+        # Recordings point at the words, so they outlive a plan that was renewed for more rows.
+        words = self._words.setdefault(fixed, (ctypes.c_int64 * 6)(*fixed))
         return _ProductPlan(
             max_rows=max_rows,
             in_width=groups * spec.in_width,

@@ -23,6 +23,7 @@ _LETTERS = {
     "l": ctypes.c_int64,
     "d": ctypes.c_double,
     "f": ctypes.c_float,
+    "b": ctypes.c_char_p,
 }
 _CODES = {
     1: ("no memory for its scratch space", "free memory, or lower engine.max_num_batched_tokens"),
@@ -66,7 +67,8 @@ def bind(library: ctypes.CDLL, name: str, arguments: str) -> Callable[..., int]:
     Args:
         library: from ``open_library``.
         name: of a function that returns a code.
-        arguments: one letter each: ``p`` address, ``l`` int64, ``d`` double, ``f`` float.
+        arguments: one letter each: ``p`` address, ``l`` int64, ``d`` double, ``f`` float, ``b``
+            bytes that the kernel reads while it runs (at most one).
 
     Returns:
         The function; it raises ``DeviceError`` for a code other than ``DI_OK``.

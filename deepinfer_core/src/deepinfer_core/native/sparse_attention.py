@@ -43,7 +43,7 @@ class CpuSparseAttention(SparseAttention):
     """
 
     def __init__(self, library: ctypes.CDLL, threads: int) -> None:
-        self._attend = bind(library, "di_attend", "pllllplpfppl")
+        self._attend = bind(library, "di_attend", "pllllblpfppl")
         self._attention_threads = threads
 
     def plan(self, spec: AttentionSpec, max_rows: int) -> Plan:
@@ -88,7 +88,7 @@ class CpuSparseAttention(SparseAttention):
             rows,
             heads,
             width,
-            words.buffer_info()[0],
+            words.tobytes(),
             len(sources),
             address(sink_N, _FP32, (heads,)),
             scale,

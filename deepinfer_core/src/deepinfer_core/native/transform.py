@@ -11,12 +11,14 @@ import torch
 
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Plan, Properties
+from deepinfer_core.interfaces.recording import Recorder
 from deepinfer_core.interfaces.transform import TransformSpec
 from deepinfer_core.native.addresses import address, row_major
 from deepinfer_core.native.engram import CpuEngram
 from deepinfer_core.native.library import bind, open_library
 from deepinfer_core.native.pages import format_code
 from deepinfer_core.native.promises import PROMISES
+from deepinfer_core.native.recording import kernel_recorder
 from deepinfer_core.native.streams import STREAMS, CpuStreams
 from deepinfer_core.native.tensors import type_code
 from deepinfer_core.numeric import number_format
@@ -41,7 +43,9 @@ class CpuTransform(CpuStreams, CpuEngram):
         library = open_library(cache_dir)
         CpuStreams.__init__(self, library)
         CpuEngram.__init__(self, library)
+        self._recorder = kernel_recorder(cache_dir)
         self._rms_norm = bind(library, "di_rms_norm", "plllplfpl")
+        self._add = bind(library, "di_add", "pplpl")
         self._rope = bind(library, "di_rope", "pllllpplfp")
         self._fake_quantise = bind(library, "di_fake_quantise", "pllllp")
         self._gate_topk = bind(library, "di_gate_topk", "pllpppflpp")
@@ -51,6 +55,11 @@ class CpuTransform(CpuStreams, CpuEngram):
     def properties(self) -> Properties:
         """The promises of this component."""
         return PROMISES
+
+    @property
+    def recorder(self) -> Recorder:
+        """All compiled kernels share one."""
+        return self._recorder
 
     def plan(self, spec: TransformSpec, max_rows: int) -> Plan:
         """Check what the kernels were written for.
@@ -86,6 +95,16 @@ class CpuTransform(CpuStreams, CpuEngram):
             type_code(weight_D.dtype),
             eps,
             address(out_TD, out_TD.dtype, shape),
+            type_code(out_TD.dtype),
+        )
+
+    def add(self, plan: Plan, x_TD: torch.Tensor, y_TD: torch.Tensor, out_TD: torch.Tensor) -> None:
+        """Add and round."""
+        self._add(
+            address(x_TD, _FP32, out_TD.shape),
+            address(y_TD, _FP32, out_TD.shape),
+            out_TD.numel(),
+            address(out_TD, out_TD.dtype, out_TD.shape),
             type_code(out_TD.dtype),
         )
 

@@ -1,13 +1,14 @@
 """How do rows reach their experts when all experts live in this process?
 
-Nothing is sent: rows are copied into the order of their experts, and summed back.
+Nothing is sent: rows are copied into the order of their experts, and summed back. On any device,
+and without a wait: no shape depends on who chose what.
 
 Shapes: T rows, k experts a row, R dispatched rows, E experts, D width.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -32,8 +33,8 @@ class LocalExchange(AllToAll):
 
     @property
     def properties(self) -> Properties:
-        """The promises of this component."""
-        return PROMISES
+        """The promises of this component: nothing here waits or depends on the data."""
+        return replace(PROMISES, graph_safe="always")
 
     def plan(self, spec: ExchangeSpec, max_rows: int) -> Plan:
         """Check the numbers.
@@ -93,12 +94,14 @@ def _places(
     """Where each choice goes, -1 for none, and the running ends of the experts."""
     expert_X = expert_Tk.flatten()
     expert_X = torch.where(expert_X < 0, experts, expert_X)
-    count_E = torch.bincount(expert_X, minlength=experts + 1)
+    # Counted without asking the device how many there are.
+    count_E = expert_X.new_zeros(experts + 1).scatter_add_(0, expert_X, torch.ones_like(expert_X))
     aligned_E = -(-count_E // alignment) * alignment
     end_E = aligned_E.cumsum(0)
     sorted_X, order_X = expert_X.sort(stable=True)
     shift_E = (end_E - aligned_E) - (count_E.cumsum(0) - count_E)
     row_X = torch.empty_like(expert_X)
-    row_X[order_X] = torch.arange(expert_X.shape[0]) + shift_E[sorted_X]
-    row_X[expert_X == experts] = -1
+    place_X = torch.arange(expert_X.shape[0], device=expert_X.device)
+    row_X[order_X] = place_X + shift_E[sorted_X]
+    row_X.masked_fill_(expert_X == experts, -1)
     return row_X.view_as(expert_Tk), end_E[:experts]

@@ -40,8 +40,9 @@ def mixes(
     z_TM = row_product(flat_TK, fn_MK.to(accumulate))
     z_TM *= torch.rsqrt(mean_square(flat_TK) + spec.norm_eps)[:, None]
     # One factor a mix, so that the three kinds take one multiplication.
-    widths = torch.tensor([streams, streams, streams * streams])
-    z_TM = z_TM * scale_3.repeat_interleave(widths) + base_M
+    widths = (streams, streams, streams * streams)
+    factors = [one.expand(n) for one, n in zip(scale_3, widths, strict=True)]
+    z_TM = z_TM * torch.cat(factors) + base_M
     gates_TX = sigmoid(z_TM[:, : 2 * streams])
     pre_TS = gates_TX[:, :streams] + spec.eps
     post_TS = gates_TX[:, streams:] * 2

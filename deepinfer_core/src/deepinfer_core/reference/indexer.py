@@ -123,7 +123,7 @@ def _score_rows(
     weight_T1H = align_width(weight_TH)[:, None]
     reach = int(visible_T.max())
     for first in range(0, reach, _ENTRY_TILE):
-        entry_X = torch.arange(first, first + _ENTRY_TILE)
+        entry_X = torch.arange(first, first + _ENTRY_TILE, device=table_B.device)
         page_X = table_B[(entry_X // keys.rows_per_page).clamp(max=table_B.shape[0] - 1)]
         slot_X = page_X * keys.rows_per_page + entry_X % keys.rows_per_page
         slot_X = torch.where((entry_X < reach) & (page_X >= 0), slot_X, -1)
@@ -146,7 +146,7 @@ def _pool(pool_score_TS: torch.Tensor, visible_T: torch.Tensor, spec: IndexerSpe
     """Whether each entry lies in a kept block, [T, S rounded up to whole blocks]."""
     entries = pool_score_TS.shape[1]
     finite = torch.finfo(pool_score_TS.dtype)
-    is_visible_TS = torch.arange(entries) < visible_T[:, None]
+    is_visible_TS = torch.arange(entries, device=visible_T.device) < visible_T[:, None]
     score_TS = pool_score_TS.clamp(finite.min, finite.max)
     score_TS = score_TS.masked_fill_(~is_visible_TS, -torch.inf)
     padded = torch.nn.functional.pad(score_TS, (0, -entries % spec.block_entries), value=-torch.inf)
@@ -154,8 +154,9 @@ def _pool(pool_score_TS: torch.Tensor, visible_T: torch.Tensor, spec: IndexerSpe
     # The block of the last visible entry comes first of all.
     blocks = best_TB.shape[1]
     last_T = torch.where(visible_T > 0, (visible_T - 1) // spec.block_entries, blocks)
-    best_TB.masked_fill_(torch.arange(blocks) == last_T[:, None], torch.inf)
+    block_B = torch.arange(blocks, device=last_T.device)
+    best_TB.masked_fill_(block_B == last_T[:, None], torch.inf)
     chosen_TX = _best(best_TB, spec.top_blocks)
-    is_kept_TB = torch.zeros(best_TB.shape[0], blocks + 1, dtype=torch.bool)
+    is_kept_TB = best_TB.new_zeros(best_TB.shape[0], blocks + 1, dtype=torch.bool)
     is_kept_TB.scatter_(1, torch.where(chosen_TX < 0, blocks, chosen_TX), True)
     return is_kept_TB[:, :blocks].repeat_interleave(spec.block_entries, 1)

@@ -150,7 +150,7 @@ def _survivors(scaled_RV: torch.Tensor, rows: SamplerRows) -> torch.Tensor:
     top_p_R = rows.top_p_R.to(torch.float64)[:, None]
     # With top_p = 1 all pass: the weights of a row sum to no more than 1.
     passes_RV = before_RV <= (top_p_R * _WEIGHT_ONE).floor()
-    rank_V = torch.arange(scaled_RV.shape[1])
+    rank_V = torch.arange(scaled_RV.shape[1], device=scaled_RV.device)
     passes_RV &= (rank_V < rows.top_k_R[:, None]) | (rows.top_k_R < 0)[:, None]
     share_RV = torch.exp(ordered_RV - ordered_RV[:, :1])
     passes_RV &= share_RV >= rows.min_p_R.to(torch.float64)[:, None]

@@ -130,6 +130,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("prefix_cache_hit_blocks_total", "Blocks that lookups took over."),
     _counter("prefix_cache_evicted_blocks_total", "Cached blocks that made room for others."),
     _counter("prefix_cache_evicted_snapshots_total", "Snapshots that made room for others."),
+    _counter("late_kernels_total", "Kernels compiled or loaded after the engine was ready."),
     _histogram("queue_seconds", "From arrival until the first row is scheduled.", _REQUEST_S),
     _histogram(
         "time_to_first_token_seconds",

@@ -16,6 +16,7 @@ from deepinfer_core.interfaces.device import Device, DeviceMemory, Graph, Stream
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_nvidia.device.graphs import CudaGraph, capture
+from deepinfer_nvidia.device.host_tables import reachable
 from deepinfer_nvidia.device.peaks import peak_flops
 from deepinfer_nvidia.device.streams import CudaStream
 from deepinfer_nvidia.options import CudaOptions
@@ -103,9 +104,15 @@ class CudaDevice(Device):
         """Pinned memory, from torch's cache of it: it is reused when copies from it are done."""
         return torch.empty(shape, dtype=dtype, pin_memory=True)
 
+    def reachable(self, table: torch.Tensor) -> torch.Tensor:
+        """The table in pinned host memory, which kernels read over the bus."""
+        return reachable(table, self._device)
+
     def stream(self) -> Stream:
-        """A stream of the device."""
-        return CudaStream(self._new_stream())
+        """A stream of the device, behind what the current stream was given."""
+        stream = self._new_stream()
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        return CudaStream(stream)
 
     def graph(self, work: Callable[[], None]) -> Graph:
         """Capture the work's launches; see ``Device.graph``."""
@@ -124,5 +131,11 @@ class CudaDevice(Device):
 
 
 def build(options: CudaOptions, context: BuildContext) -> CudaDevice:
-    """Build the device that the options name."""
-    return CudaDevice(options.index)
+    """Build the device that the options name, and make it the current one of this thread.
+
+    The kernels that prepare weights while an engine loads are launched on the current device; those
+    of a step find it through their stream, on any thread.
+    """
+    device = CudaDevice(options.index)
+    torch.cuda.set_device(device.torch_device)
+    return device

@@ -45,10 +45,13 @@ def capture(work: Callable[[], None], stream: torch.cuda.Stream, pool: Any) -> t
     graph = torch.cuda.CUDAGraph()
     # Other threads may go on allocating: only this one's calls are held to the rules.
     recording = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+    before = torch.cuda.current_stream(stream.device)
     try:
         with torch.cuda.device(stream.device), recording:
             work()
     except RuntimeError as error:
+        # A recording that fails leaves its stream as the current one.
+        torch.cuda.set_stream(before)
         first = str(error).partition("\n")[0]
         raise DeviceError(
             f"asked to capture a step, found {first}",

@@ -6,35 +6,51 @@ One block a row; the squares are summed in fp32 in an order that the width and t
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.transform import RmsNormSpec
-from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["build"]
+from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.vectors import ACCESS_BYTES, ELEMENT_BYTES, row_threads
+
+__all__ = ["build", "default_tuning"]
+
+
+def default_tuning(spec: RmsNormSpec) -> KernelTuning:
+    """One warp for narrow rows, more for wide ones."""
+    vectors = spec.width * ELEMENT_BYTES[spec.dtype] // ACCESS_BYTES
+    for threads in (256, 128):
+        if vectors >= threads:
+            return KernelTuning(threads=threads)
+    return KernelTuning(threads=row_threads(spec.width, spec.dtype))
 
 
 def build(spec: RmsNormSpec, tuning: KernelTuning) -> Any:
-    """Rows of ``spec.width`` channels."""
+    """Rows of ``spec.width`` channels; the threads must be a power of two."""
     rows = T.dynamic("rows")
     width, dtype, eps = spec.width, spec.dtype, spec.eps
+    padded = -(-width // tuning.threads) * tuning.threads
 
     @T.prim_func
     def transform_rms_norm(
-        x_TD: T.Tensor((rows, width), dtype),
+        x_TD: T.StridedTensor((rows, width), (spec.row_stride, 1), dtype),
         weight_D: T.Tensor((width,), spec.weight_dtype),
-        out_TD: T.Tensor((rows, width), dtype),
+        out_TD: T.Tensor((rows, width), spec.out_dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
-            x = T.alloc_fragment((1, width), "float32")
-            square = T.alloc_fragment((1, width), "float32")
+            x = T.alloc_fragment((1, padded), dtype)
+            square = T.alloc_fragment((1, padded), "float32")
             total = T.alloc_fragment((1,), "float32")
-            T.copy(x_TD[row : row + 1, :], x)
-            for i, j in T.Parallel(1, width):
-                square[i, j] = x[i, j] * x[i, j]
+            out = T.alloc_fragment((1, padded), spec.out_dtype)
+            for i, j in T.Parallel(1, padded):
+                x[i, j] = T.if_then_else(j < width, x_TD[row + i, j], T.cast(0, dtype))
+            for i, j in T.Parallel(1, padded):
+                square[i, j] = T.cast(x[i, j], "float32") * T.cast(x[i, j], "float32")
             T.reduce_sum(square, total, dim=1)
-            for i, j in T.Parallel(1, width):
-                out_TD[row + i, j] = T.cast(
-                    x[i, j] * T.rsqrt(total[i] / width + eps) * weight_D[j], dtype
-                )
+            for i, j in T.Parallel(1, padded):
+                if j < width:
+                    normed = T.cast(x[i, j], "float32") * T.rsqrt(total[i] / width + eps)
+                    out[i, j] = T.cast(normed * T.cast(weight_D[j], "float32"), spec.out_dtype)
+            for i, j in T.Parallel(1, padded):
+                if j < width:
+                    out_TD[row + i, j] = out[i, j]
 
     return transform_rms_norm

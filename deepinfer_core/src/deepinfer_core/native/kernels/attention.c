@@ -34,15 +34,42 @@ typedef struct {
   float *query, *key, *weight, *out;
 } scratch;
 
+/* Decode the present keys of one source; `format` is a constant. Neighbours in a list are mostly
+ * neighbours in a page, so a page is looked for only where the one before does not do. */
+DI_INLINE int64_t list_some(const key_source *source, const int64_t *slot, int64_t format,
+                            int64_t width, float *key) {
+  di_pages pages = source->pages;
+  pages.width = width, pages.format = format;
+  int64_t data_bytes = di_data_bytes(format, width), scale_bytes = di_scale_bytes(format, width);
+  int64_t row_bytes = pages.scales_apart ? data_bytes : data_bytes + scale_bytes;
+  int64_t scale_step = pages.scales_apart ? scale_bytes : row_bytes;
+  int64_t count = 0, first = INT64_MAX;
+  di_place page = {0};
+  for (int64_t i = 0; i < source->length; i++) {
+    if (slot[i] < 0) continue;
+    if (slot[i] < first || slot[i] - first >= pages.rows_per_page) {
+      first = slot[i] - slot[i] % pages.rows_per_page;
+      page = di_place_of(&pages, first);
+    }
+    int64_t row = slot[i] - first;
+    di_place place = {page.data + row * row_bytes, page.scale + row * scale_step};
+    di_decode_row(format, place, width, key + count++ * width);
+  }
+  return count;
+}
+
 static int64_t list_keys(const attention_call *call, int64_t row, float *key) {
-  int64_t count = 0;
+  int64_t count = 0, width = call->width;
   for (int64_t s = 0; s < call->sources; s++) {
     const key_source *source = call->source + s;
     const int64_t *slot = source->slot + row * source->slot_stride;
-    for (int64_t i = 0; i < source->length; i++) {
-      if (slot[i] < 0) continue;
-      di_decode_row(source->pages.format, di_place_of(&source->pages, slot[i]), call->width,
-                    key + count++ * call->width);
+    float *to = key + count * width;
+    switch (source->pages.format) {
+      case DI_MXFP8: count += list_some(source, slot, DI_MXFP8, width, to); break;
+      case DI_MXFP4: count += list_some(source, slot, DI_MXFP4, width, to); break;
+      case DI_FP4_E4M3X16: count += list_some(source, slot, DI_FP4_E4M3X16, width, to); break;
+      case DI_BF16: count += list_some(source, slot, DI_BF16, width, to); break;
+      default: count += list_some(source, slot, DI_F32, width, to);
     }
   }
   return count;

@@ -91,3 +91,27 @@ DI_EXPORT int di_compress_pairs(const float *value, const float *gate, int64_t r
 }
 DI_CALLED(di_compress_pairs, P(0), P(1), L(2), L(3), P(4), P(5), P(6), P(7), L(8), L(9), L(10),
           L(11), P(12), L(13))
+
+/* Slots of entries, of lists [rows, length], of the rows' sequences; -1 stays. */
+DI_EXPORT int di_entry_slots(const int64_t *entry, int64_t rows, int64_t length,
+                             const int64_t *table, int64_t blocks, const int64_t *sequence,
+                             int64_t block_entries, int64_t *slot) {
+  for (int64_t t = 0; t < rows; t++) {
+    const int64_t *page = table + sequence[t] * blocks;
+    int64_t block = 0, first = 0; /* lists ascend, so most entries are in the block of the last */
+    for (int64_t i = t * length; i < (t + 1) * length; i++) {
+      if (entry[i] < 0) {
+        slot[i] = -1;
+        continue;
+      }
+      if ((uint64_t)(entry[i] - first) >= (uint64_t)block_entries) {
+        block = entry[i] / block_entries;
+        if (block >= blocks) return DI_OUT_OF_RANGE;
+        first = block * block_entries;
+      }
+      slot[i] = entry[i] - first + page[block] * block_entries;
+    }
+  }
+  return DI_OK;
+}
+DI_CALLED(di_entry_slots, P(0), L(1), L(2), P(3), L(4), P(5), L(6), P(7))

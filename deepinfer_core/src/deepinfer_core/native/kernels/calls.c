@@ -5,7 +5,7 @@
  * stable binary interface alone (since Python 3.10); its few declarations stand here, because the
  * interpreter's headers need not be installed. The symbols come from the process that loads the library.
  */
-#include "calls.h"
+#include "recording.h"
 
 typedef struct object object;
 typedef object *(*called_fast)(object *self, object *const *arguments, intptr_t count);
@@ -23,6 +23,8 @@ extern void *PyLong_AsVoidPtr(object *number);
 extern long long PyLong_AsLongLong(object *number);
 extern double PyFloat_AsDouble(object *number);
 extern object *PyLong_FromLong(long number);
+extern char *PyBytes_AsString(object *bytes);
+extern intptr_t PyBytes_Size(object *bytes);
 extern object *PyObject_CallFunction(object *function, const char *format, ...);
 extern object *PyErr_Occurred(void);
 extern object *PyErr_NoMemory(void);
@@ -50,12 +52,19 @@ static int read_word(char letter, object *argument, di_word *word) {
     word->p = argument == &_Py_NoneStruct ? NULL : PyLong_AsVoidPtr(argument);
     return !word->p && PyErr_Occurred() ? -1 : 0;
   }
+  if (letter == 'b') return (word->p = PyBytes_AsString(argument)) ? 0 : -1;
   if (letter == 'l') {
     word->l = PyLong_AsLongLong(argument);
     return word->l == -1 && PyErr_Occurred() ? -1 : 0;
   }
   word->d = PyFloat_AsDouble(argument);
   return word->d == -1.0 && PyErr_Occurred() ? -1 : 0;
+}
+
+static void note(const callable *wanted, object *const *arguments, const di_word *words) {
+  const char *letter = strchr(wanted->letters, 'b');
+  int64_t block = letter ? letter - wanted->letters : -1;
+  di_note(wanted->kernel, words, wanted->count, block, letter ? PyBytes_Size(arguments[block]) : 0);
 }
 
 static object *call(object *self, object *const *arguments, intptr_t count) {
@@ -68,6 +77,7 @@ static object *call(object *self, object *const *arguments, intptr_t count) {
   }
   for (intptr_t at = 0; at < count; at++)
     if (read_word(wanted->letters[at], arguments[at], words + at)) return NULL;
+  if (di_noting) note(wanted, arguments, words);
   void *state = PyEval_SaveThread();
   int code = wanted->kernel(words);
   PyEval_RestoreThread(state);

@@ -72,6 +72,18 @@ DI_INLINE float di_decode_e4m3(uint32_t byte) {
 
 /* Sixteen e4m3 numbers times their scale, the same rule. */
 DI_INLINE void di_decode_bytes(const uint8_t *data, float scale, float *x) {
+#if defined(__AVX512F__)
+  __m512i bytes16 = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)data));
+  __m512i size = _mm512_and_si512(bytes16, _mm512_set1_epi32(0x7f));
+  __m512i wide = _mm512_add_epi32(_mm512_slli_epi32(size, 20), _mm512_set1_epi32(120 << 23));
+  __m512 number = _mm512_castsi512_ps(_mm512_mask_mov_epi32(
+      wide, _mm512_cmpeq_epi32_mask(size, _mm512_set1_epi32(0x7f)), _mm512_set1_epi32(0x7fc00000)));
+  number = _mm512_mask_mul_ps(number, _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(8)),
+                              _mm512_cvtepi32_ps(size), _mm512_set1_ps(0.001953125f));
+  __m512i sign = _mm512_slli_epi32(_mm512_xor_si512(bytes16, size), 24);
+  number = _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(number), sign));
+  _mm512_storeu_ps(x, _mm512_mul_ps(number, _mm512_set1_ps(scale)));
+#else
   di_bytes16 bytes;
   memcpy(&bytes, data, sizeof bytes);
   di_words16 code = di_widen16(bytes), magnitude = code & 0x7f;
@@ -82,6 +94,7 @@ DI_INLINE void di_decode_bytes(const uint8_t *data, float scale, float *x) {
   bits |= (is_nan & 0x7fc00000u) | (code & 0x80) << 24;
   di_floats16 value = (di_floats16)bits * scale;
   memcpy(x, &value, sizeof value);
+#endif
 }
 
 /* Nearest, ties to even, saturating at 448; NaN stays NaN. */
@@ -171,6 +184,14 @@ static inline void di_encode_row(int64_t format, const float *x, int64_t width, 
 /* Sixteen e2m1 numbers of eight bytes, the lower half of a byte first, times their scale. Magnitudes 0
  * and 1 are 0 and 0.5; from 2 on, one bit of a mantissa stands below an exponent. */
 DI_INLINE void di_decode_nibbles(const uint8_t *data, float scale, float *x) {
+#if defined(__AVX512F__)
+  const __m512 numbers = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f,
+                                        -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+  /* A byte in the lower half of each pair of lanes, its upper code in the other: four bits count. */
+  __m512i low = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)data));
+  __m512i code4 = _mm512_or_si512(low, _mm512_slli_epi64(low, 28));
+  _mm512_storeu_ps(x, _mm512_mul_ps(_mm512_permutexvar_ps(code4, numbers), _mm512_set1_ps(scale)));
+#else
   di_bytes8 bytes;
   memcpy(&bytes, data, sizeof bytes);
   di_words8 pair = __builtin_convertvector(bytes, di_words8);
@@ -183,6 +204,7 @@ DI_INLINE void di_decode_nibbles(const uint8_t *data, float scale, float *x) {
   bits |= (code & 8) << 28;
   di_floats16 value = (di_floats16)bits * scale;
   memcpy(x, &value, sizeof value);
+#endif
 }
 
 /* Decode a row to fp32 numbers. */

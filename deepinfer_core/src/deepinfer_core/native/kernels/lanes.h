@@ -43,9 +43,15 @@ DI_INLINE void di_put(di_vf x, void *row, int64_t type, int64_t at) {
   }
   di_vu bits = (di_vu)x;
   di_vu rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+#if defined(__AVX512F__)
+  __mmask16 is_no_number = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+  __m512i chosen = _mm512_mask_mov_epi32((__m512i)rounded, is_no_number, _mm512_set1_epi32(0x7fc0));
+  _mm256_storeu_si256((__m256i *)((uint16_t *)row + at), _mm512_cvtepi32_epi16(chosen));
+#else
   di_vu is_nan = (di_vu)((bits & 0x7fffffffu) > 0x7f800000u);
   di_vh half = __builtin_convertvector((is_nan & 0x7fc0u) | (~is_nan & rounded), di_vh);
   memcpy((uint16_t *)row + at, &half, sizeof half);
+#endif
 }
 
 /* Up to DI_LANES of `width` elements from `at` on. */

@@ -1,4 +1,4 @@
-/* Norm, rotation and rounding of rows.
+/* Norm, sum, rotation and rounding of rows.
  *
  * A sum of squares is kept in DI_LANES lanes, element i in lane i modulo DI_LANES, ascending; then the
  * lanes are added. The order depends on the width alone.
@@ -33,6 +33,16 @@ DI_EXPORT int di_rms_norm(const void *x, int64_t type, int64_t rows, int64_t wid
   return DI_OK;
 }
 DI_CALLED(di_rms_norm, P(0), L(1), L(2), L(3), P(4), L(5), F(6), P(7), L(8))
+
+/* x + y of `count` fp32 numbers, rounded once. */
+DI_EXPORT int di_add(const float *x, const float *y, int64_t count, void *out, int64_t out_type) {
+  for (int64_t at = 0; at < count; at += DI_LANES) {
+    di_vf sum = di_take_some(x, DI_F32, at, count) + di_take_some(y, DI_F32, at, count);
+    di_put_some(sum, out, out_type, at, count);
+  }
+  return DI_OK;
+}
+DI_CALLED(di_add, P(0), P(1), L(2), P(3), L(4))
 
 /* Rotate the last 2 * pairs of `width` channels of rows [rows, heads, width], which are `type`; the
  * angles are those of the row. `sign` is -1 for the inverse. Out may be x itself. */

@@ -196,3 +196,31 @@ class CacheCodecContract(PairCompressionContract):
         out = self.buffer(5, WIDTH, dtype=torch.bfloat16)
         component.load(pages, self.slots(1, 2, 3, 4, 0), out.tensor)
         assert_same_bits(out.check().cpu(), fake_quantise(x_TD[1:].cpu(), cache_format))
+
+    @pytest.mark.parametrize("rows", [0, 1, 7])
+    @pytest.mark.parametrize("per_block", [1, 8, 12])
+    def test_entries_are_found_in_the_blocks_of_their_sequence(
+        self, component: CacheCodec, rows: int, per_block: int, generator: torch.Generator
+    ) -> None:
+        """Some lists are empty, some end early, some reach the last entry of the last block."""
+        table_QB = 1 + torch.randperm(3 * 5, generator=generator).view(3, 5)
+        sequence_T = torch.randint(3, (rows,), generator=generator)
+        entry_TL = torch.full((rows, 9), -1)
+        for row in range(rows):
+            count = min(2 * row, 9, 5 * per_block)
+            chosen = torch.randperm(5 * per_block, generator=generator)[:count]
+            entry_TL[row, :count] = chosen.sort().values
+            if count:
+                entry_TL[row, count - 1] = 5 * per_block - 1
+        out = self.buffer(rows, 9, dtype=torch.int64)
+        component.entry_slots(
+            entry_TL.to(self.device),
+            table_QB.to(self.device),
+            sequence_T.to(self.device),
+            per_block,
+            out.tensor,
+        )
+        for row, entries in enumerate(entry_TL.tolist()):
+            page_B = table_QB[sequence_T[row]].tolist()
+            want = [page_B[i // per_block] * per_block + i % per_block for i in entries if i >= 0]
+            assert out.check()[row].tolist() == want + [-1] * (9 - len(want))

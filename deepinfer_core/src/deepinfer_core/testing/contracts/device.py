@@ -7,13 +7,13 @@ import torch
 
 from deepinfer_core.errors import DeviceError
 from deepinfer_core.interfaces.device import Device
-from deepinfer_core.testing.contracts.suite import ContractSuite
+from deepinfer_core.testing.contracts.device_work import DeviceWorkContract
 
 __all__ = ["DeviceContract"]
 
 
-class DeviceContract(ContractSuite):
-    """Tests of ``Device``."""
+class DeviceContract(DeviceWorkContract):
+    """Tests of ``Device``: what it is, and what it does."""
 
     def test_free_memory_is_part_of_the_total(self, component: Device) -> None:
         """Both are counted for this process."""

@@ -72,6 +72,20 @@ class RowContract(TransformSuite):
         weight_D = torch.ones(self.width, device=self.device)
         assert_same_bits(self.norm(component, x_TD, weight_D), x_TD)
 
+    @pytest.mark.parametrize("rows", ROWS)
+    def test_a_sum_is_rounded_once(
+        self, component: Transform, compute: str, rows: int, generator: torch.Generator
+    ) -> None:
+        """To the bits of a sum in the accumulation dtype that is then rounded; odd widths too."""
+        wide = accumulation(dtype_of(compute))
+        for width in (self.width, 5):
+            x_TD = self.noise(generator, rows, width, dtype=wide)
+            y_TD = self.noise(generator, rows, width, dtype=wide)
+            want = (x_TD + y_TD).to(dtype_of(compute))
+            out = self.buffer(rows, width, dtype=dtype_of(compute))
+            component.add(self.plan(component, compute), x_TD, y_TD, out.tensor)
+            assert_same_bits(out.check(), want)
+
     def rotated(
         self, component: Transform, x_THD: torch.Tensor, angle_TP: torch.Tensor, inverse: bool
     ) -> torch.Tensor:

@@ -1,0 +1,175 @@
+"""What happens between loading and the first request, so that no request waits for a compiler?
+
+Where components compile kernels when they are first called, steps of every size run over the dummy
+pages before the engine is ready. Then, where the device has graphs and every component promises
+that it may be recorded, decode steps are recorded. What is compiled after that was late, and is
+counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from deepinfer_core.engine.decode_graphs import DecodeGraphs
+from deepinfer_core.engine.rows import RowRequest, RowSettings
+from deepinfer_core.engine.runner import ModelRunner
+from deepinfer_core.interfaces.component import Component
+from deepinfer_core.schedule.plan import SequenceStep, StepPlan
+from deepinfer_core.telemetry.progress import ProgressStream
+
+__all__ = ["BuiltKernels", "StepSizes", "make_ready", "sizes_up_to", "warm_up_steps"]
+
+log = structlog.get_logger()
+
+_DRAWN_SETTINGS = (
+    RowSettings(seed=0),
+    RowSettings(seed=0, temperature=1.0, top_p=0.9, top_k=8, min_p=0.01),
+    RowSettings(seed=0, temperature=1.0, bias=((0, 1.0),), repetition_penalty=1.1),
+)
+"""Greedy, truncated, and with rules: what kernels of samplers differ in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSizes:
+    """What a step may be.
+
+    Attributes:
+        max_rows: most rows.
+        max_sequences: most sequences.
+        max_tokens: longest text.
+        block_tokens: tokens of a block.
+    """
+
+    max_rows: int
+    max_sequences: int
+    max_tokens: int
+    block_tokens: int
+
+
+class BuiltKernels:
+    """How many kernels the components of an engine have built.
+
+    Args:
+        components: of the engine.
+    """
+
+    def __init__(self, components: list[Component]) -> None:
+        # One object may fill several slots.
+        self._components = list({id(one): one for one in components}.values())
+        self._before = 0
+
+    @property
+    def are_built_late(self) -> bool:
+        """Whether some component builds kernels when it is called."""
+        return any(one.kernels_built is not None for one in self._components)
+
+    @property
+    def late(self) -> int:
+        """Kernels built since the engine was ready."""
+        return self._count() - self._before
+
+    def ready(self) -> None:
+        """The engine is ready: what is built from now on is late."""
+        self._before = self._count()
+
+    def _count(self) -> int:
+        return sum(one.kernels_built or 0 for one in self._components)
+
+
+def make_ready(
+    runner: ModelRunner, sizes: StepSizes, progress: ProgressStream, *, records: bool
+) -> BuiltKernels:
+    """Run what has to run before the first request.
+
+    Args:
+        runner: over empty caches.
+        sizes: of its steps.
+        progress: told about the phases ``kernels.build`` and ``graphs.record``.
+        records: whether decode steps are to be recorded, if they can be.
+
+    Returns:
+        The count of kernels built late.
+
+    Raises:
+        DeviceError: the device cannot record a step.
+        Exception: whatever a component raises in a step.
+    """
+    parts = runner.model.parts
+    components: list[Component] = [
+        parts.prefill, parts.decode, parts.indexer, parts.codec, parts.dense, parts.grouped,
+        parts.transform, parts.all_to_all, runner.sampler,
+    ]  # fmt: skip
+    built = BuiltKernels(components)
+    if built.are_built_late:
+        steps = list(warm_up_steps(sizes))
+        with progress.phase("kernels.build", total=len(steps), unit="steps") as phase:
+            for plan in steps:
+                _run(runner, plan)
+                phase.advance()
+    if records and runner.truncation is None:
+        _record(runner, sizes, progress, components)
+    built.ready()
+    return built
+
+
+def warm_up_steps(sizes: StepSizes) -> Iterator[StepPlan]:
+    """Steps of every size that kernels are built for: prompts, decoding, and both together."""
+    decodes = sizes_up_to(sizes.max_sequences)
+    for rows in reversed(sizes_up_to(min(sizes.max_rows, sizes.max_tokens))):
+        yield StepPlan((_step(rows, sizes),))
+    for rows in reversed(decodes):
+        yield StepPlan((_step(1, sizes),) * rows)
+    if sizes.max_rows > 1 and sizes.max_sequences > 1:
+        chunk = min(sizes.max_rows - 1, sizes.max_tokens)
+        yield StepPlan((_step(chunk, sizes), _step(1, sizes)))
+
+
+def sizes_up_to(most: int) -> list[int]:
+    """Powers of two up to ``most``, and ``most``: plans are made for these."""
+    return sorted({1 << power for power in range(most.bit_length())} | {most})
+
+
+def _step(rows: int, sizes: StepSizes) -> SequenceStep:
+    """A text's beginning over the dummy pages."""
+    return SequenceStep(
+        sequence_id=0,
+        start=0,
+        token_ids=(0,) * rows,
+        history=(-1, -1, -1),
+        block_ids=(0,) * -(-rows // sizes.block_tokens),
+        state_slot=0,
+        wants_token=True,
+    )
+
+
+def _run(runner: ModelRunner, plan: StepPlan) -> None:
+    for settings in _DRAWN_SETTINGS:
+        rows = tuple([RowRequest(row, 1, settings) for row in range(len(plan.sequences))])
+        handle = runner.launch(plan, None)
+        runner.sample(handle, rows)
+        runner.results(handle)
+
+
+def _record(
+    runner: ModelRunner, sizes: StepSizes, progress: ProgressStream, components: list[Component]
+) -> None:
+    if runner.device.properties.graph_safe != "always":
+        return  # a device without graphs: there is nothing to say
+    hindering = {type(one).__name__ for one in components if one.properties.graph_safe != "always"}
+    if hindering:
+        log.info("graphs.skipped", because_of=sorted(hindering))
+        return
+    graphs = DecodeGraphs(
+        runner.model,
+        runner.caches,
+        max_sequences=sizes.max_sequences,
+        max_tokens=sizes.max_tokens,
+        block_tokens=sizes.block_tokens,
+    )
+    with progress.phase("graphs.record", total=len(graphs.rungs), unit="graphs") as phase:
+        graphs.record(lambda rung: phase.advance())
+    if graphs.recorded:
+        runner.graphs = graphs

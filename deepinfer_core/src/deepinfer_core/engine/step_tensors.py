@@ -1,0 +1,199 @@
+"""How does a plan become the model's inputs?
+
+Everything that a step brings to the device travels in one parcel.
+
+Shapes: T rows of the step, Q sequences, B blocks of the longest sequence, U rows whose token the
+step before draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+
+from deepinfer_core.cache.replay import DecoderTruncation
+from deepinfer_core.engine.parcel import Parcel
+from deepinfer_core.interfaces.device import Device
+from deepinfer_core.model.step import StepInputs
+from deepinfer_core.schedule.plan import SequenceStep, StepPlan
+
+__all__ = ["PackedStep", "StepShape", "step_inputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What a decode step is padded to.
+
+    Attributes:
+        sequences: each with one row.
+        blocks: width of the block table.
+    """
+
+    sequences: int
+    blocks: int
+
+
+class PackedStep:
+    """The inputs of a step, on the host.
+
+    Args:
+        plan: at least one sequence; unknown tokens stay open.
+        device: where the inputs go.
+        truncation: how the decoder half treats prompts.
+        shape: of a step whose sequences feed one row each: what it is padded to, with rows that
+            only touch the dummy pages. Steps of one shape are packed alike, open tokens last.
+    """
+
+    def __init__(
+        self,
+        plan: StepPlan,
+        device: Device,
+        truncation: DecoderTruncation | None = None,
+        *,
+        shape: StepShape | None = None,
+    ) -> None:
+        self._open_2U = open_2U = _open_tokens(plan)
+        if shape is not None:
+            plan = _padded(plan, shape.sequences)
+        self._steps = steps = plan.sequences
+        self._truncation = truncation
+        self._counts = counts = [len(step.token_ids) for step in steps]
+        self._wanted = plan.wanted_rows()
+        starts = [step.start for step in steps]
+        token_T, previous_T3 = _tokens(steps)
+        sequence_T, position_T = _places(starts, counts)
+        numbers = [
+            starts,
+            counts,
+            [step.valid_start for step in steps],
+            [step.cached_end for step in steps],
+            [step.keep_from for step in steps],
+        ]
+        arrays = [
+            token_T,
+            position_T,
+            sequence_T,
+            previous_T3,
+            _block_table([step.block_ids for step in steps], shape.blocks if shape else 0),
+            np.array([step.state_slot for step in steps], dtype=np.int64),
+            np.array(self._wanted, dtype=np.int64),
+            np.array(numbers, dtype=np.int64),
+        ]
+        if open_2U is not None:
+            arrays.append(open_2U)
+        self._parcel = Parcel(arrays, device)
+
+    def bring(self, drawn_R: torch.Tensor | None) -> torch.Tensor:
+        """Bring the step to the device; called by work on a stream, once.
+
+        Args:
+            drawn_R: tokens that the step before drew, for the open ones; None: they stay open.
+
+        Returns:
+            int64 words, from which ``inputs`` makes the inputs.
+        """
+        words = self._parcel.move()
+        if self._open_2U is not None and drawn_R is not None:
+            token_T, *_, open_2U = self._parcel.split(words)
+            row_U, drawn_U = open_2U.unbind()
+            token_T[row_U] = drawn_R[drawn_U]
+        return words
+
+    def inputs(self, words: torch.Tensor) -> StepInputs:
+        """The inputs, which lie in ``words``."""
+        token, position, sequence, previous, table, slot, wanted, numbers, *_ = self._parcel.split(
+            words
+        )
+        steps = self._steps
+        return StepInputs(
+            token_T=token,
+            position_T=position,
+            sequence_T=sequence,
+            previous_T3=previous,
+            image_T=torch.zeros_like(token, dtype=torch.bool),
+            image_previous_T3=torch.zeros_like(previous, dtype=torch.bool),
+            embedding_TD=None,
+            block_table_QB=table,
+            state_slot_Q=slot,
+            starts=tuple([step.start for step in steps]),
+            row_counts=tuple(self._counts),
+            valid_starts=tuple([step.valid_start for step in steps]),
+            sample_row_R=wanted,
+            cached_ends=tuple([step.cached_end for step in steps]),
+            truncation=self._truncation,
+            keep_from=tuple([step.keep_from for step in steps]),
+            sample_rows=tuple(self._wanted),
+            placed_5Q=numbers,
+        )
+
+
+def step_inputs(
+    plan: StepPlan, device: Device, truncation: DecoderTruncation | None = None
+) -> StepInputs:
+    """Turn a plan into the model's inputs at once; see ``PackedStep``."""
+    packed = PackedStep(plan, device, truncation)
+    return packed.inputs(packed.bring(None))
+
+
+_PADDING = SequenceStep(
+    sequence_id=-1,
+    start=0,
+    token_ids=(0,),
+    history=(-1, -1, -1),
+    block_ids=(0,),
+    state_slot=0,
+    wants_token=True,
+)
+
+
+def _padded(plan: StepPlan, sequences: int) -> StepPlan:
+    return StepPlan((*plan.sequences, *((_PADDING,) * (sequences - len(plan.sequences)))))
+
+
+def _places(starts: list[int], counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Sequence and position of each row."""
+    start_Q = np.array(starts, dtype=np.int64)
+    if max(counts) == 1:
+        return np.arange(len(starts), dtype=np.int64), start_Q
+    offset_Q = np.cumsum([0, *counts[:-1]])
+    sequence_T = np.repeat(np.arange(len(starts), dtype=np.int64), counts)
+    return sequence_T, np.arange(sum(counts)) + (start_Q - offset_Q)[sequence_T]
+
+
+def _tokens(steps: tuple[SequenceStep, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of the rows [rows], and the ids at distance 1, 2 and 3 before each [rows, 3]."""
+    if all(len(step.token_ids) == 1 for step in steps):
+        tokens = np.array([step.token_ids[0] for step in steps], dtype=np.int64)
+        return tokens, np.array([step.history for step in steps], dtype=np.int64)
+    previous = np.concatenate([_previous(step) for step in steps])
+    return np.concatenate([np.array(s.token_ids, dtype=np.int64) for s in steps]), previous
+
+
+def _previous(step: SequenceStep) -> np.ndarray:
+    known = np.array([*reversed(step.history), *step.token_ids], dtype=np.int64)
+    count = len(step.token_ids)
+    # Row i stands at place i + 3 of ``known``, so distance d at i + 3 - d.
+    return np.stack([known[3 - distance : 3 - distance + count] for distance in (1, 2, 3)], axis=1)
+
+
+def _block_table(blocks: list[tuple[int, ...]], width: int) -> np.ndarray:
+    """Blocks of all sequences [sequences, at least width], padded with -1."""
+    counts_Q = np.array([len(one) for one in blocks])
+    is_used_QB = np.arange(max(counts_Q.max(), width)) < counts_Q[:, None]
+    table_QB = np.full(is_used_QB.shape, -1, dtype=np.int64)
+    table_QB[is_used_QB] = np.fromiter(chain.from_iterable(blocks), np.int64, counts_Q.sum())
+    return table_QB
+
+
+def _open_tokens(plan: StepPlan) -> np.ndarray | None:
+    """Rows whose token is open, and the place of each among the rows drawn before, [2, U]."""
+    places: list[tuple[int, int]] = []
+    end = 0
+    for step in plan.sequences:
+        end += len(step.token_ids)
+        if step.drawn_index >= 0:
+            places.append((end - 1, step.drawn_index))
+    return np.array(places, dtype=np.int64).T.copy() if places else None

@@ -1,0 +1,247 @@
+"""Which inputs do matrix products get?
+
+Shapes of the tiny model, ragged ones, and those of the model. Rows 1, and a few around tiles of 8
+and 64. Bounds: each term is exact in fp32 or rounded once, each of K additions rounds once.
+
+Shapes: T rows, R rows sorted by expert, K input width, N output width, G groups, E experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from deepinfer_core.interfaces.gemm import DenseSpec, GroupedSpec
+from deepinfer_core.interfaces.operators.gemm import (
+    GemmDenseSpec,
+    GemmExpertsSpec,
+    GemmSmallF32Spec,
+)
+from deepinfer_core.numeric import QuantTensor, quantise
+from deepinfer_core.reference.gemm import ReferenceGemm
+from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors, poisoned
+from deepinfer_core.testing.tolerance import roundoff
+
+__all__ = ["cases"]
+
+_TWIN = ReferenceGemm()
+_FP32, _BF16 = torch.float32, torch.bfloat16
+
+
+def cases() -> list[KernelCase]:
+    """All cases of the family."""
+    return [
+        _dense(rows=9, in_width=64, out_width=40),
+        _dense(rows=1, in_width=96, out_width=33, out_dtype="float32"),
+        _dense(rows=65, in_width=128, out_width=64, groups=2),
+        _dense(rows=7, in_width=5120, out_width=4608, out_dtype="float32", small=False),
+        _dense(rows=130, in_width=4096, out_width=1024, groups=8, small=False),
+        _small(rows=5, in_width=32, out_width=4),
+        _small(rows=2, in_width=64, out_width=65, groups=2, x_dtype="bfloat16"),
+        _small(rows=3, in_width=20480, out_width=24, x_dtype="bfloat16", small=False),
+        *(
+            _experts(
+                ends=ends,
+                in_width=96,
+                out_width=40,
+                weight_format=weight_format,
+                out_dtype=out_dtype,
+            )
+            for ends in ([3, 9, 9, 12], [0, 0, 0, 0], [0, 0, 0, 70])
+            for weight_format, out_dtype in (("mxfp4", "float32"), ("bfloat16", "bfloat16"))
+        ),
+        _experts(ends=[2, 2, 5], in_width=32, out_width=70, x_dtype="float32"),
+        _experts(ends=[0, 4], in_width=64, out_width=8, x_dtype="float32", weight_format="float32"),
+        _experts(ends=[1, 1, 9, 40], in_width=5120, out_width=4608, small=False),
+        _experts(ends=[0, 200, 200, 264], in_width=2304, out_width=5120, small=False),
+    ]
+
+
+def _dense(
+    *,
+    rows: int,
+    in_width: int,
+    out_width: int,
+    groups: int = 1,
+    out_dtype: str = "bfloat16",
+    small: bool = True,
+) -> KernelCase:
+    spec = GemmDenseSpec(in_width=in_width, out_width=out_width, groups=groups, out_dtype=out_dtype)
+    arguments = _dense_arguments(
+        rows, groups, in_width, out_width, "bfloat16", "bfloat16", out_dtype
+    )
+    return KernelCase(
+        operator="gemm_dense",
+        name=f"{rows}x{in_width}x{groups}x{out_width}-{out_dtype}",
+        spec=spec,
+        arguments=arguments,
+        expect=_dense_expect(in_width, out_width, groups, out_dtype),
+        bounds=_dense_bounds,
+        small=small,
+    )
+
+
+def _small(
+    *,
+    rows: int,
+    in_width: int,
+    out_width: int,
+    groups: int = 1,
+    x_dtype: str = "float32",
+    small: bool = True,
+) -> KernelCase:
+    spec = GemmSmallF32Spec(
+        in_width=in_width,
+        out_width=out_width,
+        groups=groups,
+        x_dtype=x_dtype,
+        weight_dtype="float32",
+        out_dtype="float32",
+    )
+    arguments = _dense_arguments(rows, groups, in_width, out_width, x_dtype, "float32", "float32")
+    return KernelCase(
+        operator="gemm_small_f32",
+        name=f"{rows}x{in_width}x{groups}x{out_width}-{x_dtype}",
+        spec=spec,
+        arguments=arguments,
+        expect=_dense_expect(in_width, out_width, groups, "float32"),
+        bounds=_dense_bounds,
+        small=small,
+    )
+
+
+def _dense_arguments(
+    rows: int,
+    groups: int,
+    in_width: int,
+    out_width: int,
+    x_dtype: str,
+    weight_dtype: str,
+    out_dtype: str,
+) -> Callable[[torch.Generator], Tensors]:
+    def arguments(generator: torch.Generator) -> Tensors:
+        x = torch.randn(rows, groups, in_width, generator=generator)
+        weight = torch.randn(groups, out_width, in_width, generator=generator)
+        return {
+            "x_TGK": x.to(_dtype(x_dtype)),
+            "weight_GNK": weight.to(_dtype(weight_dtype)),
+            "out_TGN": poisoned(rows, groups, out_width, dtype=_dtype(out_dtype)),
+        }
+
+    return arguments
+
+
+def _dense_expect(
+    in_width: int, out_width: int, groups: int, out_dtype: str
+) -> Callable[[Tensors], Tensors]:
+    def expect(given: Tensors) -> Tensors:
+        x_TK, out = given["x_TGK"].flatten(1), given["out_TGN"]
+        values = given["weight_GNK"].flatten(0, 1)
+        name = str(values.dtype).removeprefix("torch.")
+        weight = _TWIN.prepare(QuantTensor(data=values, scale=None, format=name))
+        spec = DenseSpec(
+            in_width=in_width,
+            out_width=out_width,
+            groups=groups,
+            activation_format=str(x_TK.dtype).removeprefix("torch."),
+            out_dtype=out_dtype,
+        )
+        _TWIN.run(_TWIN.plan(spec, len(x_TK)), x_TK, weight, out.flatten(1))
+        return {"out_TGN": out}
+
+    return expect
+
+
+def _dense_bounds(given: Tensors, expected: Tensors) -> Tensors:
+    x, w = given["x_TGK"].double(), given["weight_GNK"].double()
+    size = torch.einsum("tgk,gnk->tgn", x.abs(), w.abs())
+    return {"out_TGN": _bound(size, x.shape[-1], expected["out_TGN"])}
+
+
+def _experts(
+    *,
+    ends: Sequence[int],
+    in_width: int,
+    out_width: int,
+    x_dtype: str = "bfloat16",
+    weight_format: str = "mxfp4",
+    out_dtype: str = "float32",
+    small: bool = True,
+) -> KernelCase:
+    experts, rows = len(ends), ends[-1] + 3
+    spec = GemmExpertsSpec(
+        experts=experts,
+        in_width=in_width,
+        out_width=out_width,
+        x_dtype=x_dtype,
+        weight_format=weight_format,
+        out_dtype=out_dtype,
+    )
+
+    def arguments(generator: torch.Generator) -> Tensors:
+        weight = quantise(
+            torch.randn(experts, out_width, in_width, generator=generator), weight_format
+        )
+        x_RK = torch.randn(rows, in_width, generator=generator).to(_dtype(x_dtype))
+        # Rows of nobody: neither read nor written.
+        x_RK[ends[-1] :] = torch.nan
+        given = {"x_RK": x_RK, "ends_E": torch.tensor(ends, dtype=torch.int64)}
+        if weight.scale is None:
+            given["weight_ENK"] = weight.data
+        else:
+            given |= {"weight_ENC": weight.data, "scale_ENG": weight.scale}
+        # A number, as rows that stay untouched are compared too.
+        return given | {"out_RN": torch.full((rows, out_width), -77.0, dtype=_dtype(out_dtype))}
+
+    def expect(given: Tensors) -> Tensors:
+        out = given["out_RN"]
+        plan = _TWIN.plan_experts(
+            GroupedSpec(
+                experts=experts,
+                in_width=in_width,
+                out_width=out_width,
+                activation_format=x_dtype,
+                out_dtype=out_dtype,
+            ),
+            rows,
+        )
+        weight = _TWIN.prepare_experts(_expert_weight(given, weight_format))
+        _TWIN.run_experts(plan, given["x_RK"], weight, given["ends_E"], out)
+        return {"out_RN": out}
+
+    def bounds(given: Tensors, expected: Tensors) -> Tensors:
+        weight = _expert_weight(given, weight_format).dequantise(torch.float64).abs()
+        size = torch.zeros(rows, out_width, dtype=torch.float64)
+        for expert, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            size[start:end] = given["x_RK"][start:end].double().abs() @ weight[expert].t()
+        return {"out_RN": _bound(size, in_width, expected["out_RN"])}
+
+    return KernelCase(
+        operator="gemm_experts",
+        name=f"{'-'.join(map(str, ends))}x{in_width}x{out_width}-{x_dtype}-{weight_format}",
+        spec=spec,
+        arguments=arguments,
+        expect=expect,
+        bounds=bounds,
+        small=small,
+    )
+
+
+def _expert_weight(given: Tensors, weight_format: str) -> QuantTensor:
+    if "weight_ENK" in given:
+        return QuantTensor(data=given["weight_ENK"], scale=None, format=weight_format)
+    return QuantTensor(data=given["weight_ENC"], scale=given["scale_ENG"], format=weight_format)
+
+
+def _bound(size: torch.Tensor, width: int, expected: torch.Tensor) -> torch.Tensor:
+    """Twin and kernel each round K terms and K sums in fp32, and the result once.
+
+    ``size`` is the sum of the terms' magnitudes. Untouched rows compare equal by their bits.
+    """
+    error = 2 * (width + 1) * roundoff(_FP32) * size
+    return error + 2 * roundoff(expected.dtype) * (expected.double().abs().nan_to_num() + error)
+
+
+def _dtype(name: str) -> torch.dtype:
+    return _FP32 if name == "float32" else _BF16

@@ -1,0 +1,1 @@
+"""How are matrix products run on an NVIDIA GPU?"""

@@ -1,0 +1,252 @@
+"""How are products with weights computed on an NVIDIA GPU?
+
+Dense weights are widened to bf16 once; MXFP4 experts stay packed and are widened in the kernel.
+Both are exact, sums are fp32, and K is walked in one order, so a row's bits depend on that row
+alone.
+Rows that a spec wants rounded first are cast by a kernel of their own.
+
+Shapes: T rows, R rows sorted by expert, K input width, N output width, G groups, E experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from deepinfer_core.errors import NotSupported
+from deepinfer_core.interfaces.component import Plan, Properties
+from deepinfer_core.interfaces.gemm import (
+    DenseGemm,
+    DenseSpec,
+    GroupedGemm,
+    GroupedSpec,
+    PreparedWeight,
+)
+from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_core.interfaces.operators.gemm import (
+    GemmDenseSpec,
+    GemmExpertsSpec,
+    GemmSmallF32Spec,
+)
+from deepinfer_core.interfaces.operators.transform import CastSpec
+from deepinfer_core.numeric import QuantTensor, number_format
+from deepinfer_core.plugin import BuildContext
+
+from deepinfer_nvidia.gemm import weights
+from deepinfer_nvidia.gemm.choices import DenseChoice, dense_choice, expert_tuning
+from deepinfer_nvidia.kernels import gemm_experts, gemm_small_f32, transform_cast
+from deepinfer_nvidia.kernels.catalogue import catalogue
+from deepinfer_nvidia.kernels.hopper import gemm_experts as hopper_experts
+from deepinfer_nvidia.transform.rows import check, dtype_name, strided_rows
+
+__all__ = ["TileLangGemm", "build"]
+
+_BF16 = torch.bfloat16
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DensePlan(Plan):
+    spec: DenseSpec
+    choice: DenseChoice
+
+
+@dataclass(frozen=True, kw_only=True)
+class _GroupedPlan(Plan):
+    spec: GroupedSpec
+    tuning: hopper_experts.Tuning
+
+
+class TileLangGemm(DenseGemm, GroupedGemm):
+    """Products in bf16 with fp32 sums; fp32 rows or weights are multiplied in fp32.
+
+    Args:
+        kernels: runs them.
+        is_hopper: use what is written for Hopper: MXFP4 experts in the order of registers, for bf16
+            rows only, and a kernel for many rows. Without it every kernel is in TileLang.
+        cores: streaming multiprocessors of the device.
+    """
+
+    def __init__(self, kernels: Kernels, *, is_hopper: bool = False, cores: int = 132) -> None:
+        self._kernels = kernels
+        self._is_hopper = is_hopper
+        self._cores = cores
+
+    @property
+    def properties(self) -> Properties:
+        """The promises of this component."""
+        return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
+
+    @property
+    def kernels_built(self) -> int | None:
+        """Kernels that were compiled or loaded so far."""
+        return self._kernels.built
+
+    def prepare(self, weight: QuantTensor) -> PreparedWeight:
+        """Take over a weight [N, K], or groups stacked along the rows."""
+        return weights.widen(weight)
+
+    def prepare_experts(self, weight: QuantTensor) -> PreparedWeight:
+        """Take over stacked weights [E, N, K]."""
+        if weight.format != "mxfp4":
+            return weights.widen(weight)
+        return weights.pack(weight) if self._is_hopper else weights.store(weight)
+
+    def plan(self, spec: DenseSpec, max_rows: int) -> Plan:
+        """Choose tiles.
+
+        Raises:
+            NotSupported: an unknown format, a width of partial groups, or fp64.
+        """
+        _check(spec)
+        choice = dense_choice(spec, max_rows, is_hopper=self._is_hopper, cores=self._cores)
+        return _DensePlan(max_rows=max_rows, spec=spec, choice=choice)
+
+    def plan_experts(self, spec: GroupedSpec, max_rows: int) -> Plan:
+        """Choose tiles.
+
+        Raises:
+            NotSupported: as in ``plan``.
+        """
+        _check(spec)
+        tuning = expert_tuning(spec.experts, spec.out_width, max_rows, self._cores)
+        return _GroupedPlan(max_rows=max_rows, spec=spec, tuning=tuning)
+
+    def run(
+        self, plan: Plan, x_TK: torch.Tensor, weight: PreparedWeight, out_TN: torch.Tensor
+    ) -> None:
+        """Multiply; the group is an axis of the grid."""
+        assert isinstance(plan, _DensePlan)
+        assert isinstance(weight, weights.PlainWeight)
+        spec, rows = plan.spec, x_TK.shape[0]
+        if not rows:
+            return
+        x_TK = self._rounded(x_TK, spec.activation_format)
+        groups, out_width, in_width = spec.groups, spec.out_width, spec.in_width
+        tensors = {
+            "x_TGK": check(x_TK, x_TK.dtype, rows, groups * in_width).view(rows, groups, in_width),
+            "weight_GNK": weight.values.view(groups, out_width, in_width),
+            "out_TGN": _out(out_TN, spec.out_dtype, rows, groups * out_width).view(
+                rows, groups, out_width
+            ),
+        }
+        if x_TK.dtype is _BF16 and weight.values.dtype is _BF16:
+            dense = GemmDenseSpec(
+                in_width=in_width,
+                out_width=out_width,
+                groups=groups,
+                out_dtype=spec.out_dtype,
+            )
+            self._kernels.call(plan.choice.build, dense, plan.choice.tuning, **tensors)
+            return
+        small = GemmSmallF32Spec(
+            in_width=in_width,
+            out_width=out_width,
+            groups=groups,
+            x_dtype=dtype_name(x_TK.dtype),
+            weight_dtype=dtype_name(weight.values.dtype),
+            out_dtype=spec.out_dtype,
+        )
+        tuning = gemm_small_f32.default_tuning(small)
+        self._kernels.call(gemm_small_f32.build, small, tuning, **tensors)
+
+    def run_experts(
+        self,
+        plan: Plan,
+        x_RK: torch.Tensor,
+        weight: PreparedWeight,
+        ends_E: torch.Tensor,
+        out_RN: torch.Tensor,
+    ) -> None:
+        """Multiply; blocks find their expert in the ends, on the device."""
+        assert isinstance(plan, _GroupedPlan)
+        spec, rows = plan.spec, x_RK.shape[0]
+        if not rows or not spec.experts:
+            return
+        x_RK = self._rounded(x_RK, spec.activation_format)
+        if isinstance(weight, weights.PlainWeight) and weight.values.dtype is torch.float32:
+            x_RK = x_RK.to(torch.float32)
+        tensors = {
+            "x_RK": check(x_RK, x_RK.dtype, rows, spec.in_width),
+            "ends_E": check(ends_E, torch.int64, spec.experts),
+            "out_RN": _out(out_RN, spec.out_dtype, rows, spec.out_width),
+        }
+        form, expert_tensors = _expert_arguments(weight, x_RK.dtype)
+        kernel = GemmExpertsSpec(
+            experts=spec.experts,
+            in_width=spec.in_width,
+            out_width=spec.out_width,
+            x_dtype=dtype_name(x_RK.dtype),
+            weight_format=form,
+            out_dtype=spec.out_dtype,
+        )
+        tensors |= expert_tensors
+        if isinstance(weight, weights.PackedExperts):
+            self._kernels.call(hopper_experts.build, kernel, plan.tuning, **tensors)
+            return
+        tuning = gemm_experts.default_tuning(kernel)
+        self._kernels.call(gemm_experts.build, kernel, tuning, **tensors)
+
+    def _rounded(self, x: torch.Tensor, activation_format: str) -> torch.Tensor:
+        if number_format(activation_format).is_plain:
+            return x.contiguous()
+        x_TD, row_stride = strided_rows(x)
+        spec = CastSpec(
+            width=x.shape[1],
+            dtype=dtype_name(x.dtype),
+            out_dtype="bfloat16",
+            number_format=activation_format,
+            row_stride=row_stride,
+        )
+        # Whatever the rows were: their values now fit into bf16, and are multiplied faster there.
+        out_TD = torch.empty(x.shape, dtype=_BF16, device=x.device)
+        tuning = transform_cast.default_tuning(spec)
+        self._kernels.call(transform_cast.build, spec, tuning, x_TD=x_TD, out_TD=out_TD)
+        return out_TD
+
+
+def build(options: None, context: BuildContext) -> TileLangGemm:
+    """Build the component for both slots of gemm; it has no options.
+
+    Args:
+        options: None.
+        context: fp32 rows need experts in the layout of the checkpoint.
+    """
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return TileLangGemm(
+        catalogue().open(context.cache_dir),
+        is_hopper=properties.major == 9 and context.needs.compute == "bfloat16",
+        cores=properties.multi_processor_count,
+    )
+
+
+def _expert_arguments(
+    weight: PreparedWeight, x_dtype: torch.dtype
+) -> tuple[str, dict[str, torch.Tensor]]:
+    """Name of the format, and the tensors of the weight."""
+    if isinstance(weight, weights.StoredExperts):
+        stored = weight.stored
+        assert stored.scale is not None
+        return stored.format, {"weight_ENC": stored.data, "scale_ENG": stored.scale}
+    if isinstance(weight, weights.PackedExperts):
+        if x_dtype is not _BF16:
+            raise NotSupported(
+                f"asked for {x_dtype} rows with experts packed for Hopper, found bfloat16",
+                hint="set numerics.compute to bfloat16, or keep the experts as stored",
+            )
+        return "mxfp4", {"weight_P": weight.packed}
+    assert isinstance(weight, weights.PlainWeight)
+    return dtype_name(weight.values.dtype), {"weight_ENK": weight.values}
+
+
+def _check(spec: DenseSpec | GroupedSpec) -> None:
+    number_format(spec.activation_format).row_bytes(spec.in_width)
+    if spec.out_dtype not in ("bfloat16", "float32") or spec.activation_format == "float64":
+        raise NotSupported(
+            f"asked for {spec.out_dtype} products of {spec.activation_format} rows, found kernels"
+            " for bfloat16 and float32",
+            hint="core.reference computes in every dtype",
+        )
+
+
+def _out(out: torch.Tensor, dtype: str, rows: int, width: int) -> torch.Tensor:
+    return check(out, torch.bfloat16 if dtype == "bfloat16" else torch.float32, rows, width)

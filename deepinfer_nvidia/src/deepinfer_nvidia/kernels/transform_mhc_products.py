@@ -1,0 +1,130 @@
+"""Products of trunk and mixing weights. Twin: ``deepinfer_core.reference.arithmetic``.
+
+That is ``row_product``, and ``row_sum`` of squares.
+
+Tensor cores multiply bf16, and every fp32 number is the sum of three bf16 numbers: so the weights
+are split into three parts on the way, each part is multiplied exactly, and sums are fp32. A trunk
+of fp32 is split as well. The parts stand one below the other in a single product.
+
+Blocks share the width in pieces of a length that the spec fixes; ``transform_mhc_mixes`` adds them
+in their order, so a row's bits depend on no other row.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilelang.language as T
+from deepinfer_core.interfaces.operators.transform import MhcProductsSpec
+
+from deepinfer_nvidia.kernels.tuning import KernelTuning
+
+__all__ = ["Tuning", "build", "default_tuning"]
+
+_PARTS = 3
+_GRANULE = 32
+"""Columns of a tensor core's product come in multiples of it."""
+
+_SQUARES = 16
+"""Channels whose squares a row adds up apart from each other, to save registers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning(KernelTuning):
+    """Adds tiles.
+
+    Attributes:
+        tile_rows: rows of a block.
+        tile_width: channels of one step; divides the piece of the spec.
+        stages: steps in flight.
+    """
+
+    tile_rows: int = 64
+    tile_width: int = 64
+    stages: int = 3
+
+
+def default_tuning(spec: MhcProductsSpec) -> Tuning:
+    """Small blocks that overlap with each other rather than warps with a producer.
+
+    Fewer steps in flight where the trunk is split too, which takes shared memory.
+    """
+    return Tuning(
+        stages=3 if spec.dtype == "bfloat16" else 1,
+        pass_configs=(("tl.disable_warp_specialized", True),),
+    )
+
+
+def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
+    """Trunks of ``spec.width`` channels, streams flattened."""
+    rows = T.dynamic("rows")
+    width, mixes, pieces, dtype = spec.width, spec.mixes, spec.pieces, spec.dtype
+    tile, step_width = tuning.tile_rows, tuning.tile_width
+    # Trace-time loops run over tuples; a range would become a loop of the kernel.
+    spacing = -(-mixes // _GRANULE) * _GRANULE
+    places = tuple(part * spacing for part in range(_PARTS))
+    columns = _PARTS * spacing
+    fillers = places if spacing > mixes else ()
+    split_shapes = () if dtype == "bfloat16" else ((tile, step_width),) * _PARTS
+
+    @T.prim_func
+    def transform_mhc_products(
+        trunk_TK: T.Tensor((rows, width), dtype),
+        fn_MK: T.Tensor((mixes, width), "float32"),
+        product_PTM: T.Tensor((pieces, rows, mixes), "float32"),
+        square_PT: T.Tensor((pieces, rows), "float32"),
+    ) -> None:
+        with T.Kernel(pieces, T.ceildiv(rows, tile), threads=tuning.threads) as (piece, block):
+            x = T.alloc_shared((tile, step_width), dtype)
+            fn = T.alloc_shared((mixes, step_width), "float32")
+            weight = T.alloc_shared((columns, step_width), "bfloat16")
+            split = [T.alloc_shared(shape, "bfloat16") for shape in split_shapes]
+            operands = split if split_shapes else [x]
+            splits = [split] if split_shapes else []
+            sums = T.alloc_fragment((tile, columns), "float32")
+            sums_shared = T.alloc_shared((tile, columns), "float32")
+            squares = T.alloc_fragment((tile, _SQUARES), "float32")
+            square = T.alloc_fragment((tile,), "float32")
+            T.clear(sums)
+            T.clear(squares)
+            for step in T.Pipelined(spec.piece_width // step_width, num_stages=tuning.stages):
+                first = piece * spec.piece_width + step * step_width
+                T.copy(trunk_TK[block * tile, first], x)
+                T.copy(fn_MK[0, first], fn)
+                for m, j in T.Parallel(mixes, step_width):
+                    rest = fn[m, j]
+                    for part in places:
+                        weight[part + m, j] = T.cast(rest, "bfloat16")
+                        rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
+                for place in fillers:
+                    for m, j in T.Parallel(spacing - mixes, step_width):
+                        weight[place + mixes + m, j] = T.cast(0, "bfloat16")
+                for chunk in T.unroll(step_width // _SQUARES):
+                    for i, j in T.Parallel(tile, _SQUARES):
+                        channel = T.cast(x[i, chunk * _SQUARES + j], "float32")
+                        squares[i, j] += channel * channel
+                for parts in splits:
+                    for i, j in T.Parallel(tile, step_width):
+                        rest = x[i, j]
+                        for operand in parts:
+                            operand[i, j] = T.cast(rest, "bfloat16")
+                            rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
+                for operand in operands:
+                    T.gemm(
+                        operand,
+                        weight,
+                        sums,
+                        transpose_B=True,
+                        policy=T.GemmWarpPolicy.FullRow,
+                    )
+            T.reduce_sum(squares, square, dim=1)
+            T.copy(sums, sums_shared)
+            for i, m in T.Parallel(tile, mixes):
+                if block * tile + i < rows:
+                    product_PTM[piece, block * tile + i, m] = (
+                        sums_shared[i, places[2] + m] + sums_shared[i, places[1] + m]
+                    ) + sums_shared[i, m]
+            for i in T.Parallel(tile):
+                if block * tile + i < rows:
+                    square_PT[piece, block * tile + i] = square[i]
+
+    return transform_mhc_products

@@ -1,0 +1,1 @@
+"""How are the row-wise operators launched on an NVIDIA GPU?"""

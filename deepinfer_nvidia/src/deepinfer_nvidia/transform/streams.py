@@ -1,0 +1,150 @@
+"""How are residual streams mixed by kernels in TileLang?
+
+Collapse and expansion give the bits of ``core.reference``; the mixes sum in another order.
+
+Shapes: T rows, S streams, D width, K = S * D, M = S * (2 + S) mixes, P pieces of K.
+"""
+
+from __future__ import annotations
+
+import torch
+from deepinfer_core.interfaces.component import Plan
+from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_core.interfaces.operators.transform import (
+    MhcMixesSpec,
+    MhcProductsSpec,
+    MhcStreamsSpec,
+)
+from deepinfer_core.interfaces.transform import MixSpec, Transform
+
+from deepinfer_nvidia.kernels import (
+    transform_mhc_collapse,
+    transform_mhc_expand,
+    transform_mhc_mixes,
+    transform_mhc_products,
+)
+from deepinfer_nvidia.transform.rows import check, dtype_name
+
+__all__ = ["TileLangStreams", "products_spec"]
+
+_FP32 = torch.float32
+_STEP_WIDTH = 128
+_MOST_PIECES = 40
+"""Enough blocks that a few rows keep the device's memory busy; more would cost more to add up."""
+
+
+def products_spec(width: int, mixes: int, dtype: str) -> MhcProductsSpec:
+    """Cut the trunk's width into at most so many pieces of whole steps."""
+    steps = -(-width // _STEP_WIDTH)
+    return MhcProductsSpec(
+        width=width,
+        mixes=mixes,
+        dtype=dtype,
+        piece_width=-(-steps // _MOST_PIECES) * _STEP_WIDTH,
+    )
+
+
+class TileLangStreams(Transform):
+    """The hyper-connection operators.
+
+    Args:
+        kernels: runs them.
+    """
+
+    def __init__(self, kernels: Kernels) -> None:
+        self._kernels = kernels
+
+    def mhc_mixes(
+        self,
+        plan: Plan,
+        trunk_TSD: torch.Tensor,
+        fn_MK: torch.Tensor,
+        base_M: torch.Tensor,
+        scale_3: torch.Tensor,
+        spec: MixSpec,
+        pre_TS: torch.Tensor,
+        post_TS: torch.Tensor,
+        comb_TSS: torch.Tensor,
+    ) -> None:
+        """Compute the three mixes; the sums of pieces live in memory in between."""
+        rows, streams, width = trunk_TSD.shape
+        if not rows:
+            return
+        mixes = streams * (2 + streams)
+        dtype = trunk_TSD.dtype
+        products = products_spec(streams * width, mixes, dtype_name(dtype))
+        product_PTM = fn_MK.new_empty((products.pieces, rows, mixes))
+        square_PT = fn_MK.new_empty((products.pieces, rows))
+        self._kernels.call(
+            transform_mhc_products.build,
+            products,
+            transform_mhc_products.default_tuning(products),
+            trunk_TK=check(trunk_TSD, dtype, rows, streams, width).view(rows, -1),
+            fn_MK=check(fn_MK, _FP32, mixes, streams * width),
+            product_PTM=product_PTM,
+            square_PT=square_PT,
+        )
+        rest = MhcMixesSpec(
+            streams=streams,
+            width=streams * width,
+            pieces=products.pieces,
+            sinkhorn_iterations=spec.sinkhorn_iterations,
+            eps=spec.eps,
+            norm_eps=spec.norm_eps,
+        )
+        self._kernels.call(
+            transform_mhc_mixes.build,
+            rest,
+            transform_mhc_mixes.default_tuning(rest),
+            product_PTM=product_PTM,
+            square_PT=square_PT,
+            base_M=check(base_M, _FP32, mixes),
+            scale_3=check(scale_3, _FP32, 3),
+            pre_TS=check(pre_TS, _FP32, rows, streams),
+            post_TS=check(post_TS, _FP32, rows, streams),
+            comb_TSS=check(comb_TSS, _FP32, rows, streams, streams),
+        )
+
+    def mhc_collapse(
+        self, plan: Plan, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor, out_TD: torch.Tensor
+    ) -> None:
+        """Sum the streams."""
+        rows, streams, width = trunk_TSD.shape
+        if not rows:
+            return
+        dtype = trunk_TSD.dtype
+        spec = MhcStreamsSpec(streams=streams, width=width, dtype=dtype_name(dtype))
+        self._kernels.call(
+            transform_mhc_collapse.build,
+            spec,
+            transform_mhc_collapse.default_tuning(spec),
+            trunk_TSD=check(trunk_TSD, dtype, rows, streams, width),
+            pre_TS=check(pre_TS, _FP32, rows, streams),
+            out_TD=check(out_TD, dtype, rows, width),
+        )
+
+    def mhc_expand(
+        self,
+        plan: Plan,
+        trunk_TSD: torch.Tensor,
+        y_TD: torch.Tensor,
+        post_TS: torch.Tensor,
+        comb_TSS: torch.Tensor,
+        out_TSD: torch.Tensor,
+    ) -> None:
+        """Mix the streams and add the output."""
+        rows, streams, width = trunk_TSD.shape
+        if not rows:
+            return
+        dtype = trunk_TSD.dtype
+        spec = MhcStreamsSpec(streams=streams, width=width, dtype=dtype_name(dtype))
+        self._kernels.call(
+            transform_mhc_expand.build,
+            spec,
+            transform_mhc_expand.default_tuning(spec),
+            trunk_TSD=check(trunk_TSD, dtype, rows, streams, width),
+            y_TD=check(y_TD, dtype, rows, width),
+            post_TS=check(post_TS, _FP32, rows, streams),
+            comb_TSS=check(comb_TSS, _FP32, rows, streams, streams),
+            out_TSD=check(out_TSD, dtype, rows, streams, width),
+        )

@@ -1,0 +1,106 @@
+"""Do the compiled kernels keep the contracts of their interfaces on the device?"""
+
+from typing import ClassVar
+
+import pytest
+import torch
+from deepinfer_core.plugin import BuildContext, ModelNeeds
+from deepinfer_core.testing.contracts import (
+    AttentionContract,
+    CacheCodecContract,
+    DenseGemmContract,
+    GroupedGemmContract,
+    IndexerContract,
+    TransformContract,
+)
+from deepinfer_core.testing.tolerance import roundoff
+from deepinfer_nvidia.attention import tilelang as attention
+from deepinfer_nvidia.gemm import tilelang as gemm
+from deepinfer_nvidia.transform import tilelang as transform
+
+CONTEXT = BuildContext(device="nvidia", needs=ModelNeeds())
+COMPUTE = ("bfloat16", "float32")
+
+
+@pytest.fixture(scope="module")
+def attends() -> attention.TileLangAttention:
+    return attention.build(None, CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def multiplies() -> gemm.TileLangGemm:
+    return gemm.build(None, CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def transforms() -> transform.TileLangTransform:
+    return transform.build(None, CONTEXT)
+
+
+class TestSparseAttention(AttentionContract):
+    device = "cuda"
+    compute_dtypes = COMPUTE
+    source_formats: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("mxfp8", "fp4_e4m3x16"),
+        ("bfloat16", "bfloat16"),
+        ("bfloat16", "float32"),
+    )
+    weight_roundoff: ClassVar[float] = roundoff(torch.bfloat16)
+
+    @pytest.fixture
+    def component(self, attends: attention.TileLangAttention) -> attention.TileLangAttention:
+        return attends
+
+
+class TestCacheCodec(CacheCodecContract):
+    device = "cuda"
+    compute_dtypes = COMPUTE
+    cache_formats: ClassVar[tuple[str, ...]] = (
+        "mxfp8",
+        "fp4_e4m3x16",
+        "mxfp4",
+        "bfloat16",
+        "float32",
+    )
+
+    @pytest.fixture
+    def component(self, attends: attention.TileLangAttention) -> attention.TileLangAttention:
+        return attends
+
+
+class TestIndexer(IndexerContract):
+    device = "cuda"
+    compute_dtypes = COMPUTE
+    index_formats: ClassVar[tuple[str, ...]] = ("mxfp4", "bfloat16")
+
+    @pytest.fixture
+    def component(self, attends: attention.TileLangAttention) -> attention.TileLangAttention:
+        return attends
+
+
+class TestDense(DenseGemmContract):
+    device = "cuda"
+    compute_dtypes = COMPUTE
+    weight_formats = ("fp8_32x32", "mxfp4", "bfloat16", "float32")
+
+    @pytest.fixture
+    def component(self, multiplies: gemm.TileLangGemm) -> gemm.TileLangGemm:
+        return multiplies
+
+
+class TestGrouped(GroupedGemmContract):
+    device = "cuda"
+    compute_dtypes = COMPUTE
+
+    @pytest.fixture
+    def component(self, multiplies: gemm.TileLangGemm) -> gemm.TileLangGemm:
+        return multiplies
+
+
+class TestTransform(TransformContract):
+    device = "cuda"
+    compute_dtypes = COMPUTE
+
+    @pytest.fixture
+    def component(self, transforms: transform.TileLangTransform) -> transform.TileLangTransform:
+        return transforms

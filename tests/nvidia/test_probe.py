@@ -1,0 +1,127 @@
+"""Does each thing that may be missing have its own reason, and something to do about it?"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepinfer_core.plugin import ModelNeeds, ProbeContext, Verdict
+
+from deepinfer_nvidia import probe
+
+Make = Callable[..., ProbeContext]
+
+
+@pytest.fixture(autouse=True)
+def _owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_owners", lambda: ["tilelang"])
+
+
+def test_where_nothing_is_missing_both_run(make_context: Make) -> None:
+    device, kernels = probe.cuda(make_context()), probe.tilelang(make_context())
+    assert device == Verdict(True, score=probe.SCORE, reason="NVIDIA H200")
+    assert kernels == Verdict(True, score=probe.SCORE, reason="kernels for sm_90a")
+
+
+NO_DEVICE: list[tuple[dict[str, Any], str]] = [
+    ({"problem": "no NVIDIA driver", "fix": "install it"}, "no NVIDIA driver"),
+    ({"problem": "deepinfer_nvidia.facts ended with -6"}, "deepinfer_nvidia.facts ended with -6"),
+    ({"count": 0}, "no NVIDIA device"),
+    ({"extra": {"torch_cuda": ""}}, "torch is a build without CUDA"),
+    (
+        {"extra": {"torch_cuda": "13.0", "driver_cuda": "12.9"}},
+        "torch is built for CUDA 13.0, the driver runs CUDA 12.9",
+    ),
+    ({"capability": (8, 9)}, "needs capability 9.0, found 8.9 (NVIDIA H200)"),
+    ({"capability": (8, 6)}, "needs capability 9.0, found 8.6 (NVIDIA H200)"),
+    ({"capability": ()}, "needs capability 9.0, found none (NVIDIA H200)"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), NO_DEVICE)
+def test_without_a_usable_device_nothing_runs(
+    make_context: Make, changes: dict[str, Any], reason: str
+) -> None:
+    for verdict in (probe.cuda(make_context(**changes)), probe.tilelang(make_context(**changes))):
+        assert (verdict.usable, verdict.reason) == (False, reason)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"), [case for case in NO_DEVICE if "problem" not in case[0]]
+)
+def test_every_refusal_says_what_to_do(
+    make_context: Make, changes: dict[str, Any], reason: str
+) -> None:
+    assert probe.cuda(make_context(**changes)).fix
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (10, 0), (12, 0)])
+def test_from_capability_9_0_on_it_runs(make_context: Make, capability: tuple[int, int]) -> None:
+    assert probe.cuda(make_context(capability=capability)).usable
+
+
+@pytest.mark.parametrize(("built", "runs"), [("12.8", "13.0"), ("13.0", "13.2"), ("13.2", "13.0")])
+def test_a_driver_of_the_same_or_a_later_major_runs_torch(
+    make_context: Make, built: str, runs: str
+) -> None:
+    context = make_context(extra={"torch_cuda": built, "driver_cuda": runs})
+    assert probe.cuda(context).usable
+
+
+@pytest.mark.parametrize(
+    ("versions", "reason"),
+    [
+        ({}, "tilelang is not installed"),
+        ({"tilelang": "0.1.14"}, "needs tilelang 0.1.15, found 0.1.14"),
+        ({"tilelang": "0.1.16"}, "needs tilelang 0.1.15, found 0.1.16"),
+    ],
+)
+def test_kernels_need_the_release_of_the_compiler_that_was_tested(
+    make_context: Make, versions: dict[str, str], reason: str
+) -> None:
+    verdict = probe.tilelang(make_context(versions))
+    assert (verdict.usable, verdict.reason, verdict.mendable) == (False, reason, True)
+    assert verdict.fix == "pip install tilelang==0.1.15"
+    assert probe.cuda(make_context(versions)).usable
+
+
+def test_a_local_build_of_the_same_release_counts(make_context: Make) -> None:
+    assert probe.tilelang(make_context({"tilelang": "0.1.15+cu130"})).usable
+
+
+def test_a_compiler_that_another_distribution_owns_is_refused(
+    make_context: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_owners", lambda: ["tilelang", "tilelang-ascend"])
+    verdict = probe.tilelang(make_context())
+    assert verdict.reason == "the import name tilelang also belongs to tilelang-ascend"
+    assert "--force-reinstall" in verdict.fix
+
+
+def test_without_nvcc_only_compiled_kernels_run(make_context: Make, tmp_path: Path) -> None:
+    def verdict() -> Verdict:
+        return probe.tilelang(make_context(extra={"nvcc": ""}, cache_dir=str(tmp_path)))
+
+    assert verdict().reason == f"no nvcc, and no compiled kernels in {tmp_path / 'nvidia'}"
+    assert verdict().mendable
+    (tmp_path / "nvidia").mkdir()
+    assert not verdict().usable
+    (tmp_path / "nvidia" / "kernel").touch()
+    assert verdict().usable
+
+
+def test_without_nvcc_and_without_a_cache_folder_nothing_is_compiled(make_context: Make) -> None:
+    verdict = probe.tilelang(make_context(extra={"nvcc": ""}))
+    assert verdict.reason == "no nvcc, and no compiled kernels in a cache folder"
+
+
+@pytest.mark.parametrize("compute", ["float32", "float64"])
+def test_kernels_compute_in_bfloat16_only(make_context: Make, compute: str) -> None:
+    verdict = probe.tilelang(make_context(needs=ModelNeeds(compute=compute)))
+    assert verdict.reason == f"computes in bfloat16; the model asks for {compute}"
+    assert not verdict.mendable
+
+
+def test_the_owner_of_an_import_name_is_found_in_the_metadata() -> None:
+    claims = probe.importlib_metadata.packages_distributions().get("tilelang", [])
+    assert sorted(set(claims)) in ([], ["tilelang"])

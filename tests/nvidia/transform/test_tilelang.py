@@ -1,0 +1,267 @@
+"""Do the row-wise operators keep their contract when their kernels are interpreted?
+
+The suite's sweeps over 149 batches take half a minute interpreted: they are slow here, and run
+compiled on a device. So does the one of the mixes, whose interpreted products follow the host's
+library of matrix products.
+"""
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from deepinfer_core.errors import NotSupported
+from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
+from deepinfer_core.interfaces.transform import Transform, TransformSpec
+from deepinfer_core.numeric import fake_quantise
+from deepinfer_core.reference.transform import ReferenceTransform
+from deepinfer_core.testing.bits import assert_same_bits
+from deepinfer_core.testing.contracts import TransformContract
+from deepinfer_core.testing.seeds import seed_of
+from deepinfer_core.testing.tiles import InterpretedKernels
+from deepinfer_nvidia.transform.tilelang import TileLangTransform
+
+KERNELS = InterpretedKernels()
+TWIN = ReferenceTransform()
+SPEC = TransformSpec(hidden_width=64, streams=4, compute="bfloat16")
+PLAN = TWIN.plan(SPEC, 128)
+
+
+class TestTransform(TransformContract):
+    """The whole suite, but for fp64, which the kernels refuse."""
+
+    compute_dtypes: ClassVar[tuple[str, ...]] = ("bfloat16", "float32")
+
+    @pytest.fixture
+    def component(self) -> TileLangTransform:
+        return TileLangTransform(KERNELS)
+
+    @pytest.mark.slow
+    def test_a_row_does_not_depend_on_its_batch(
+        self, component: Transform, compute: str, generator: torch.Generator
+    ) -> None:
+        super().test_a_row_does_not_depend_on_its_batch(component, compute, generator)
+
+    def test_the_mixes_of_a_row_do_not_depend_on_its_batch(
+        self, component: Transform, compute: str, generator: torch.Generator
+    ) -> None:
+        pytest.skip("the host's matrix product sums in another order elsewhere in a tile")
+
+    @pytest.mark.slow
+    def test_the_gate_of_a_row_does_not_depend_on_its_batch(
+        self, component: Transform, compute: str, generator: torch.Generator
+    ) -> None:
+        super().test_the_gate_of_a_row_does_not_depend_on_its_batch(component, compute, generator)
+
+
+class RecordingKernels(Kernels):
+    """Keeps the tensors of the last call and runs nothing."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+
+    def call(self, build: Build, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
+        self.tensors = tensors
+
+
+@pytest.fixture
+def generator(request: pytest.FixtureRequest) -> torch.Generator:
+    return torch.Generator().manual_seed(seed_of(request))
+
+
+@pytest.fixture
+def component() -> TileLangTransform:
+    return TileLangTransform(KERNELS)
+
+
+def noise(generator: torch.Generator, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator).bfloat16()
+
+
+def both(
+    component: TileLangTransform, operator: str, out: torch.Tensor, *arguments: object
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result of an operator whose output comes last, and of its twin."""
+    want = torch.empty_like(out)
+    getattr(component, operator)(PLAN, *arguments, out)
+    getattr(TWIN, operator)(PLAN, *arguments, want)
+    return out, want
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_slices_of_rows_are_rounded_where_they_lie(
+    component: TileLangTransform, rows: int, generator: torch.Generator
+) -> None:
+    x_TD = noise(generator, rows, 3 * 64)[:, 64:128]
+    assert_same_bits(
+        *both(component, "fake_quantise", torch.empty(rows, 64).bfloat16(), x_TD, "mxfp8")
+    )
+
+
+def test_channels_that_lie_apart_are_copied(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    x_TD = noise(generator, 64, 5).t()
+    out = torch.empty(5, 64).bfloat16()
+    assert_same_bits(*both(component, "fake_quantise", out, x_TD, "mxfp8"))
+
+
+def test_addresses_between_vectors_are_copied(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    x_TD = noise(generator, 5, 72)[:, 1:65]
+    out = torch.empty(5, 64).bfloat16()
+    assert_same_bits(*both(component, "fake_quantise", out, x_TD, "mxfp8"))
+
+
+def test_heads_are_turned_in_a_slice_of_longer_rows(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    """What lies beside the slice stays."""
+    rows_TX = noise(generator, 3, 4 * 32 + 64)
+    want_TX = rows_TX.clone()
+    angle_TP = torch.rand(3, 8, generator=generator)
+    for transform, x_TX in ((component, rows_TX), (TWIN, want_TX)):
+        x_THD = x_TX[:, 64:].view(3, 4, 32)
+        transform.rope(PLAN, x_THD, angle_TP.cos(), angle_TP.sin(), x_THD)
+    assert_same_bits(rows_TX, want_TX)
+
+
+def test_norm_and_activation_read_slices(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    """The same bits as from rows without gaps."""
+    wide_TX = noise(generator, 4, 192)
+    weight_D = noise(generator, 64)
+    results = []
+    for x_TD in (wide_TX[:, 64:128], wide_TX[:, 64:128].contiguous()):
+        normed, active = torch.empty(4, 64).bfloat16(), torch.empty(4, 32).bfloat16()
+        component.rms_norm(PLAN, x_TD, weight_D, 1e-20, normed)
+        component.swiglu(PLAN, x_TD, None, 10.0, active)
+        results.append(torch.cat((normed, active), 1))
+    assert_same_bits(*results)
+
+
+def test_keys_and_values_are_slices_of_one_product(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    """As the model passes them; the same bits as from tensors of their own."""
+    trunk_TSD, projected = noise(generator, 3, 4, 64), noise(generator, 3, 5, 64)
+    weights = noise(generator, 2, 4, 64).unbind()
+    image_T = torch.tensor([False, True, False])
+    results = []
+    for key, value in (
+        (projected[:, :4], projected[:, 4]),
+        (projected[:, :4].contiguous(), projected[:, 4].contiguous()),
+    ):
+        out = torch.empty_like(trunk_TSD)
+        component.engram_gate(PLAN, trunk_TSD, key, value, *weights, image_T, 1e-20, out)
+        results.append(out)
+    assert_same_bits(*results)
+
+
+def test_keys_and_values_are_not_copied(generator: torch.Generator) -> None:
+    """A prompt of 4096 rows has 210 MB of them."""
+    projected, trunk_TSD = noise(generator, 3, 5, 64), noise(generator, 3, 4, 64)
+    weight_SD, image_T = noise(generator, 4, 64), torch.zeros(3, dtype=torch.bool)
+    kernels = RecordingKernels()
+    TileLangTransform(kernels).engram_gate(
+        PLAN,
+        trunk_TSD,
+        projected[:, :4],
+        projected[:, 4],
+        weight_SD,
+        weight_SD,
+        image_T,
+        1e-20,
+        trunk_TSD,
+    )
+    assert kernels.tensors["key_TSD"].data_ptr() == projected.data_ptr()
+    assert kernels.tensors["value_TD"].data_ptr() == projected[:, 4].data_ptr()
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "fp4_e4m3x16"])
+def test_a_nan_is_rounded_to_nan_where_the_format_says_so(
+    component: TileLangTransform, name: str, generator: torch.Generator
+) -> None:
+    """Alone in e4m3, with its whole group in e2m1; the other numbers keep their bits."""
+    x_TD = noise(generator, 2, 64)
+    x_TD[1, 40] = torch.nan
+    got = torch.empty_like(x_TD)
+    component.fake_quantise(PLAN, x_TD, name, got)
+    want = fake_quantise(x_TD, name)
+    assert_same_bits(got.isnan(), want.isnan())
+    assert_same_bits(got.nan_to_num(0), want.nan_to_num(0))
+
+
+def test_a_nan_passes_through_the_activation(component: TileLangTransform) -> None:
+    """A limit must not hide it."""
+    x_R2I = torch.zeros(2, 64).bfloat16()
+    x_R2I[0, 3] = x_R2I[1, 35] = torch.nan
+    out = torch.empty(2, 32).bfloat16()
+    component.swiglu(PLAN, x_R2I, None, 10.0, out)
+    assert out.isnan().nonzero().tolist() == [[0, 3], [1, 3]]
+
+
+def test_logits_that_are_no_numbers_choose_experts_that_exist(
+    component: TileLangTransform,
+) -> None:
+    """The first of them, as in a sort that puts NaN first."""
+    logits_TE = torch.zeros(3, 40)
+    logits_TE[0] = torch.nan
+    logits_TE[1, 7] = torch.nan
+    expert_Tk, weight_Tk = torch.empty(3, 3, dtype=torch.int64), torch.empty(3, 3)
+    bias_E, image_T = torch.zeros(40), torch.tensor([False, False, True])
+    # As bits, a NaN with a sign is smaller than every number.
+    image_bias_E = bias_E.clone()
+    image_bias_E[9] = torch.tensor(torch.nan).copysign(torch.tensor(-1.0))
+    component.gate_topk(PLAN, logits_TE, bias_E, image_bias_E, image_T, 1.5, expert_Tk, weight_Tk)
+    assert expert_Tk.tolist() == [[0, 1, 2], [7, 0, 1], [9, 0, 1]]
+
+
+def test_no_kernel_runs_without_rows(component: TileLangTransform) -> None:
+    calls = KERNELS.calls
+    nothing = torch.empty(0, 64).bfloat16()
+    component.rms_norm(PLAN, nothing, torch.ones(64), 1e-20, nothing)
+    component.fake_quantise(PLAN, nothing, "mxfp8", nothing)
+    component.swiglu(PLAN, nothing, None, 10.0, nothing[:, :32])
+    component.mhc_collapse(PLAN, torch.empty(0, 4, 64), torch.empty(0, 4), torch.empty(0, 64))
+    assert KERNELS.calls == calls
+
+
+def test_one_kernel_serves_every_number_of_rows(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    programs = None
+    for rows in (2, 1, 7, 33):
+        x_TD = noise(generator, rows, 64)
+        component.rms_norm(PLAN, x_TD, torch.ones(64), 0.25, torch.empty_like(x_TD))
+        if programs is None:
+            programs = len(KERNELS.programs)
+    assert len(KERNELS.programs) == programs
+
+
+def test_double_precision_is_refused(component: TileLangTransform) -> None:
+    spec = TransformSpec(hidden_width=64, streams=4, compute="float64")
+    with pytest.raises(NotSupported, match="float64"):
+        component.plan(spec, 1)
+    x_TD = torch.zeros(2, 64, dtype=torch.float64)
+    with pytest.raises(NotSupported, match="float64"):
+        component.rms_norm(PLAN, x_TD, torch.ones(64), 1e-20, x_TD)
+
+
+def test_outputs_that_vectors_cannot_reach_are_refused(component: TileLangTransform) -> None:
+    x_TD = torch.zeros(1, 64).bfloat16()
+    odd = torch.zeros(65).bfloat16()[1:].view(1, 64)
+    with pytest.raises(NotSupported, match="multiple of 16 bytes"):
+        component.fake_quantise(PLAN, x_TD, "mxfp8", odd)
+    with pytest.raises(NotSupported, match="contiguous"):
+        component.fake_quantise(PLAN, x_TD, "mxfp8", torch.zeros(64, 2).bfloat16()[:, :1].t())
+
+
+def test_more_experts_than_there_are_are_refused(component: TileLangTransform) -> None:
+    zeros_E, image_T = torch.zeros(3), torch.zeros(1, dtype=torch.bool)
+    expert_Tk, weight_Tk = torch.empty(1, 4, dtype=torch.int64), torch.empty(1, 4)
+    with pytest.raises(NotSupported, match="4 experts"):
+        component.gate_topk(
+            PLAN, zeros_E[None], zeros_E, zeros_E, image_T, 1.0, expert_Tk, weight_Tk
+        )
