@@ -56,6 +56,18 @@ def test_all_lanes_read_before_any_lane_writes() -> None:
     assert x.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
 
 
+def test_a_lane_variable_may_occur_twice_in_an_index() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((24,), "int32"), out: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=32) as _:
+            for i in T.Parallel(8):
+                out[i * 3 - i * 2] = x[i * 2 + i + 1]
+
+    x, out = torch.arange(24, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    interpret(kernel, {"x": x, "out": out})
+    assert out.tolist() == [1, 4, 7, 10, 13, 16, 19, 22]
+
+
 def test_a_condition_masks_loads_and_stores() -> None:
     @T.prim_func
     def kernel(
@@ -124,6 +136,24 @@ def test_a_break_ends_the_loop_for_the_lanes_that_reach_it() -> None:
     out = torch.full((32,), -77, dtype=torch.int32)
     interpret(kernel, {"limit": limit, "out": out})
     assert torch.equal(out, limit.clamp_max(10))
+
+
+def test_a_lane_that_left_a_loop_begins_no_further_turn() -> None:
+    @T.prim_func
+    def kernel(limit: T.Tensor((32,), "int32"), out: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32) as _:
+            thread = T.get_thread_binding()
+            total = T.alloc_var("int32", 0)
+            for k in T.serial(10):
+                total = total + 1
+                if k >= limit[thread]:
+                    T.loop_break()
+            out[thread] = total
+
+    limit = torch.arange(32, dtype=torch.int32)
+    out = torch.full((32,), -77, dtype=torch.int32)
+    interpret(kernel, {"limit": limit, "out": out})
+    assert torch.equal(out, (limit + 1).clamp_max(10))
 
 
 def test_a_break_of_all_lanes_ends_the_loop_and_no_outer_one() -> None:

@@ -162,6 +162,44 @@ def test_a_tile_that_is_read_too_early_is_unwritten(normal: Any) -> None:
     assert (tensors["out"] - expected).abs().max() > 1e-2
 
 
+def test_threads_of_a_warp_group_keep_their_numbers_and_their_own_values() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((256,), "int32"), out: T.Tensor((256,), "int32")):
+        with T.Kernel(1, threads=256) as _:
+            thread = T.get_thread_binding()
+            own = T.alloc_var("int32", 0)
+            own = x[thread]
+            with T.ws(1):
+                own = own + 1000
+                out[thread] = own + thread // 128
+            with T.ws(0):
+                out[thread] = own
+            if thread % 128 == 5:
+                out[thread] = own
+
+    x = torch.arange(256, dtype=torch.int32) * 3
+    out = torch.full((256,), -77, dtype=torch.int32)
+    interpret(kernel, {"x": x, "out": out})
+    expected = x + torch.where(torch.arange(256) < 128, 0, 1001).int()
+    expected[133] = x[133] + 1000
+    assert torch.equal(out, expected)
+
+
+def test_a_condition_on_threads_does_not_divide_a_parallel_loop() -> None:
+    @T.prim_func
+    def kernel(count: T.Tensor((1,), "int32"), out: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=64) as _:
+            if T.get_thread_binding() < 32:
+                for i in T.Parallel(8):
+                    T.atomic_add(count[0], 1)
+                    out[i] = i
+
+    count, out = torch.zeros(1, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    interpret(kernel, {"count": count, "out": out})
+    assert count.item() == 8
+    assert out.tolist() == list(range(8))
+
+
 def test_a_wait_that_nobody_answers_is_reported() -> None:
     @T.prim_func
     def kernel(out: T.Tensor((1,), "int32")):

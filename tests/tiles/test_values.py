@@ -151,6 +151,21 @@ def test_uniform_integers_wrap_as_lanes_do() -> None:
     assert out.item() == (3 * 65536 * 65535 + 7 + 2**31) % 2**32 - 2**31
 
 
+@pytest.mark.parametrize("value", [-9, -8, -1, 0, 1, 8, 9])
+def test_uniform_integers_divide_as_lanes_do(value: int) -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((1,), "int32"), out: T.Tensor((4,), "int32")):
+        with T.Kernel(1, threads=32) as _:
+            out[0] = x[0] // 4
+            out[1] = x[0] % 4
+            out[2] = T.truncdiv(x[0], 4)
+            out[3] = T.truncmod(x[0], 4)
+
+    x, out = torch.tensor([value], dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    interpret(kernel, {"x": x, "out": out})
+    assert out.tolist() == [value // 4, value % 4, int(value / 4), int(math.fmod(value, 4))]
+
+
 def test_shifts_and_masks_work_on_bits() -> None:
     x = torch.tensor([1, 2, 255, 256, 1000, 7, 0, 65535], dtype=torch.int32)
 

@@ -38,6 +38,12 @@ def test_pages_of_the_full_size_model_have_the_published_sizes() -> None:
     assert sizes.weights_bytes == 510_286_023_000
 
 
+def test_tables_that_stay_on_the_host_take_no_memory_of_a_device_with_its_own() -> None:
+    sizes = page_sizes(full_size_config(), Settings(device="acme"))
+    # Two tables, 264 bytes a row: 256 values and 8 scales.
+    assert sizes.weights_bytes == 510_286_023_000 - (384_006_168 + 384_016_682) * 264
+
+
 def full_size_config() -> ModelConfig:
     folder = files("deepinfer_core.model") / "data"
     with as_file(folder / "deepseek_v41_flash.json") as path:

@@ -6,7 +6,6 @@ import pytest
 import torch
 from deepinfer_core.engine.rows import RowRequest, RowResult, RowSettings
 from deepinfer_core.engine.runner import ModelRunner
-from deepinfer_core.engine.step_tensors import step_inputs
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
@@ -37,27 +36,6 @@ def step(start: int, tokens: list[int], blocks: list[int], slot: int) -> Sequenc
         state_slot=slot,
         wants_token=True,
     )
-
-
-def test_rows_of_all_sequences_stand_one_after_the_other() -> None:
-    plan = StepPlan(sequences=(step(0, [5, 6], [3], 1), step(130, [7], [9, 4], 2)))
-    inputs = step_inputs(plan, CPU)
-    assert inputs.token_T.tolist() == [5, 6, 7]
-    assert inputs.position_T.tolist() == [0, 1, 130]
-    assert inputs.sequence_T.tolist() == [0, 0, 1]
-    assert inputs.block_table_QB.tolist() == [[3, -1], [9, 4]]
-    assert inputs.state_slot_Q.tolist() == [1, 2]
-    assert (inputs.starts, inputs.row_counts, inputs.valid_starts) == ((0, 130), (2, 1), (0, 0))
-    assert inputs.sample_row_R.tolist() == [1, 2]
-    assert not inputs.image_T.any()
-
-
-@pytest.mark.parametrize("start", [0, 1, 2, 3, 4])
-def test_each_row_sees_the_three_tokens_before_it(start: int) -> None:
-    inputs = step_inputs(StepPlan(sequences=(step(start, [5, 6, 7, 8], [1], 1),)), CPU)
-    whole = [100 + place for place in range(start)] + [5, 6, 7, 8]
-    wanted = [[whole[p - i] if p >= i else -1 for i in (1, 2, 3)] for p in range(start, start + 4)]
-    assert inputs.previous_T3.tolist() == wanted
 
 
 class Mirror(Sampler):
@@ -219,14 +197,6 @@ def test_each_row_gets_as_many_alternatives_as_it_asked_for() -> None:
 def test_a_step_without_sampled_rows_gives_no_results() -> None:
     sampler, results = run()
     assert (results, sampler.seen) == ((), [])
-
-
-def test_logits_are_wanted_of_scored_rows_and_of_the_last_one() -> None:
-    first = step(0, [5, 6, 7], [3], 1)._replace(scored_rows=2)
-    second = step(9, [8, 9], [4], 2)._replace(wants_token=False)
-    third = step(3, [4], [5], 3)
-    assert StepPlan((first, second, third)).wanted_rows() == [0, 1, 2, 5]
-    assert step_inputs(StepPlan((first, second, third)), CPU).sample_row_R.tolist() == [0, 1, 2, 5]
 
 
 def test_an_open_token_is_taken_from_what_the_step_before_drew() -> None:

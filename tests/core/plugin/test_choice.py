@@ -213,6 +213,18 @@ def test_a_slot_without_any_candidate_is_a_problem() -> None:
     assert "nobody offers one" in problem.message
 
 
+def test_advice_to_a_component_of_the_device_comes_before_advice_to_change_the_device(
+    make_candidate: Make,
+) -> None:
+    other = make_candidate("a.cpu", judgement="unusable", fix="set device", devices=("cpu",))
+    own = make_candidate("b.gpu", judgement="unusable", fix="get a driver", devices=("acme",))
+    place = Wish(kind="attention", slot="decode")
+    for candidates in ([other, own], [own, other]):
+        problem = choose(place, candidates, "acme").problem
+        assert problem is not None
+        assert problem.hint == "get a driver"
+
+
 def test_the_device_is_the_one_that_answers_to_the_configured_name(make_candidate: Make) -> None:
     devices = [
         make_candidate("core.cpu", kind="device", slots=("device",), devices=("cpu",)),

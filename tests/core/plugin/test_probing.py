@@ -69,6 +69,24 @@ def test_a_component_for_another_device_is_unusable_without_asking_it(make_offer
     [found] = judged(make_offer(devices=("nvidia",), probe="absent:probe"))
     assert found.judgement == "unusable"
     assert found.reason == "runs on nvidia; the device is cpu"
+    assert found.fix == 'set device = "nvidia"'
+
+
+def test_a_device_of_another_name_is_unusable_without_asking_it(make_offer: Make) -> None:
+    offer = make_offer(
+        "acme.gpu", kind="device", slots=("device",), devices=("acme",), probe="absent:probe"
+    )
+    [found] = judged(offer)
+    assert (found.judgement, found.reason) == (
+        "unusable",
+        "answers to acme; the device is cpu",
+    )
+    assert found.fix == 'set device = "acme"'
+
+
+def test_a_device_without_a_name_answers_to_none(make_offer: Make) -> None:
+    [found] = judged(make_offer("acme.gpu", kind="device", slots=("device",), devices=()))
+    assert (found.reason, found.fix) == ("answers to no device; the device is cpu", "")
 
 
 @pytest.mark.parametrize(
@@ -96,10 +114,10 @@ def test_the_same_name_in_another_kind_is_no_clash(make_offer: Make) -> None:
 
 
 def test_a_device_whose_facts_are_missing_is_unusable_and_says_why(make_offer: Make) -> None:
-    facts = DeviceFacts(device="cpu", problem="acme.facts ended with -6")
+    facts = DeviceFacts(device="cpu", problem="acme.facts ended with -6", fix="start it again")
     offer = make_offer("acme.cpu", kind="device", slots=("device",), devices=("cpu",))
     [found] = judged(offer, context=replace(CONTEXT, device=facts))
-    assert found.reason == "acme.facts ended with -6"
+    assert (found.reason, found.fix) == ("acme.facts ended with -6", "start it again")
 
 
 PROBES = """

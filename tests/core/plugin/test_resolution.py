@@ -47,6 +47,13 @@ def test_a_bare_core_fills_every_slot_on_a_cpu() -> None:
     assert resolution.report.device.threads >= 1
 
 
+def test_factories_are_told_the_facts_that_probes_saw() -> None:
+    resolution = resolve(Request(device="cpu", wishes=(), policy=LoadPolicy(autoload=False)))
+    facts = resolution.require().context.facts
+    assert facts == resolution.report.device
+    assert facts.count == 1
+
+
 def test_every_slot_has_an_interface() -> None:
     assert set(INTERFACES) == {(kind, slot) for kind, slots in SLOTS.items() for slot in slots}
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import (
     AttentionSpec,

@@ -5,11 +5,12 @@ compiled on a device. So does the one of the mixes, whose interpreted products f
 library of matrix products.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from deepinfer_core.errors import NotSupported
+from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
 from deepinfer_core.interfaces.transform import Transform, TransformSpec
 from deepinfer_core.numeric import fake_quantise
 from deepinfer_core.reference.transform import ReferenceTransform
@@ -50,6 +51,16 @@ class TestTransform(TransformContract):
         self, component: Transform, compute: str, generator: torch.Generator
     ) -> None:
         super().test_the_gate_of_a_row_does_not_depend_on_its_batch(component, compute, generator)
+
+
+class RecordingKernels(Kernels):
+    """Keeps the tensors of the last call and runs nothing."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+
+    def call(self, build: Build, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
+        self.tensors = tensors
 
 
 @pytest.fixture
@@ -146,6 +157,26 @@ def test_keys_and_values_are_slices_of_one_product(
         component.engram_gate(PLAN, trunk_TSD, key, value, *weights, image_T, 1e-20, out)
         results.append(out)
     assert_same_bits(*results)
+
+
+def test_keys_and_values_are_not_copied(generator: torch.Generator) -> None:
+    """A prompt of 4096 rows has 210 MB of them."""
+    projected, trunk_TSD = noise(generator, 3, 5, 64), noise(generator, 3, 4, 64)
+    weight_SD, image_T = noise(generator, 4, 64), torch.zeros(3, dtype=torch.bool)
+    kernels = RecordingKernels()
+    TileLangTransform(kernels).engram_gate(
+        PLAN,
+        trunk_TSD,
+        projected[:, :4],
+        projected[:, 4],
+        weight_SD,
+        weight_SD,
+        image_T,
+        1e-20,
+        trunk_TSD,
+    )
+    assert kernels.tensors["key_TSD"].data_ptr() == projected.data_ptr()
+    assert kernels.tensors["value_TD"].data_ptr() == projected[:, 4].data_ptr()
 
 
 @pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "fp4_e4m3x16"])

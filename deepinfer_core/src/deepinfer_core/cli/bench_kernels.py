@@ -98,7 +98,7 @@ def _times(
 
     resolved = resolution.require()
     device = load(resolved, "device")
-    facts = resolved.context.facts
+    facts = resolution.report.device
     backend = resolved.pick("device").spec.name.partition(".")[0]
     chosen = [catalogue for catalogue in catalogues if catalogue.backend == backend]
     if not chosen:
@@ -112,17 +112,17 @@ def _times(
         operators = _operators(catalogue, args.operator)
         cases = [case for case in all_cases() if case.operator in operators]
         times += kernel_times(
-            device, catalogue, catalogue.open(), cases, rates, cache_bytes=_cache_bytes(device)
+            device,
+            catalogue,
+            catalogue.open(resolved.context.cache_dir),
+            cases,
+            rates,
+            cache_bytes=int(facts.extra.get("l2_bytes", 0)),
         )
     if not args.json:
         _print_times(times, stamp)
     figures = [figure.to_json(stamp) for item in times for figure in item.figures()]
     return figures, not any(item.complaints for item in times)
-
-
-def _cache_bytes(device: Any) -> int:
-    """Of the device's largest cache; the facts of a device that has one name it."""
-    return int(device.facts().get("l2_bytes", 0))
 
 
 def _print_times(times: list[KernelTime], stamp: Stamp) -> None:

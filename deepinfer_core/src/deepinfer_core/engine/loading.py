@@ -235,12 +235,13 @@ def _build_runner(
         max_backtracking=memory.max_backtracking,
         block_tokens=BLOCK_TOKENS,
     )
-    is_asynchronous = settings.engine.asynchronous
+    # Work that was launched on a device of its own is not done: only a CPU can do without a stream.
+    has_stream = settings.engine.asynchronous or parts.device.torch_device.type != "cpu"
     runner = ModelRunner(
         model,
         caches,
         sampler,
-        parts.device.stream() if is_asynchronous else InlineStream(parts.device.synchronise),
+        parts.device.stream() if has_stream else InlineStream(),
         vocabulary=config.text_config.vocab_size,
         truncation=truncation,
     )

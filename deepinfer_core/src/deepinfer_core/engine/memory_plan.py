@@ -50,7 +50,8 @@ class PageSizes:
     """Bytes of the things that an engine holds.
 
     Attributes:
-        weights_bytes: all weights, as stored.
+        weights_bytes: weights, as stored; on a device that is not the host without the tables that
+            it reads in host memory.
         block_bytes: one block.
         state_bytes: one state slot.
     """
@@ -107,9 +108,19 @@ def page_sizes(config: ModelConfig, settings: Settings) -> PageSizes:
         block_tokens=BLOCK_TOKENS,
     )
     return PageSizes(
-        weights_bytes=manifest_of(config).nbytes,
+        weights_bytes=_weights_bytes(config, settings.device),
         block_bytes=layout.block.stride_bytes,
         state_bytes=layout.state.stride_bytes,
+    )
+
+
+def _weights_bytes(config: ModelConfig, device: str) -> int:
+    manifest = manifest_of(config)
+    if device == "cpu":
+        return manifest.nbytes
+    tables = (manifest.weights.get(f"{one.prefix}engram.embed.weight") for one in config.layers)
+    return manifest.nbytes - sum(
+        part.nbytes for table in tables if table is not None for part in table.stored()
     )
 
 

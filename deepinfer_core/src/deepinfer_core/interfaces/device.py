@@ -78,21 +78,12 @@ class _Done(Event):
 
 
 class InlineStream(Stream):
-    """Does all work at once, on the caller's thread: for debugging, and for tests.
-
-    Args:
-        synchronise: waits for what the work gave to a device; None: there is no device.
-    """
-
-    def __init__(self, synchronise: Callable[[], None] | None = None) -> None:
-        self._synchronise = synchronise
+    """Does all work at once, on the caller's thread: for debugging, and for tests, on a CPU."""
 
     def submit(self, work: Callable[[], None]) -> Event:
         """Do the work now."""
         try:
             work()
-            if self._synchronise is not None:
-                self._synchronise()
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             return _Done(error)
         return _Done(None)

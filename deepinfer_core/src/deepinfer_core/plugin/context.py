@@ -170,9 +170,11 @@ class BuildContext:
         needs: what the model asks for.
         strict: properties that must hold; one declared ``on_request`` holds only if named here.
         cache_dir: folder where components may keep compiled kernels; empty: none is known.
+        facts: of the device, as probes saw them; a context that was made by hand has none.
     """
 
     device: str
     needs: ModelNeeds
     strict: tuple[str, ...] = ()
     cache_dir: str = ""
+    facts: DeviceFacts = field(default_factory=lambda: DeviceFacts(device=""))

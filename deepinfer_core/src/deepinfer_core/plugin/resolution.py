@@ -103,7 +103,7 @@ def resolve(request: Request) -> Resolution:
     problems: list[DeepInferError] = [*plugins.missing(request.policy)]
     problems += [_with_absent(problem, plugins.statuses) for problem in slot_problems(choices)]
     report = Report(device=facts, plugins=plugins.statuses, slots=choices, problems=tuple(problems))
-    resolved = None if problems else _resolved(request, needs, choices)
+    resolved = None if problems else _resolved(request, context, choices)
     return Resolution(report=report, plugins=plugins, resolved=resolved)
 
 
@@ -142,7 +142,7 @@ def _device_facts(request: Request, offers: Sequence[Offer]) -> DeviceFacts:
     return read_facts(request.device, spec.facts, request.probe_timeout_s)
 
 
-def _resolved(request: Request, needs: ModelNeeds, choices: Sequence[SlotChoice]) -> Resolved:
+def _resolved(request: Request, probed: ProbeContext, choices: Sequence[SlotChoice]) -> Resolved:
     picks = tuple(
         _pick(choice, choice.picked, request) for choice in choices if choice.picked is not None
     )
@@ -150,7 +150,11 @@ def _resolved(request: Request, needs: ModelNeeds, choices: Sequence[SlotChoice]
     versions = {(item.distribution, item.version) for item in plugins}
     versions.add((CORE, importlib_metadata.version(CORE)))
     context = BuildContext(
-        device=request.device, needs=needs, strict=request.strict, cache_dir=request.cache_dir
+        device=request.device,
+        needs=probed.needs,
+        strict=request.strict,
+        cache_dir=request.cache_dir,
+        facts=probed.device,
     )
     return Resolved(context=context, picks=picks, distributions=tuple(sorted(versions)))
 

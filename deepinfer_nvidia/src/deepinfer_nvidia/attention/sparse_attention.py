@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from math import gcd
 
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import (
     AttentionSpec,
@@ -24,10 +23,12 @@ from deepinfer_core.interfaces.attention import (
 )
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseAttentionSpec
-from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
 from deepinfer_core.numeric import number_format
+
 from deepinfer_nvidia.attention.tensors import check, dense, dtype_name
 from deepinfer_nvidia.kernels import attention_sparse, hopper_attention
+from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["TileLangSparseAttention"]
 
@@ -91,7 +92,8 @@ class TileLangSparseAttention(SparseAttention):
         form, rows = plan.spec, q_TND.shape[0]
         if not rows:
             return
-        tensors, forms = {}, []
+        tensors: dict[str, torch.Tensor] = {}
+        forms: list[KeySourceSpec] = []
         for number, (source, length) in enumerate(zip(sources, form.list_lengths, strict=True)):
             found, views = _source(number, source, rows, length, form.head_width)
             forms.append(found)
@@ -103,20 +105,24 @@ class TileLangSparseAttention(SparseAttention):
             compute=form.compute,
             scale=scale,
         )
-        kernel = attention_sparse
-        if self._is_hopper and hopper_attention.supports(spec):
-            kernel = hopper_attention
+        kernel, tuning = self._kernel(spec)
         shape = (rows, form.heads, form.head_width)
         self._attention_kernels.call(
-            kernel.build,
+            kernel,
             spec,
-            kernel.Tuning(),
+            tuning,
             q_TND=check(dense(q_TND), _dtype(form.compute), *shape),
             **tensors,
             sink_N=check(dense(sink_N), torch.float32, form.heads),
             out_TND=check(out_TND, _dtype(form.compute), *shape),
             lse_TN=check(lse_TN, torch.float32, *shape[:2]),
         )
+
+    def _kernel(self, spec: SparseAttentionSpec) -> tuple[Build, KernelTuning]:
+        """A kernel and its tuning; a function of the spec alone."""
+        if self._is_hopper and hopper_attention.supports(spec):
+            return hopper_attention.build, hopper_attention.Tuning()
+        return attention_sparse.build, attention_sparse.Tuning()
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -177,8 +183,8 @@ def _checked_pages(pages: CachePages, width: int) -> torch.Tensor:
         or data_PB.shape[0] * pages.rows_per_page >= _MOST_SLOTS
     ):
         raise NotSupported(
-            f"asked for {data_PB.shape[0]} pages of {used_bytes} bytes at multiples of {step}, found"
-            f" {data_PB.shape[1]} bytes with strides {data_PB.stride()}",
+            f"asked for {data_PB.shape[0]} pages of {used_bytes} bytes at multiples of {step},"
+            f" found {data_PB.shape[1]} bytes with strides {data_PB.stride()}",
             hint="give each page room for its rows, and start it at a multiple of a vector",
         )
     return data_PB

@@ -7,10 +7,10 @@ its own module.
 from __future__ import annotations
 
 import torch
-
 from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.plugin import BuildContext
+
 from deepinfer_nvidia.attention.cache_codec import TileLangCacheCodec
 from deepinfer_nvidia.attention.indexer import TileLangIndexer
 from deepinfer_nvidia.attention.sparse_attention import TileLangSparseAttention
@@ -39,13 +39,18 @@ class TileLangAttention(TileLangSparseAttention, TileLangIndexer, TileLangCacheC
         """The promises of this component."""
         return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
 
+    @property
+    def kernels_built(self) -> int | None:
+        """Kernels that were compiled or loaded so far."""
+        return self._kernels.built
+
 
 def build(options: None, context: BuildContext) -> TileLangAttention:
     """Build the component; it has no options.
 
     Args:
         options: None.
-        context: not needed; kernels are compiled for the device of this process.
+        context: says where compiled kernels are kept.
     """
     major, _ = torch.cuda.get_device_capability()
-    return TileLangAttention(catalogue().open(), is_hopper=major == _HOPPER)
+    return TileLangAttention(catalogue().open(context.cache_dir), is_hopper=major == _HOPPER)

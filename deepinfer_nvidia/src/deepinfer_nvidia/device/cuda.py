@@ -131,5 +131,11 @@ class CudaDevice(Device):
 
 
 def build(options: CudaOptions, context: BuildContext) -> CudaDevice:
-    """Build the device that the options name."""
-    return CudaDevice(options.index)
+    """Build the device that the options name, and make it the current one of this thread.
+
+    The kernels that prepare weights while an engine loads are launched on the current device; those
+    of a step find it through their stream, on any thread.
+    """
+    device = CudaDevice(options.index)
+    torch.cuda.set_device(device.torch_device)
+    return device

@@ -76,6 +76,11 @@ class TileLangGemm(DenseGemm, GroupedGemm):
         """The promises of this component."""
         return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
 
+    @property
+    def kernels_built(self) -> int | None:
+        """Kernels that were compiled or loaded so far."""
+        return self._kernels.built
+
     def prepare(self, weight: QuantTensor) -> PreparedWeight:
         """Take over a weight [N, K], or groups stacked along the rows."""
         return weights.widen(weight)
@@ -208,7 +213,7 @@ def build(options: None, context: BuildContext) -> TileLangGemm:
     """
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return TileLangGemm(
-        catalogue().open(),
+        catalogue().open(context.cache_dir),
         is_hopper=properties.major == 9 and context.needs.compute == "bfloat16",
         cores=properties.multi_processor_count,
     )

@@ -1,16 +1,17 @@
 """Hide scores outside the candidate pool. Twin: ``deepinfer_core.reference.indexer``, ``restrict``.
 
-A block of threads a row. The best score of each candidate block is kept in shared memory, if there
-are not too many, and read again from the scores otherwise. The digits of ``radix_select`` find the
-last block that belongs to the pool; entries of the others become minus infinity.
+A block of threads a row. Scores come into shared memory in their order, from where a thread takes
+those of a candidate block. The best score of each block is kept in shared memory, if there are not
+too many, and found again in every pass otherwise. The digits of ``radix_select`` find the last
+block that belongs to the pool; entries of the others become minus infinity.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.cache import CandidateBlocksSpec
+
 from deepinfer_nvidia.kernels import radix_select as radix
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -41,6 +42,33 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
     rows, entries, pool_entries = T.dynamic("rows"), T.dynamic("entries"), T.dynamic("pool_entries")
     threads, held_blocks, size = tuning.threads, tuning.held_blocks, spec.block_entries
 
+    @T.macro
+    def measure(
+        pool_score_TS: T.Tensor,
+        row: T.int32,
+        turn: T.int32,
+        visible: T.int32,
+        staged: T.SharedBuffer,
+        found: T.LocalBuffer,
+    ) -> None:
+        """The order of the best visible score of a thread's block; the last one is above all."""
+        thread = T.get_thread_binding()
+        number = turn * threads + thread
+        T.sync_threads()
+        for u in T.unroll(size):
+            entry = (turn * size + u) * threads + thread
+            staged[u * threads + thread] = T.if_then_else(
+                entry < T.min(visible, pool_entries), pool_score_TS[row, entry], 0.0
+            )
+        T.sync_threads()
+        found[0] = radix.ABSENT
+        for j in T.unroll(size):
+            if number * size + j < T.min(visible, pool_entries):
+                order = radix.order_of(staged[thread * size + j])
+                found[0] = T.max(found[0], T.min(T.max(order, _SMALLEST), _LARGEST))
+        if visible > 0 and number == (visible - 1) // size:
+            found[0] = radix.HIGHEST
+
     @T.prim_func
     def attention_candidate_blocks(
         pool_score_TS: T.Tensor((rows, pool_entries), "float32"),
@@ -52,79 +80,69 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
             count_LC = T.alloc_shared((radix.BINS // 64, 64), "int32")
             state = T.alloc_shared((4,), "int32")
             held = T.alloc_shared((held_blocks,), "int32")
-            order = T.alloc_var("int32")
+            staged = T.alloc_shared((threads * size,), "float32")
+            is_kept = T.alloc_shared((threads,), "int32")
+            found = T.alloc_local((1,), "int32")
             number = T.alloc_var("int32")
-            place = T.alloc_var("int32")
             digit = T.alloc_var("int32")
             wanted = T.alloc_var("int32")
             least = T.alloc_var("int32")
             least_place = T.alloc_var("int32")
             visible = T.alloc_var("int32")
-            blocks = T.alloc_var("int32")
+            turns = T.alloc_var("int32")
             is_held = T.alloc_var("int32")
-            steps = T.alloc_var("int32")
             visible = T.cast(visible_T[row], "int32")
-            blocks = T.ceildiv(T.max(entries, pool_entries), size)
-            is_held = T.if_then_else(blocks <= held_blocks, 1, 0)
+            turns = T.ceildiv(T.ceildiv(T.max(entries, pool_entries), size), threads)
+            is_held = T.if_then_else(turns * threads <= held_blocks, 1, 0)
             wanted = spec.top_blocks
             least = radix.ABSENT + 1
             least_place = 0
             digit = 0
             for which in radix.PASSES:
-                steps = T.if_then_else(digit >= 0, T.ceildiv(blocks, threads), 0)
-                if which >= 3:
-                    steps = T.if_then_else(state[2] == wanted, 0, steps)
-                radix.clear(count_LC, state, threads)
-                for i in T.serial(steps):
-                    number = i * threads + thread
-                    if number < blocks:
+                if which == 0 or (digit >= 0 and state[2] != wanted):
+                    radix.clear(count_LC, state, threads)
+                    for turn in T.serial(turns):
+                        number = turn * threads + thread
                         if which == 0 or is_held == 0:
-                            order = radix.ABSENT
-                            for j in T.serial(size):
-                                if number * size + j < T.min(visible, pool_entries):
-                                    found = radix.order_of(pool_score_TS[row, number * size + j])
-                                    order = T.max(order, T.min(T.max(found, _SMALLEST), _LARGEST))
-                            if visible > 0 and number == (visible - 1) // size:
-                                order = radix.HIGHEST
+                            measure(pool_score_TS, row, turn, visible, staged, found)
                         else:
-                            order = held[number]
+                            found[0] = held[number]
                         if which == 0 and is_held == 1:
-                            held[number] = order
-                        place = radix.LAST_PLACE - number
+                            held[number] = found[0]
                         takes_part, value = radix.candidate_digit(
-                            which, order, place, least, least_place
+                            which, found[0], radix.LAST_PLACE - number, least, least_place
                         )
                         if takes_part:
-                            digit = value
-                            T.atomic_add(count_LC[digit // 64, digit % 64], 1)
-                radix.boundary(count_LC, state, wanted, threads)
-                digit = state[0]
-                if digit >= 0:
-                    wanted = wanted - state[1]
-                    if which < 3:
-                        least = radix.refined(which, digit, least, least_place)[0]
-                    else:
-                        least_place = radix.refined(which, digit, least, least_place)[1]
-            for i in T.serial(T.ceildiv(blocks, threads)):
-                number = i * threads + thread
-                if number < blocks:
-                    if is_held == 1:
-                        order = held[number]
-                    else:
-                        order = radix.ABSENT
-                        for j in T.serial(size):
-                            if number * size + j < T.min(visible, pool_entries):
-                                found = radix.order_of(pool_score_TS[row, number * size + j])
-                                order = T.max(order, T.min(T.max(found, _SMALLEST), _LARGEST))
-                        if visible > 0 and number == (visible - 1) // size:
-                            order = radix.HIGHEST
-                    if (
-                        order < least
-                        or order == radix.ABSENT
-                        or (order == least and radix.LAST_PLACE - number < least_place)
-                    ):
-                        for j in T.serial(size):
-                            if number * size + j < entries:
-                                score_TS[row, number * size + j] = -T.infinity("float32")
+                            number = value
+                            T.atomic_add(count_LC[number // 64, number % 64], 1)
+                    radix.boundary(count_LC, state, wanted, threads)
+                    digit = state[0]
+                    if digit >= 0:
+                        wanted = wanted - state[1]
+                        if which < 3:
+                            least = radix.refined(which, digit, least, least_place)[0]
+                        else:
+                            least_place = radix.refined(which, digit, least, least_place)[1]
+            for turn in T.serial(turns):
+                number = turn * threads + thread
+                if is_held == 1:
+                    found[0] = held[number]
+                else:
+                    measure(pool_score_TS, row, turn, visible, staged, found)
+                T.sync_threads()
+                is_kept[thread] = T.if_then_else(
+                    found[0] > radix.ABSENT
+                    and (
+                        found[0] > least
+                        or (found[0] == least and radix.LAST_PLACE - number >= least_place)
+                    ),
+                    1,
+                    0,
+                )
+                T.sync_threads()
+                for u in T.unroll(size):
+                    number = (turn * size + u) * threads + thread
+                    if number < entries and is_kept[(u * threads + thread) // size] == 0:
+                        score_TS[row, number] = -T.infinity("float32")
 
     return attention_candidate_blocks

@@ -1,14 +1,14 @@
 """Decode rows of cache pages. Twin: ``deepinfer_core.reference.cache_codec``, ``load``.
 
-A thread decodes the channels that share a scale, all by itself, in vectors. Rows without a slot are
-zeros.
+A thread decodes as many channels as it writes at once, so that neighbours read and write side by
+side. Rows without a slot are zeros.
 """
 
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.cache import RowsSpec
+
 from deepinfer_nvidia.kernels import number_codes as codes
 from deepinfer_nvidia.kernels.row_vectors import PASS_CONFIGS, vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
@@ -32,30 +32,32 @@ def _scaled(spec: RowsSpec, tuning: KernelTuning) -> Any:
     rows, page_count = T.dynamic("rows"), T.dynamic("pages")
     pages, width, form = spec.pages, spec.pages.width, spec.pages.number_format
     group, is_packed = _GROUP[form], form != "mxfp8"
-    groups, stored = width // group, _GROUP[form] // (2 if is_packed else 1)
+    chunk = vector_elements(group, spec.dtype)
+    chunks, stored = width // chunk, chunk // (2 if is_packed else 1)
     data_dtype = "uint8" if is_packed else "float8_e4m3fn"
     scale_dtype = "float8_e4m3fn" if form == "fp4_e4m3x16" else "uint8"
     read = min(pages.alignment_bytes, stored)
-    write = vector_elements(group, spec.dtype)
 
     @T.prim_func
     def attention_load_rows(
         data_PRX: T.StridedTensor(
-            (page_count, pages.rows_per_page, groups * stored),
+            (page_count, pages.rows_per_page, chunks * stored),
             (*pages.data_strides, 1),
             data_dtype,
         ),
         scale_PRG: T.StridedTensor(
-            (page_count, pages.rows_per_page, groups), (*pages.scale_strides, 1), scale_dtype
+            (page_count, pages.rows_per_page, width // group),
+            (*pages.scale_strides, 1),
+            scale_dtype,
         ),
         slot_T: T.Tensor((rows,), "int64"),
         out_TD: T.Tensor((rows, width), spec.dtype),
     ) -> None:
-        with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
-            row = (block * tuning.threads + T.get_thread_binding()) // groups
-            number = (block * tuning.threads + T.get_thread_binding()) % groups
+        with T.Kernel(T.ceildiv(rows * chunks, tuning.threads), threads=tuning.threads) as block:
+            row = (block * tuning.threads + T.get_thread_binding()) // chunks
+            number = (block * tuning.threads + T.get_thread_binding()) % chunks
             code = T.alloc_local((stored,), data_dtype)
-            x = T.alloc_local((group,), spec.dtype)
+            x = T.alloc_local((chunk,), spec.dtype)
             slot = T.alloc_var("int32")
             factor = T.alloc_var("float32")
             if row < rows:
@@ -70,24 +72,23 @@ def _scaled(spec: RowsSpec, tuning: KernelTuning) -> Any:
                             ]
                     if scale_dtype == "uint8":
                         factor = codes.value_of_byte(
-                            T.cast(scale_PRG[page, place, number], "int32")
+                            T.cast(scale_PRG[page, place, number * chunk // group], "int32")
                         )
                     else:
-                        factor = T.cast(scale_PRG[page, place, number], "float32")
+                        factor = T.cast(scale_PRG[page, place, number * chunk // group], "float32")
                     if is_packed:
                         for j in T.unroll(stored):
                             byte = T.cast(code[j], "int32")
                             x[2 * j] = T.cast(codes.e2m1_value(byte & 15) * factor, spec.dtype)
                             x[2 * j + 1] = T.cast(codes.e2m1_value(byte >> 4) * factor, spec.dtype)
                     else:
-                        for j in T.unroll(group):
+                        for j in T.unroll(chunk):
                             x[j] = T.cast(T.cast(code[j], "float32") * factor, spec.dtype)
                 else:
-                    for j in T.unroll(group):
+                    for j in T.unroll(chunk):
                         x[j] = T.cast(0, spec.dtype)
-                for i in T.unroll(group // write):
-                    for j in T.vectorized(write):
-                        out_TD[row, number * group + i * write + j] = x[i * write + j]
+                for j in T.vectorized(chunk):
+                    out_TD[row, number * chunk + j] = x[j]
 
     return attention_load_rows
 

@@ -2,7 +2,8 @@
 
 A block a row. The first digit is counted over all scores. What is not below its boundary is then
 copied to shared memory, if it fits, so that scores are read twice; the other digits look at the
-copy. Where too many share the first digit, they look at the scores again. The chosen ones are
+copy. Where too many share the first digit, they look at the scores again. Each lane of a warp fills
+a part of the copy of its own, so that lanes do not wait for each other. The chosen ones are
 gathered in any order; each is then written behind as many as have a lower index.
 """
 
@@ -10,14 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.cache import SelectTopSpec
+
 from deepinfer_nvidia.kernels import radix_select as radix
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["MOST_ENTRIES", "Tuning", "build", "default_tuning"]
 
 MOST_ENTRIES = radix.LAST_PLACE + 1
+_LANES = 32
+_NOBODY = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,19 +28,19 @@ class Tuning(KernelTuning):
     """How a row is worked on.
 
     Attributes:
-        candidates: scores that fit into the copy.
+        candidates: scores that fit into the copy; a multiple of 32.
         unroll: scores that a thread asks for at once.
     """
 
-    candidates: int = 4096
-    unroll: int = 8
+    candidates: int = 8192
+    unroll: int = 16
 
 
 def default_tuning(spec: SelectTopSpec) -> Tuning:
-    """All threads that a block can have; a copy for at least what is kept."""
+    """All threads that a block can have; a copy for twice what is kept, at least."""
     return Tuning(
         threads=1024,
-        candidates=max(4096, spec.top_entries),
+        candidates=max(8192, -(-2 * spec.top_entries // _LANES) * _LANES),
         pass_configs=radix.PASS_CONFIGS,
     )
 
@@ -48,6 +51,39 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
     threads, unroll, candidates = tuning.threads, tuning.unroll, tuning.candidates
     kept = spec.top_entries
     span = threads * unroll
+    deep = candidates // _LANES
+    kept_in_fours = -(-kept // 4) * 4
+
+    @T.macro
+    def fetch(score_TS: T.Tensor, row: T.int32, number: T.int32, x: T.LocalBuffer) -> None:
+        """Ask for some scores, a thread every ``threads``-th."""
+        for u in T.unroll(unroll):
+            place = (number * unroll + u) * threads + T.get_thread_binding()
+            x[u] = -T.infinity("float32")
+            if place < entries:
+                x[u] = score_TS[row, place]
+
+    @T.macro
+    def candidate(
+        score_TS: T.Tensor,
+        row: T.int32,
+        number: T.int32,
+        sources: T.int32,
+        is_copied: T.int32,
+        copy: T.SharedBuffer,
+        filled: T.SharedBuffer,
+        found: T.LocalBuffer,
+    ) -> None:
+        """Order and index of a candidate; an empty place of the copy is absent."""
+        found[0] = radix.ABSENT
+        found[1] = number
+        if number < sources:
+            if is_copied == 1:
+                if number // _LANES < filled[number % _LANES]:
+                    found[0] = copy[0, number]
+                    found[1] = copy[1, number]
+            else:
+                found[0] = radix.order_of(score_TS[row, number])
 
     @T.prim_func
     def attention_select_top(
@@ -58,123 +94,113 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
             thread = T.get_thread_binding()
             count_LC = T.alloc_shared((radix.BINS // 64, 64), "int32")
             state = T.alloc_shared((4,), "int32")
-            copied_order = T.alloc_shared((candidates,), "int32")
-            copied_index = T.alloc_shared((candidates,), "int32")
-            chosen = T.alloc_shared((kept,), "int32")
-            filled = T.alloc_shared((2,), "int32")
+            copy = T.alloc_shared((2, candidates), "int32")
+            chosen = T.alloc_shared((kept_in_fours,), "int32")
+            filled = T.alloc_shared((_LANES,), "int32")
+            deepest = T.alloc_shared((2,), "int32")
             x = T.alloc_local((unroll,), "float32")
-            order = T.alloc_var("int32")
+            others = T.alloc_local((4,), "int32")
+            found = T.alloc_local((2,), "int32")
             index = T.alloc_var("int32")
             place = T.alloc_var("int32")
-            slot = T.alloc_var("int32")
             wanted = T.alloc_var("int32")
             digit = T.alloc_var("int32")
             least = T.alloc_var("int32")
             least_place = T.alloc_var("int32")
             is_copied = T.alloc_var("int32")
             sources = T.alloc_var("int32")
-            matches = T.alloc_var("int32")
+            slot = T.alloc_var("int32")
 
             radix.clear(count_LC, state, threads)
-            if thread < 2:
+            if thread < _LANES:
                 filled[thread] = 0
+            if thread < 2:
+                deepest[thread] = 0
             for i in T.serial(T.ceildiv(entries, span)):
+                fetch(score_TS, row, i, x)
                 for u in T.unroll(unroll):
-                    index = (i * unroll + u) * threads + thread
-                    x[u] = -T.infinity("float32")
-                    if index < entries:
-                        x[u] = score_TS[row, index]
-                for u in T.unroll(unroll):
-                    order = radix.order_of(x[u])
-                    if order > radix.ABSENT:
-                        digit = radix.candidate_digit(0, order, 0, 0, 0)[1]
+                    if x[u] > -T.infinity("float32"):
+                        digit = radix.candidate_digit(0, radix.order_of(x[u]), 0, 0, 0)[1]
                         T.atomic_add(count_LC[digit // 64, digit % 64], 1)
             radix.boundary(count_LC, state, kept, threads)
 
             # Candidates: everything present if there are fewer than wanted.
             digit = state[0]
             wanted = kept
-            is_copied = 1
             least = radix.ABSENT + 1
+            least_place = 0
+            is_copied = 1
             if digit >= 0:
                 wanted = kept - state[1]
                 least = radix.refined(0, digit, 0, 0)[0]
                 if state[1] + state[2] > candidates:
                     is_copied = 0
-            for i in T.serial(T.if_then_else(is_copied == 1, T.ceildiv(entries, span), 0)):
-                for u in T.unroll(unroll):
-                    index = (i * unroll + u) * threads + thread
-                    x[u] = -T.infinity("float32")
-                    if index < entries:
-                        x[u] = score_TS[row, index]
-                for u in T.unroll(unroll):
-                    order = radix.order_of(x[u])
-                    if order >= least and order > radix.ABSENT:
-                        place = T.atomic_add(filled[0], 1, return_prev=True)
-                        copied_order[place] = order
-                        copied_index[place] = (i * unroll + u) * threads + thread
+            if is_copied == 1:
+                for i in T.serial(T.ceildiv(entries, span)):
+                    fetch(score_TS, row, i, x)
+                    for u in T.unroll(unroll):
+                        if x[u] >= radix.value_of(least):
+                            slot = T.atomic_add(filled[thread % _LANES], 1, return_prev=True)
+                            if slot < deep:
+                                place = slot * _LANES + thread % _LANES
+                                copy[0, place] = radix.order_of(x[u])
+                                copy[1, place] = (i * unroll + u) * threads + thread
             T.sync_threads()
-            sources = T.if_then_else(is_copied == 1, filled[0], entries)
+            if thread < _LANES:
+                T.atomic_max(deepest[0], filled[thread])
+            T.sync_threads()
+            if deepest[0] > deep:
+                is_copied = 0
+            sources = T.if_then_else(is_copied == 1, deepest[0] * _LANES, entries)
 
-            # The other digits of the score, then those of the position where scores are equal.
-            least_place = 0
+            # The other digits of the score, then those of the position where scores are equal, as
+            # long as not all that share the last digit are wanted.
             for number in radix.PASSES[1:]:
-                matches = T.if_then_else(digit >= 0, T.ceildiv(sources, threads), 0)
-                if number >= 3:
-                    # Nothing to decide if all equal ones are wanted.
-                    matches = T.if_then_else(state[2] == wanted, 0, matches)
-                radix.clear(count_LC, state, threads)
-                for i in T.serial(matches):
-                    index = i * threads + thread
-                    if index < sources:
-                        if is_copied == 1:
-                            order = copied_order[index]
-                            place = radix.LAST_PLACE - copied_index[index]
-                        else:
-                            order = radix.order_of(score_TS[row, index])
-                            place = radix.LAST_PLACE - index
+                if digit >= 0 and state[2] != wanted:
+                    radix.clear(count_LC, state, threads)
+                    for i in T.serial(T.ceildiv(sources, threads)):
+                        number_of = i * threads + thread
+                        candidate(score_TS, row, number_of, sources, is_copied, copy, filled, found)
                         takes_part, value = radix.candidate_digit(
-                            number, order, place, least, least_place
+                            number, found[0], radix.LAST_PLACE - found[1], least, least_place
                         )
                         if takes_part:
-                            digit = value
-                            T.atomic_add(count_LC[digit // 64, digit % 64], 1)
-                radix.boundary(count_LC, state, wanted, threads)
-                digit = state[0]
-                if digit >= 0:
+                            slot = value
+                            T.atomic_add(count_LC[slot // 64, slot % 64], 1)
+                    radix.boundary(count_LC, state, wanted, threads)
                     wanted = wanted - state[1]
                     if number < 3:
-                        least = radix.refined(number, digit, least, least_place)[0]
+                        least = radix.refined(number, state[0], least, least_place)[0]
                     else:
-                        least_place = radix.refined(number, digit, least, least_place)[1]
+                        least_place = radix.refined(number, state[0], least, least_place)[1]
 
-            for i in T.serial(T.ceildiv(sources, threads)):
-                index = i * threads + thread
-                if index < sources:
-                    if is_copied == 1:
-                        order = copied_order[index]
-                        place = copied_index[index]
-                    else:
-                        order = radix.order_of(score_TS[row, index])
-                        place = index
-                    if order > radix.ABSENT and (
-                        order > least
-                        or (order == least and radix.LAST_PLACE - place >= least_place)
-                    ):
-                        slot = T.atomic_add(filled[1], 1, return_prev=True)
-                        chosen[slot] = place
             T.sync_threads()
-            sources = filled[1]
+            for i in T.serial(T.ceildiv(kept_in_fours, threads)):
+                if i * threads + thread < kept_in_fours:
+                    chosen[i * threads + thread] = _NOBODY
+            T.sync_threads()
+            for i in T.serial(T.ceildiv(sources, threads)):
+                number_of = i * threads + thread
+                candidate(score_TS, row, number_of, sources, is_copied, copy, filled, found)
+                if found[0] > radix.ABSENT and (
+                    found[0] > least
+                    or (found[0] == least and radix.LAST_PLACE - found[1] >= least_place)
+                ):
+                    slot = T.atomic_add(deepest[1], 1, return_prev=True)
+                    chosen[slot] = found[1]
+            T.sync_threads()
+            sources = deepest[1]
             for i in T.serial(T.ceildiv(kept, threads)):
                 index = i * threads + thread
-                if index < kept:
-                    if index < sources:
-                        place = 0
-                        for other in T.serial(sources):
-                            if chosen[other] < chosen[index]:
-                                place += 1
-                        index_TL[row, place] = T.cast(chosen[index], "int64")
-                    else:
-                        index_TL[row, index] = T.cast(-1, "int64")
+                if index < sources:
+                    place = 0
+                    for four in T.serial(T.ceildiv(sources, 4)):
+                        for j in T.vectorized(4):
+                            others[j] = chosen[four * 4 + j]
+                        for j in T.unroll(4):
+                            place += T.if_then_else(others[j] < chosen[index], 1, 0)
+                    index_TL[row, place] = T.cast(chosen[index], "int64")
+                if index >= sources and index < kept:
+                    index_TL[row, index] = T.cast(-1, "int64")
 
     return attention_select_top

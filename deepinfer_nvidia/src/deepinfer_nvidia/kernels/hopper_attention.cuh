@@ -8,299 +8,7 @@
 // A tile of 64 keys, the queries and the weights have the layout that the matrix unit reads with its
 // 128-byte swizzle: blocks of 64 channels; in a block 128 bytes a row, whose eight 16-byte pieces
 // stand at their number exclusive-or the last three bits of the row.
-#include <tl_templates/cuda/common.h>
-#include <tl_templates/cuda/barrier.h>
-#include <tl_templates/cuda/intrin.h>
-#include <tl_templates/cuda/instruction/wgmma.h>
-
 namespace deepinfer {
-
-enum Format { kNone = 0, kBf16 = 1, kMxfp8 = 2, kFp4 = 3 };
-
-constexpr int kTile = 64, kThreads = 384, kBlockBytes = 8192, kTileBytes = 65536;
-constexpr int kKeyAt = 65536, kWeightAt = kKeyAt + 2 * kTileBytes, kSmallAt = kWeightAt + 2 * 8192;
-constexpr int kListAt = kSmallAt + 2048;
-
-__host__ __device__ constexpr int row_bytes(int format) {
-  return format == kMxfp8 ? 528 : format == kFp4 ? 288 : 1024;
-}
-
-// What the warpgroups tell each other; at kSmallAt.
-struct Shared {
-  uint64_t full[2], free[2], weight_full[2], weight_free[2];
-  float change[2][64];
-  float factor[64];
-  int chunk_count[128];
-};
-static_assert(sizeof(Shared) <= 2048);
-
-// One key source.
-struct Source {
-  const uint8_t *pages;
-  const int64_t *slot;
-  int64_t stride_bytes;
-  int length, list_stride;
-};
-
-TL_DEVICE uint32_t smem_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-// Descriptor of a matrix operand `offset` bytes behind an address; the same in all lanes.
-TL_DEVICE uint64_t operand(uint32_t address, uint32_t leading, uint32_t offset) {
-  const uint32_t low = leading << 16 | ((address & 0x3FFFF) >> 4);
-  return (1ull << 62) | (64ull << 32) | (low + (offset >> 4));
-}
-
-TL_DEVICE int same_in_all_lanes(int x) { return __shfl_sync(~0u, x, 0); }
-
-TL_DEVICE void store16(uint32_t address, uint4 v) {
-  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
-               "r"(v.w)
-               : "memory");
-}
-TL_DEVICE void store4(uint32_t address, uint32_t v) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
-}
-TL_DEVICE uint4 load16_shared(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
-}
-TL_DEVICE uint4 load16(const void *p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
-TL_DEVICE void copy16(uint32_t to, const void *from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-TL_DEVICE float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-TL_DEVICE uint32_t pack(float low, float high) {
-  uint32_t y;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-  return y;
-}
-TL_DEVICE uint32_t times(uint32_t a, uint32_t b) {
-  uint32_t y;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
-  return y;
-}
-
-// ---- the list of keys -----------------------------------------------------------------------
-
-template <int kRowsPerPage, int kRowBytes> TL_DEVICE int64_t place_of(const Source &from, uint32_t slot) {
-  if constexpr (kRowsPerPage == 0) return (int64_t)slot * kRowBytes;
-  const uint32_t page = slot / kRowsPerPage, row = slot % kRowsPerPage;
-  return page * from.stride_bytes + row * kRowBytes;
-}
-
-// Moves the byte offsets of present keys together, source after source; gives their numbers.
-template <int F0, int F1, int C0, int C1, int R0, int R1>
-TL_DEVICE void list_keys(const Source &s0, const Source &s1, int64_t row, Shared *shared,
-                         int64_t *list, int *count) {
-  constexpr int kChunks0 = C0 / 32, kChunks = (C0 + C1) / 32, kTurns = (kChunks + 11) / 12;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int64_t slot[kTurns];
-  uint32_t present[kTurns];
-#pragma unroll
-  for (int i = 0; i < kTurns; i++) {
-    const int chunk = i * 12 + warp;
-    const bool is_first = chunk < kChunks0;
-    const int at = (is_first ? chunk : chunk - kChunks0) * 32 + lane;
-    const int64_t *from = is_first ? s0.slot + row * s0.list_stride : s1.slot + row * s1.list_stride;
-    slot[i] = chunk < kChunks && at < (is_first ? s0.length : s1.length) ? from[at] : -1;
-  }
-#pragma unroll
-  for (int i = 0; i < kTurns; i++) {
-    const int chunk = i * 12 + warp;
-    present[i] = __ballot_sync(~0u, slot[i] >= 0);
-    if (lane == 0 && chunk < kChunks) shared->chunk_count[chunk] = __popc(present[i]);
-  }
-  __syncthreads();
-  int in_first = 0, in_second = 0;
-  for (int c = lane; c < kChunks; c += 32)
-    (c < kChunks0 ? in_first : in_second) += shared->chunk_count[c];
-  count[0] = same_in_all_lanes(__reduce_add_sync(~0u, in_first));
-  count[1] = same_in_all_lanes(__reduce_add_sync(~0u, in_second));
-#pragma unroll
-  for (int i = 0; i < kTurns; i++) {
-    const int chunk = i * 12 + warp;
-    const bool is_first = chunk < kChunks0;
-    int before = 0;
-    for (int c = lane; c < kChunks; c += 32)
-      if (c < chunk && (c < kChunks0) == is_first) before += shared->chunk_count[c];
-    before = __reduce_add_sync(~0u, before) + __popc(present[i] & ((1u << lane) - 1));
-    if (slot[i] >= 0)
-      list[(is_first ? 0 : C0) + before] =
-          is_first ? place_of<R0, row_bytes(F0)>(s0, (uint32_t)slot[i])
-                   : place_of<R1, row_bytes(F1)>(s1, (uint32_t)slot[i]);
-  }
-}
-
-// ---- gathering and widening -----------------------------------------------------------------
-
-constexpr uint32_t kTwoTo120 = 0x7B807B80, kTwoTo126 = 0x7E807E80, kNan = 0x7FC07FC0;
-
-TL_DEVICE uint32_t twice(uint32_t bf16) { return bf16 | bf16 << 16; }
-
-// Two e4m3 in the upper bytes of the halves of t, as bf16 times 2^-120.
-TL_DEVICE uint32_t spread_e4m3(uint32_t t) { return (t & 0x80008000) | ((t >> 4) & 0x07F007F0); }
-
-// Four e4m3 times a scale, as bf16.
-TL_DEVICE void widen_e4m3(uint32_t x, uint32_t scale, uint32_t &a, uint32_t &b) {
-  a = times(times(spread_e4m3(__byte_perm(x, 0, 0x1404)), kTwoTo120), scale);
-  b = times(times(spread_e4m3(__byte_perm(x, 0, 0x3424)), kTwoTo120), scale);
-}
-
-TL_DEVICE uint32_t nan_e4m3(uint32_t x) { return (x & 0x7F7F7F7F) + 0x01010101; }
-
-// Eight e2m1 times a scale, as bf16.
-TL_DEVICE uint4 widen_e2m1(uint32_t x, uint32_t scale) {
-  uint32_t w[4];  // channels i and i + 4
-  w[0] = ((x << 12) & 0x80008000) | ((x << 6) & 0x01C001C0);
-  w[1] = ((x << 8) & 0x80008000) | ((x << 2) & 0x01C001C0);
-  w[2] = ((x << 4) & 0x80008000) | ((x >> 2) & 0x01C001C0);
-  w[3] = (x & 0x80008000) | ((x >> 6) & 0x01C001C0);
-#pragma unroll
-  for (int i = 0; i < 4; i++) w[i] = times(times(w[i], kTwoTo126), scale);
-  return make_uint4(__byte_perm(w[0], w[1], 0x5410), __byte_perm(w[2], w[3], 0x5410),
-                    __byte_perm(w[0], w[1], 0x7632), __byte_perm(w[2], w[3], 0x7632));
-}
-
-// How a thread of the gathering warps takes part in a tile of a format. Warp w has keys 16w to
-// 16w + 15; eight neighbouring lanes store to eight different pieces. Each load is followed, one tile
-// later, by the store of the same number.
-template <int kFormat> struct Gather;
-
-template <> struct Gather<kMxfp8> {
-  static constexpr int kLoads = 16, kHeld = 8;
-  uint4 raw[kHeld];
-  uint32_t scale;  // four of the 16 scales of key lane / 4, or lane / 4 + 8
-
-  static TL_DEVICE int key(int i, int lane) { return (i / 2) * 2 + (lane >> 2 & 1); }
-  static TL_DEVICE int piece(int i, int lane) { return (lane >> 3) * 4 + (lane & 3) + (i & 1) * 16; }
-
-  template <typename RowOf> TL_DEVICE void load(int i, int lane, RowOf row_of) {
-    raw[i % kHeld] = load16(row_of(key(i, lane)) + piece(i, lane) * 16);
-    if (i % 8 == 7)
-      scale = __ldg((const uint32_t *)(row_of(i - 7 + lane / 4) + 512) + (lane & 3));
-  }
-  TL_DEVICE void store(int i, int lane, uint32_t rows) {
-    const int k = key(i, lane), r = k & 7, at = piece(i, lane);
-    uint32_t s = __shfl_sync(~0u, scale, r * 4 + (at >> 3));
-    s = __byte_perm(s, 0, 0x4440 | (at >> 1 & 3));
-    s = s == 0 ? 0x0040u : s == 255 ? 0x7FC0u : s << 7;
-    const uint4 x = raw[i % kHeld];
-    const uint32_t nan = nan_e4m3(x.x) | nan_e4m3(x.y) | nan_e4m3(x.z) | nan_e4m3(x.w);
-    s = nan & 0x80808080 ? kNan : twice(s);
-    uint4 low, high;
-    widen_e4m3(x.x, s, low.x, low.y);
-    widen_e4m3(x.y, s, low.z, low.w);
-    widen_e4m3(x.z, s, high.x, high.y);
-    widen_e4m3(x.w, s, high.z, high.w);
-    const uint32_t to = rows + (at >> 2) * kBlockBytes + k * 128, c = (at & 3) * 2;
-    store16(to + ((c ^ r) << 4), low);
-    store16(to + (((c + 1) ^ r) << 4), high);
-  }
-};
-
-template <> struct Gather<kFp4> {
-  static constexpr int kLoads = 8, kHeld = 8;
-  uint4 raw[kLoads];
-  uint32_t scale[kLoads];
-
-  static TL_DEVICE int key(int i, int lane) { return (i / 2) * 4 + (lane >> 1 & 3); }
-  static TL_DEVICE int piece(int i, int lane) { return (lane >> 3) * 2 + (lane & 1) + (i & 1) * 8; }
-
-  template <typename RowOf> TL_DEVICE void load(int i, int lane, RowOf row_of) {
-    const uint8_t *row = row_of(key(i, lane));
-    raw[i] = load16(row + piece(i, lane) * 16);
-    scale[i] = __ldg((const unsigned short *)(row + 256) + piece(i, lane));
-  }
-  TL_DEVICE void store(int i, int lane, uint32_t rows) {
-    const int k = key(i, lane), r = k & 7, at = piece(i, lane);
-    const uint32_t pair = __byte_perm(scale[i], 0, 0x1404);
-    uint32_t s = times(spread_e4m3(pair), kTwoTo120);
-    if ((pair & 0x7F00) == 0x7F00) s = (s & 0xFFFF0000) | 0x7FC0;
-    if ((pair & 0x7F000000) == 0x7F000000) s = (s & 0xFFFF) | 0x7FC00000;
-    const uint32_t s0 = __byte_perm(s, 0, 0x1010), s1 = __byte_perm(s, 0, 0x3232);
-    const uint32_t to = rows + (at >> 1) * kBlockBytes + k * 128, c = (at & 1) * 4;
-    store16(to + ((c ^ r) << 4), widen_e2m1(raw[i].x, s0));
-    store16(to + (((c + 1) ^ r) << 4), widen_e2m1(raw[i].y, s0));
-    store16(to + (((c + 2) ^ r) << 4), widen_e2m1(raw[i].z, s1));
-    store16(to + (((c + 3) ^ r) << 4), widen_e2m1(raw[i].w, s1));
-  }
-};
-
-// Tells the consumers that this thread's part of a tile is there.
-template <bool kByThread> TL_DEVICE void announce(uint64_t &barrier) {
-  tl::fence_proxy_async();
-  if constexpr (kByThread) {
-    tl::mbarrier_arrive(barrier);
-  } else {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) tl::mbarrier_arrive(barrier);
-  }
-}
-
-// All tiles of one source. `tile` counts over sources.
-template <int kFormat, bool kByThread>
-TL_DEVICE void gather_source(const uint8_t *pages, const int64_t *list, int count, Shared *shared,
-                             uint32_t smem, int &tile) {
-  const int warp = (threadIdx.x - 256) / 32, lane = threadIdx.x % 32;
-  const int tiles = (count + kTile - 1) / kTile;
-  if constexpr (kFormat == kBf16) {
-    for (int t = 0; t < tiles; t++, tile++) {
-      const int stage = tile & 1;
-      tl::mbarrier_wait(shared->free[stage], (tile >> 1 & 1) ^ 1);
-      const uint32_t to = smem + kKeyAt + stage * kTileBytes + (lane >> 3) * kBlockBytes;
-#pragma unroll
-      for (int j = 0; j < 16; j++) {
-        const int r = warp * 16 + j;
-        const uint8_t *row = pages + list[min(t * kTile + r, count - 1)];
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-          copy16(to + half * 4 * kBlockBytes + r * 128 + (((lane & 7) ^ (j & 7)) << 4),
-                 row + half * 512 + lane * 16);
-      }
-      tl::mbarrier_cp_async_arrive_noinc(shared->full[stage]);
-    }
-  } else if constexpr (kFormat != kNone) {
-    using G = Gather<kFormat>;
-    G held;
-    const int last = count - 1;
-    if (tiles > 0) {
-#pragma unroll
-      for (int i = 0; i < G::kHeld; i++)
-        held.load(i, lane, [&](int k) { return pages + list[min(warp * 16 + k, last)]; });
-    }
-    for (int t = 0; t < tiles; t++, tile++) {
-      const int stage = tile & 1;
-      tl::mbarrier_wait(shared->free[stage], (tile >> 1 & 1) ^ 1);
-      const uint32_t rows = smem + kKeyAt + stage * kTileBytes + warp * 2048;
-      const int next = (t + 1) * kTile + warp * 16;
-#pragma unroll
-      for (int i = 0; i < G::kLoads; i++) {
-        held.store(i, lane, rows);
-        if (i + G::kHeld < G::kLoads)
-          held.load(i + G::kHeld, lane,
-                    [&](int k) { return pages + list[min(next - kTile + k, last)]; });
-        else if (t + 1 < tiles)
-          held.load(i + G::kHeld - G::kLoads, lane,
-                    [&](int k) { return pages + list[min(next + k, last)]; });
-      }
-      announce<kByThread>(shared->full[stage]);
-    }
-  }
-}
 
 // ---- matrix products ------------------------------------------------------------------------
 
@@ -315,20 +23,27 @@ TL_DEVICE void score_tile(float (&score)[32], uint32_t q, uint32_t key) {
   }
 }
 
+// The instruction for 256 channels needs more registers than 512 threads can start with.
 TL_DEVICE void blend_from_registers(float (&blend)[128], const uint32_t (&weight)[16], uint32_t key) {
 #pragma unroll
   for (int k = 0; k < 4; k++)
-    tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16, tl::DataType::kFloat32, 64, 256,
-                 16, false, true, 1, 1>(weight + 4 * k, operand(key, 512, k * 2048),
-                                        (uint32_t *)blend, true);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16, tl::DataType::kFloat32, 64, 128,
+                   16, false, true, 1, 1>(
+          weight + 4 * k, operand(key, 512, k * 2048 + half * 2 * kBlockBytes),
+          (uint32_t *)blend + half * 64, true);
 }
 
 TL_DEVICE void blend_from_shared(float (&blend)[128], uint32_t weight, uint32_t key) {
 #pragma unroll
   for (int k = 0; k < 4; k++)
-    tl::wgmma_ss<tl::DataType::kBFloat16, tl::DataType::kBFloat16, tl::DataType::kFloat32, 64, 256,
-                 16, false, true, 1, 1>(operand(weight, 1, k * 32), operand(key, 512, k * 2048),
-                                        (uint32_t *)blend, true);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      tl::wgmma_ss<tl::DataType::kBFloat16, tl::DataType::kBFloat16, tl::DataType::kFloat32, 64, 128,
+                   16, false, true, 1, 1>(operand(weight, 1, k * 32),
+                                          operand(key, 512, k * 2048 + half * 2 * kBlockBytes),
+                                          (uint32_t *)blend + half * 64, true);
 }
 
 TL_DEVICE void rescale(float (&blend)[128], float a, float b) {
@@ -392,13 +107,6 @@ TL_DEVICE void weigh(float (&score)[32], uint32_t (&weight)[16], int valid, floa
 
 // ---- the kernel -----------------------------------------------------------------------------
 
-struct Tiles {
-  int first, count0, count1;
-  TL_DEVICE int valid(int tile) const {
-    return tile < first ? count0 - tile * kTile : count1 - (tile - first) * kTile;
-  }
-};
-
 // Leaves weights and change of a tile to the other warpgroup.
 TL_DEVICE void hand_over(int tile, uint32_t smem, Shared *shared, const uint32_t (&weight)[16],
                          const float (&change)[2]) {
@@ -419,14 +127,16 @@ TL_DEVICE void wait_for_keys(int tile, Shared *shared) {
   tl::fence_proxy_async();
 }
 
-TL_DEVICE void score_and_blend(uint8_t *raw, Shared *shared, const Tiles &tiles, int last, float factor,
-                               const float *sink, bfloat16_t *out, float *lse) {
+TL_DEVICE void score_and_blend(uint8_t *raw, Shared *shared, float factor, const float *sink,
+                               bfloat16_t *out, float *lse) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = warp * 16 + lane / 4;
   const uint32_t smem = smem_address(raw);
   float blend[128], score[32], change[2], total[2] = {0.f, 0.f}, largest[2] = {-INFINITY, -INFINITY};
   uint32_t weight[16];
 #pragma unroll
   for (int i = 0; i < 128; i++) blend[i] = 0.f;
+  const Tiles tiles = wait_for_start(shared);
+  const int last = tiles.last;
   if (last >= 0) {
     wait_for_keys(0, shared);
     tl::warpgroup_fence_operand(score, 32);
@@ -484,12 +194,13 @@ TL_DEVICE void score_and_blend(uint8_t *raw, Shared *shared, const Tiles &tiles,
   write_out(blend, total[0], total[1], smem + warp * 8192, out + warp * 16 * 512);
 }
 
-TL_DEVICE void blend_second_half(uint8_t *raw, Shared *shared, int last, bfloat16_t *out) {
+TL_DEVICE void blend_second_half(uint8_t *raw, Shared *shared, bfloat16_t *out) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4, r = warp * 16 + lane / 4;
   const uint32_t smem = smem_address(raw);
   float blend[128];
 #pragma unroll
   for (int i = 0; i < 128; i++) blend[i] = 0.f;
+  const int last = wait_for_start(shared).last;
   for (int tile = 0; tile <= last; tile++) {
     const int stage = tile & 1, turn = tile >> 1 & 1;
     tl::mbarrier_wait(shared->full[stage], turn);
@@ -514,6 +225,15 @@ TL_DEVICE void blend_second_half(uint8_t *raw, Shared *shared, int last, bfloat1
             out + warp * 16 * 512 + 256);
 }
 
+// All 256 multiplying threads.
+TL_DEVICE void load_queries(const bfloat16_t *q, uint32_t smem) {
+#pragma unroll
+  for (int i = 0; i < 16; i++) {
+    const int at = i * 256 + threadIdx.x, r = at >> 6, c = at & 63;
+    copy16(smem + (c >> 3) * kBlockBytes + r * 128 + (((c & 7) ^ (r & 7)) << 4), q + at * 8);
+  }
+}
+
 template <int kHeads, int F0, int C0, int R0, int F1, int C1, int R1>
 TL_DEVICE void attend(uint8_t *raw, const bfloat16_t *q, Source s0, Source s1, const float *sink,
                       bfloat16_t *out, float *lse, float factor) {
@@ -522,41 +242,31 @@ TL_DEVICE void attend(uint8_t *raw, const bfloat16_t *q, Source s0, Source s1, c
   const uint32_t smem = smem_address(raw);
   Shared *shared = (Shared *)(raw + kSmallAt);
   int64_t *list = (int64_t *)(raw + kListAt);
-  q += (row * kHeads + first_head) * 512;
-#pragma unroll
-  for (int i = 0; i < (4096 + kThreads - 1) / kThreads; i++) {
-    const int at = i * kThreads + threadIdx.x, r = at >> 6, c = at & 63;
-    if (at < 4096) copy16(smem + (c >> 3) * kBlockBytes + r * 128 + (((c & 7) ^ (r & 7)) << 4), q + at * 8);
-  }
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; i++) {
-      tl::mbarrier_init(shared->full[i], kByThread ? 128 : 4);
+      tl::mbarrier_init(shared->full[i], kByThread ? 256 : 8);
       tl::mbarrier_init(shared->free[i], 8);
       tl::mbarrier_init(shared->weight_full[i], 4);
       tl::mbarrier_init(shared->weight_free[i], 4);
     }
     tl::fence_barrier_init();
   }
-  int count[2];
-  list_keys<F0, F1, C0, C1, R0, R1>(s0, s1, row, shared, list, count);
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  tl::fence_proxy_async();
   __syncthreads();
-  const Tiles tiles = {(count[0] + kTile - 1) / kTile, count[0], count[1]};
-  const int last = tiles.first + (count[1] + kTile - 1) / kTile - 1;
   const int64_t first = row * kHeads + first_head;
   if (threadIdx.x >= 256) {
-    tl::warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
-    int tile = 0;
+    tl::warpgroup_reg_dealloc<GATHERER_REGISTERS>();
+    int count[2], tile = 0;
+    list_keys<F0, F1, C0, C1, R0, R1>(s0, s1, row, shared, list, count);
     gather_source<F0, kByThread>(s0.pages, list, count[0], shared, smem, tile);
     gather_source<F1, kByThread>(s1.pages, list + C0, count[1], shared, smem, tile);
   } else if (threadIdx.x < 128) {
-    tl::warpgroup_reg_alloc<CONSUMER_REGISTERS>();
-    score_and_blend(raw, shared, tiles, last, factor, sink + first_head, out + first * 512,
-                    lse + first);
+    tl::warpgroup_reg_alloc<SCORER_REGISTERS>();
+    load_queries(q + first * 512, smem);
+    score_and_blend(raw, shared, factor, sink + first_head, out + first * 512, lse + first);
   } else {
-    tl::warpgroup_reg_alloc<CONSUMER_REGISTERS>();
-    blend_second_half(raw, shared, last, out + first * 512);
+    tl::warpgroup_reg_alloc<BLENDER_REGISTERS>();
+    load_queries(q + first * 512, smem);
+    blend_second_half(raw, shared, out + first * 512);
   }
 }
 

@@ -1,10 +1,10 @@
 """Sparse attention for SM90 in CUDA C++. Twin: the TileLang kernel of ``attention_sparse``.
 
 The same operator with the same arguments, for 512 channels, heads by 64, and the cache formats.
-What TileLang could not express is that warps which gather and widen keys feed warps which multiply,
-through shared memory in the layout of the matrix unit; ``hopper_attention.cuh`` has that.
-TileLang still makes the launch code. The tile interpreter cannot run it; device tests compare it
-with its twin.
+What TileLang did not reach is that warps which gather and widen keys feed warps which multiply,
+each kind with registers of its own, and none waiting for what it does not need: the
+``hopper_*.cuh`` files have that. TileLang still compiles and launches it. The tile interpreter
+cannot run it; on a device it has the same cases as its twin.
 """
 
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from importlib.resources import files
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseAttentionSpec
+
+from deepinfer_nvidia.kernels.key_rows import source_arguments
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "supports"]
 
 _FORMATS = {"bfloat16": 1, "mxfp8": 2, "fp4_e4m3x16": 3}
-_ELEMENTS = {"bfloat16": "bfloat16", "mxfp8": "float8_e4m3fn", "fp4_e4m3x16": "uint8"}
-_WIDTH, _HEADS, _THREADS = 512, 64, 384
+_WIDTH, _HEADS, _THREADS = 512, 64, 512
 _LIST_AT_BYTES = 215040
 _LARGEST_LISTS = 2048
 _LOG2_E = 1.4426950408889634
@@ -28,16 +28,18 @@ _LOG2_E = 1.4426950408889634
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(KernelTuning):
-    """Registers of a thread of either kind.
+    """Registers of a thread of each kind: together ``2 * gathering + scoring + blending`` <= 512.
 
     Attributes:
-        gathering: of warps that gather keys.
-        multiplying: of warps that multiply; ``gathering + 2 * multiplying`` is at most 504.
+        gathering: of the two warpgroups that gather keys.
+        scoring: of the one that scores and blends.
+        blending: of the one that blends.
     """
 
     threads: int = _THREADS
-    gathering: int = 88
-    multiplying: int = 208
+    gathering: int = 72
+    scoring: int = 208
+    blending: int = 160
 
 
 def supports(spec: SparseAttentionSpec) -> bool:
@@ -58,23 +60,12 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
     blocks = (rows, spec.heads // _HEADS)
     lists = sum(source.list_capacity for source in spec.sources)
     shared_bytes = _LIST_AT_BYTES + 8 * lists
-    factor = spec.scale * _LOG2_E
     text = _source_text(spec, tuning)
-    names = ("pages", "stride", "elements", "bytes_stride", "bytes", "length", "list_stride")
-
-    def views(number: int) -> tuple[Any, Any, Any]:
-        form = spec.sources[number]
-        pages, stride, elements, bytes_stride, size, length, list_stride = (
-            T.dynamic(f"{name}_{number}") for name in names
-        )
-        return (
-            T.StridedTensor((pages, elements), (stride, 1), _ELEMENTS[form.number_format]),
-            T.StridedTensor((pages, size), (bytes_stride, 1), "uint8"),
-            T.StridedTensor((rows, length), (list_stride, 1), "int64"),
-        )
 
     @T.macro
-    def attend(q_TND, sources, sink_N, out_TND, lse_TN):
+    def attend(
+        q_TND: T.Buffer, sources: Any, sink_N: T.Buffer, out_TND: T.Buffer, lse_TN: T.Buffer
+    ) -> None:
         with T.Kernel(*blocks, threads=tuning.threads) as (_row, _head_block):
             T.import_source(text)
             shared = T.alloc_shared((shared_bytes,), "uint8")
@@ -87,16 +78,17 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
                 T.access_ptr(sink_N[0], "r"),
                 T.access_ptr(out_TND[0, 0, 0], "w"),
                 T.access_ptr(lse_TN[0, 0], "w"),
-                T.float32(factor),
+                T.float32(spec.scale * _LOG2_E),
             )
 
     # Every argument needs a buffer of its own: two names for one would be one argument.
     q, out = (T.Tensor((rows, spec.heads, _WIDTH), spec.compute) for _ in range(2))
     lse = T.Tensor((rows, spec.heads), "float32")
     sink = T.Tensor((spec.heads,), "float32")
-    data_0, scale_0, slot_0 = views(0)
-    if len(spec.sources) == 1:
+    data_0, scale_0, slot_0 = source_arguments(0, spec.sources[0], rows)
+    data_1, scale_1, slot_1 = source_arguments(1, spec.sources[-1], rows)
 
+    def over_one_source() -> Any:
         @T.prim_func
         def attention_sparse(
             q_TND: q,
@@ -110,24 +102,27 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
             attend(q_TND, ((scale_0_PB, slot_0_TL),), sink_N, out_TND, lse_TN)
 
         return attention_sparse
-    data_1, scale_1, slot_1 = views(1)
 
-    @T.prim_func
-    def attention_sparse(
-        q_TND: q,
-        data_0_PE: data_0,
-        scale_0_PB: scale_0,
-        slot_0_TL: slot_0,
-        data_1_PE: data_1,
-        scale_1_PB: scale_1,
-        slot_1_TL: slot_1,
-        sink_N: sink,
-        out_TND: out,
-        lse_TN: lse,
-    ) -> None:
-        attend(q_TND, ((scale_0_PB, slot_0_TL), (scale_1_PB, slot_1_TL)), sink_N, out_TND, lse_TN)
+    def over_two_sources() -> Any:
+        @T.prim_func
+        def attention_sparse(
+            q_TND: q,
+            data_0_PE: data_0,
+            scale_0_PB: scale_0,
+            slot_0_TL: slot_0,
+            data_1_PE: data_1,
+            scale_1_PB: scale_1,
+            slot_1_TL: slot_1,
+            sink_N: sink,
+            out_TND: out,
+            lse_TN: lse,
+        ) -> None:
+            sources = ((scale_0_PB, slot_0_TL), (scale_1_PB, slot_1_TL))
+            attend(q_TND, sources, sink_N, out_TND, lse_TN)
 
-    return attention_sparse
+        return attention_sparse
+
+    return over_one_source() if len(spec.sources) == 1 else over_two_sources()
 
 
 def _words(pages_PB: Any, slot_TL: Any) -> tuple[Any, ...]:
@@ -142,11 +137,15 @@ def _words(pages_PB: Any, slot_TL: Any) -> tuple[Any, ...]:
 
 
 def _source_text(spec: SparseAttentionSpec, tuning: Tuning) -> str:
-    """The kernel's header, and a function for this spec that has one argument after the other."""
-    header = files(__package__).joinpath("hopper_attention.cuh").read_text()
+    """The kernel's parts, and a function for this spec that has one argument after the other."""
+    header = "".join(
+        files(__package__).joinpath(f"hopper_{part}.cuh").read_text(encoding="utf-8")
+        for part in ("memory", "keys", "attention")
+    )
     numbers = range(len(spec.sources))
     given = "".join(
-        f"const void *pages{i}, const void *slot{i}, int64_t stride{i}, int length{i}, int list{i}, "
+        f"const void *pages{i}, const void *slot{i}, int64_t stride{i}, int length{i},"
+        f" int list{i}, "
         for i in numbers
     )
     made = [
@@ -157,8 +156,9 @@ def _source_text(spec: SparseAttentionSpec, tuning: Tuning) -> str:
     if len(spec.sources) == 1:
         made.append("{}")
         forms.append("deepinfer::kNone, 0, 0")
-    return f"""#define PRODUCER_REGISTERS {tuning.gathering}
-#define CONSUMER_REGISTERS {tuning.multiplying}
+    return f"""#define GATHERER_REGISTERS {tuning.gathering}
+#define SCORER_REGISTERS {tuning.scoring}
+#define BLENDER_REGISTERS {tuning.blending}
 {header}
 TL_DEVICE void deepinfer_attend(void *shared, const void *q, {given}const void *sink, void *out,
                                 void *lse, float factor) {{

@@ -23,7 +23,6 @@ __all__ = [
 INFINITY_BITS = 0x7F800000
 LARGEST_BITS = 0x7F7FFFFF
 NAN_BITS = 0x7FC00000
-_ONE_BITS, _SIX_BITS = 0x3F800000, 0x40C00000
 _MANTISSA_BITS = 23
 
 
@@ -51,16 +50,16 @@ def value_of_byte(byte: Any) -> Any:
 def e2m1_code(x: Any) -> Any:
     """The four-bit code, as int32, nearest to an fp32 number; ties to even, NaN like 6.
 
-    Values are 0.5 apart below 2, 1 below 4 and 2 above. Adding 2^23 times that distance leaves the
-    rounded count of distances in the mantissa; codes of the next binade start 2 later than counts.
+    Values are 0.5 apart below 2, 1 below 4 and 2 above, so that a code is the rounded count of
+    such distances, plus 2 or 4: the least of the three. A number rounds to an integer, ties to
+    even, when 2^23 is added, and leaves it in the mantissa.
     """
-    bits = T.min(magnitude_bits(x), _SIX_BITS)
-    binade = T.max(bits, _ONE_BITS) & INFINITY_BITS
-    large = binade + (22 << _MANTISSA_BITS)
-    total = T.reinterpret(bits, "float32") + T.reinterpret(large, "float32")
-    count = T.reinterpret(total, "int32") - large
-    sign = (T.reinterpret(x, "int32") >> 28) & 8
-    return (count + (binade >> (_MANTISSA_BITS - 1)) - 254) | sign
+    size, large = T.abs(x), 2.0**23
+    count = T.min(
+        T.min(size * T.float32(2) + T.float32(large), size + T.float32(large + 2)),
+        T.min(size * T.float32(0.5) + T.float32(large + 4), T.float32(large + 7)),
+    )
+    return (T.reinterpret(count, "int32") & 7) | ((T.reinterpret(x, "int32") >> 28) & 8)
 
 
 def e2m1_value(code: Any) -> Any:

@@ -23,6 +23,7 @@ __all__ = [
     "clear",
     "order_of",
     "refined",
+    "value_of",
 ]
 
 _BITS = 11
@@ -55,6 +56,11 @@ def order_of(x: Any) -> Any:
     is_zero = (bits & 0x7FFFFFFF) == 0
     order = T.if_then_else(is_zero, 0, bits ^ ((bits >> 31) & 0x7FFFFFFF))
     return T.if_then_else(order > HIGHEST, ABSENT, order)
+
+
+def value_of(order: Any) -> Any:
+    """The fp32 number of an int32 order."""
+    return T.reinterpret(order ^ ((order >> 31) & 0x7FFFFFFF), "float32")
 
 
 def candidate_digit(

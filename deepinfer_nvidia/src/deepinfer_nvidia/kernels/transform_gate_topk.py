@@ -87,8 +87,8 @@ def build(spec: GateTopkSpec, tuning: KernelTuning) -> Any:
 def _softplus(x: Any) -> Any:
     """``log(1 + exp(x))``: what ``1 + power`` loses is added again.
 
-    To be exact that would have to be divided by ``1 + power``, which is worth two roundings at most.
-    The difference is written as a call, or it would be simplified to ``power``.
+    Exactly, that had to be divided by ``1 + power``: worth two roundings at most.
+    The difference is a call, since the compiler would simplify it to ``power``.
     """
     power = T.exp(-T.abs(x))
     above = power + T.float32(1)

@@ -57,6 +57,11 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
         """The promises of this component."""
         return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
 
+    @property
+    def kernels_built(self) -> int | None:
+        """Kernels that were compiled or loaded so far."""
+        return self._kernels.built
+
     def plan(self, spec: TransformSpec, max_rows: int) -> Plan:
         """Check what the kernels were written for.
 
@@ -232,6 +237,6 @@ def build(options: None, context: BuildContext) -> TileLangTransform:
 
     Args:
         options: None.
-        context: not needed; kernels are compiled for the device of this process.
+        context: says where compiled kernels are kept.
     """
-    return TileLangTransform(catalogue().open())
+    return TileLangTransform(catalogue().open(context.cache_dir))

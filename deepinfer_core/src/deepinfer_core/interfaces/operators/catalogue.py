@@ -31,6 +31,11 @@ class Kernels(ABC):
             tensors: all arguments of the PrimFunc by name; outputs are overwritten.
         """
 
+    @property
+    def built(self) -> int | None:
+        """Kernels that were compiled or loaded so far; None where that never happens."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCatalogue:
@@ -43,7 +48,8 @@ class KernelCatalogue:
         folder: where the files are.
         load: from an operator's name to its ``build``; imports the file.
         tune: from an operator's name and a spec to the tuning that is used for it.
-        open: kernels compiled for the device of this machine.
+        open: kernels compiled for the device of this machine; takes ``kernels.cache_dir``, below
+            which they are kept; empty: the compiler's own folder is used.
         measured: JSON of what was measured on a device: operator to date, hardware and commit.
     """
 
@@ -53,7 +59,7 @@ class KernelCatalogue:
     folder: Path
     load: Callable[[str], Build]
     tune: Callable[[str, Any], Any]
-    open: Callable[[], Kernels]
+    open: Callable[[str], Kernels]
     measured: Path
 
     @property

@@ -19,6 +19,7 @@ from deepinfer_core.testing.contracts.suite import (
     assert_rows_stand_alone,
     dtype_of,
 )
+from deepinfer_core.testing.host_waits import no_host_waits
 
 __all__ = ["AllToAllContract"]
 
@@ -69,6 +70,23 @@ class AllToAllContract(ContractSuite):
                 found.append((expert, values, float(sent.weight_R[row])))
             start = end
         return found
+
+    @pytest.mark.parametrize("rows", [0, 1, 33])
+    def test_a_promise_of_graph_safety_means_that_nobody_waits(
+        self, component: AllToAll, generator: torch.Generator, rows: int, alignment: int
+    ) -> None:
+        """Neither way reads a number of the device, or lets data decide a shape."""
+        self.require(component.properties.graph_safe, "graph_safe")
+        dtype = torch.float32
+        x_TD = self.noise(generator, rows, WIDTH, dtype=dtype)
+        expert_Tk = self.choices(generator, rows).to(self.device)
+        weight_Tk = torch.ones(expert_Tk.shape, device=self.device)
+        out_TD = torch.empty_like(x_TD)
+        plan = self.plan(component, "float32", alignment)
+        with no_host_waits() as watch:
+            sent = component.dispatch(plan, x_TD, expert_Tk, weight_Tk)
+            component.combine(plan, sent.x_RD, sent, out_TD)
+        assert watch.seen
 
     @pytest.mark.parametrize("rows", [0, 1, 2, 33])
     def test_every_choice_arrives_once_at_its_expert(

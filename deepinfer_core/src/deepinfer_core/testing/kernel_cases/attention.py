@@ -1,7 +1,7 @@
 """Which inputs does sparse attention get?
 
-Small pages with a page's spare bytes behind its rows. Every row of the pages that no list names holds
-NaN or infinities, absent entries stand anywhere in the lists, and the last row has no key at all.
+Small pages with spare bytes behind their rows. Rows of pages that no list names hold NaN, absent
+entries stand anywhere in the lists, and the last row has no key at all.
 
 Shapes: T rows, N heads, D width, L listed keys, P pages, B bytes of a page.
 """

@@ -147,8 +147,11 @@ def _rows(rows: int, width: int, dtype: str, generator: torch.Generator) -> torc
 def _slots(
     spec: RowPagesSpec | CompressPairsSpec, rows: int, generator: torch.Generator
 ) -> torch.Tensor:
-    """Distinct slots in any order; the second row has none."""
+    """Distinct slots in any order, the first one among them; the second row has none."""
     slot_T = torch.randperm(_PAGES * spec.rows_per_page, generator=generator)[:rows]
+    if rows:
+        slot_T[slot_T == 0] = slot_T[-1].clone()
+        slot_T[-1] = 0
     slot_T[1:2] = -1
     return slot_T
 

@@ -27,7 +27,8 @@ __all__ = ["cases"]
 _TWIN = ReferenceTransform()
 _PLAN = Plan(max_rows=1 << 20)
 _FORMATS = ("mxfp8", "mxfp4", "fp4_e4m3x16")
-_MANY = 1024
+_MANY = 4096
+_BYTES = {"bfloat16": 2, "float32": 4}
 
 Dtype = Literal["bfloat16", "float32"]
 
@@ -89,6 +90,7 @@ def _rms_norm(
         expect=expect,
         bounds=bounds,
         small=small,
+        moved_bytes=0 if small else rows * width * (_BYTES[dtype] + _BYTES[out_dtype]),
     )
 
 
@@ -144,6 +146,7 @@ def _rope(
         arguments=arguments,
         expect=expect,
         small=small,
+        moved_bytes=0 if small else rows * (2 * heads * width * _BYTES[dtype] + 8 * pairs),
     )
 
 
@@ -203,6 +206,7 @@ def _cast(
         arguments=arguments,
         expect=expect,
         small=small,
+        moved_bytes=0 if small else 2 * rows * width * _BYTES[dtype],
     )
 
 
@@ -260,6 +264,7 @@ def _swiglu(
         expect=expect,
         bounds=bounds,
         small=small,
+        moved_bytes=0 if small else rows * width * (2 * _BYTES[dtype] + _BYTES[out_dtype]),
     )
 
 

@@ -25,7 +25,7 @@ __all__ = ["cases"]
 _TWIN = ReferenceTransform()
 _PLAN = Plan(max_rows=1 << 20)
 _U = roundoff(torch.float32)
-_MANY = 1024
+_MANY = 4096
 _VOCABULARY = 99092
 
 Dtype = Literal["bfloat16", "float32"]
@@ -96,6 +96,7 @@ def _gate_topk(
         expect=expect,
         bounds=bounds,
         small=small,
+        moved_bytes=0 if small else rows * (4 * experts + 12 * chosen),
     )
 
 
@@ -132,6 +133,7 @@ def _engram_rows(*, rows: int, size: int, columns: int, small: bool = True) -> K
         arguments=arguments,
         expect=expect,
         small=small,
+        moved_bytes=0 if small else 8 * rows * (size + columns),
     )
 
 
@@ -196,4 +198,5 @@ def _engram_gate(
         expect=expect,
         bounds=bounds,
         small=small,
+        moved_bytes=0 if small else rows * (3 * streams + 1) * width * torch_dtype.itemsize,
     )

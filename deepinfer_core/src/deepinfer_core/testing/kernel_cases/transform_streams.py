@@ -23,7 +23,8 @@ from deepinfer_core.testing.tolerance import roundoff
 __all__ = ["cases"]
 
 _U = roundoff(torch.float32)
-_MANY = 1024
+_MANY = 4096
+_BYTES = {"bfloat16": 2, "float32": 4}
 _EPS, _NORM_EPS = 1e-6, 1e-20
 
 Dtype = Literal["bfloat16", "float32"]
@@ -56,6 +57,8 @@ def _products(
 ) -> KernelCase:
     mixes = 24
     spec = MhcProductsSpec(width=width, mixes=mixes, dtype=dtype, piece_width=piece_width)
+    moved_bytes = width * (rows * _BYTES[dtype] + 4 * mixes)
+    moved_bytes += 4 * spec.pieces * rows * (mixes + 1)
 
     def arguments(generator: torch.Generator) -> Tensors:
         trunk_TK = torch.randn(rows, width, generator=generator)
@@ -101,6 +104,8 @@ def _products(
         expect=expect,
         bounds=bounds,
         small=small,
+        moved_bytes=0 if small else moved_bytes,
+        flops=0 if small else 2 * rows * width * mixes,
     )
 
 
@@ -162,6 +167,7 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
         expect=expect,
         bounds=bounds,
         small=small,
+        moved_bytes=0 if small else 4 * rows * (pieces * (mixes + 1) + mixes),
     )
 
 
@@ -199,6 +205,7 @@ def _collapse(
         arguments=arguments,
         expect=expect,
         small=small,
+        moved_bytes=0 if small else rows * (streams + 1) * width * _BYTES[dtype],
     )
 
 
@@ -225,6 +232,7 @@ def _expand(
         arguments=arguments,
         expect=expect,
         small=small,
+        moved_bytes=0 if small else rows * (2 * streams + 1) * width * _BYTES[dtype],
     )
 
 

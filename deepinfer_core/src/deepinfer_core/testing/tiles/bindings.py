@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from deepinfer_core.testing.tiles.faults import ArgumentMismatch
 from deepinfer_core.testing.tiles.formats import numpy_dtype
+from deepinfer_core.testing.tiles.memory import row_major
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Scope
 
@@ -46,7 +47,7 @@ class Bound:
         self.held = value
         self.format = str(value.dtype)
         self.dtype, self.shape, self.offset = value.dtype, value.shape, 0
-        self.strides: tuple[int, ...] = tuple(s // value.itemsize for s in value.strides)
+        self.strides: tuple[int, ...] = row_major(value.shape)
         self.raw = value.reshape(-1).view(np.uint8)
 
     def of_tensor(self, value: Any) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from deepinfer_core.testing.tiles import formats
+from deepinfer_core.testing.tiles.cores import VECTOR_CORES, CoreMemories, each_core
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.formats import numpy_dtype
 from deepinfer_core.testing.tiles.memory import LaneMemory, Memory, View
+from deepinfer_core.testing.tiles.registers import Registers
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Allocation, Perform, Scope
 
@@ -19,10 +22,13 @@ __all__ = ["note_block", "translate_block"]
 
 Statement = Callable[[Scope, Any], Perform]
 
+REGIONS = ("SIMT_VF", "SIMD_VF")
+"""Blocks that run on the vector cores of an Ascend block."""
+
 
 def translate_block(scope: Scope, node: Any, statement: Statement) -> Perform:
     """The closure of a block: fresh memory, then its statements."""
-    block = node.block
+    block = node.block if type(node).__name__ == "SBlockRealize" else node
     if len(block.iter_vars) or len(block.match_buffers):
         raise UnknownTileOperation("SBlock", "a block with its own axes or matched buffers")
     made = []
@@ -30,9 +36,13 @@ def translate_block(scope: Scope, node: Any, statement: Statement) -> Perform:
         width = numpy_dtype(str(buffer.dtype)).itemsize
         allocation = scope.allocate(buffer, scope.widths.get(buffer.data, width))
         extents = [int(extent) for extent in buffer.shape]
+        allocation.registers = formats.is_register(str(buffer.dtype))
         made.append((allocation, int(np.prod(extents, dtype=np.int64)) * width))
         scope.buffer(buffer)
+    outer, region = scope.in_region, str(block.name_hint) in REGIONS
+    scope.in_region = outer or region
     body = statement(scope, block.body)
+    scope.in_region = outer
 
     def perform(run: Run) -> None:
         run.barriers.clear()
@@ -40,7 +50,7 @@ def translate_block(scope: Scope, node: Any, statement: Statement) -> Perform:
             prepare(run, allocation, size_bytes)
         body(run)
 
-    return perform
+    return each_core(scope, perform) if region else perform
 
 
 def note_block(scope: Scope, block: Any) -> None:
@@ -63,13 +73,19 @@ def prepare(run: Run, allocation: Allocation, size_bytes: int) -> None:
         memory.forget()
         return
     name, granule = allocation.name, allocation.granule_bytes
+    if allocation.registers:
+        run.memories[allocation.slot] = Registers(size_bytes // granule, name)
+        return
     if allocation.per_lane:
         zeroed = allocation.scope == "local.var"
         run.memories[allocation.slot] = LaneMemory(size_bytes, granule, name, zeroed=zeroed)
         return
-    made = run.memories[allocation.slot] = Memory(size_bytes, granule, name)
-    for slot, node in allocation.buffers:
-        run.views[slot] = view_of(made, node)
+    count = VECTOR_CORES if allocation.per_core else 1
+    made = [Memory(size_bytes, granule, name) for _ in range(count)]
+    views = [{slot: view_of(one, node) for slot, node in allocation.buffers} for one in made]
+    run.memories[allocation.slot] = CoreMemories(made, views) if count > 1 else made[0]
+    for slot, view in views[0].items():
+        run.views[slot] = view
 
 
 def view_of(memory: Memory, node: Any) -> View:

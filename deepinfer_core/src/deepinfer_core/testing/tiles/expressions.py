@@ -17,6 +17,7 @@ from deepinfer_core.testing.tiles.loads import translate_load
 from deepinfer_core.testing.tiles.operations import find_operation
 from deepinfer_core.testing.tiles.run import Run, both, without
 from deepinfer_core.testing.tiles.scope import Evaluate, Scope
+from deepinfer_core.testing.tiles.simd import PREFIX, translate_simd
 
 __all__ = ["choose", "translate"]
 
@@ -175,6 +176,8 @@ def call(scope: Scope, node: Any) -> Evaluate:
     if name == "tirx.if_then_else":
         parts = [translate(scope, part) for part in node.args]
         return choose(parts[0], parts[1], parts[2], str(node.dtype))
+    if name.startswith(PREFIX):
+        return translate_simd(scope, node, translate)
     if name.startswith("tl.atomic_"):
         return translate_atomic(scope, node, translate)
     return find_operation(name)(scope, node, translate)

@@ -17,6 +17,7 @@ __all__ = [
     "cast",
     "element",
     "is_python_int",
+    "is_register",
     "lanes_of",
     "numpy_dtype",
     "reinterpret",
@@ -52,6 +53,11 @@ def lanes_of(name: str) -> int:
 def element(name: str) -> str:
     """The format of one element."""
     return name.rpartition("x")[0] if lanes_of(name) > 1 else name
+
+
+def is_register(name: str) -> bool:
+    """Whether a format fills a SIMD register of 256 bytes."""
+    return lanes_of(name) * numpy_dtype(name).itemsize == 256
 
 
 @cache

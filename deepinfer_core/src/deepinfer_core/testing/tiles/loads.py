@@ -14,6 +14,7 @@ from deepinfer_core.testing.tiles.affine import Affine, decompose
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.lane_accesses import load_lane_cell
 from deepinfer_core.testing.tiles.memory import View
+from deepinfer_core.testing.tiles.registers import load_register
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Evaluate, Scope
 
@@ -95,6 +96,8 @@ def translate_load(scope: Scope, node: Any, translate: Translate) -> Evaluate:
     places = translate_indices(scope, node.indices, translate)
     facts = scope.buffer(node.buffer)
     python_int = formats.is_python_int(str(node.dtype))
+    if facts.allocation.per_lane and formats.is_register(str(node.buffer.dtype)):
+        return load_register(facts, places.evaluate)
     if facts.allocation.per_lane:
         return load_lane_cell(facts, places.evaluate, python_int=python_int)
     slot = facts.slot

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LaneMemory", "Memory", "View", "address", "all_bits"]
+__all__ = ["LaneMemory", "Memory", "View", "address", "all_bits", "row_major"]
 
 Array = NDArray[Any]
 
@@ -118,6 +118,7 @@ def strided(flat: Array, offset: int, shape: Sequence[int], strides: Sequence[in
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides, in elements, of a dense array."""
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * shape[axis + 1]

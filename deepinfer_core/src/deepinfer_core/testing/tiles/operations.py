@@ -88,6 +88,9 @@ def infinity(scope: Scope, node: Any, translate: Translate) -> Evaluate:
 
 def reinterpretation(scope: Scope, node: Any, translate: Translate) -> Evaluate:
     source, target = str(node.args[0].dtype), str(node.dtype)
+    if formats.is_register(source) and formats.is_register(target):
+        register, dtype = translate(scope, node.args[0]), formats.numpy_dtype(target)
+        return lambda run: register(run).view(dtype)
     if formats.lanes_of(source) > 1 or formats.lanes_of(target) > 1:
         return vectors.repack(scope, node, translate)
     inner = translate(scope, node.args[0])

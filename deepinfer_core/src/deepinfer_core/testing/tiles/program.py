@@ -5,12 +5,14 @@ symbolic extents from their shapes, and performs the closures. Results are in th
 """
 
 from collections.abc import Iterator, Mapping
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from deepinfer_core.testing.tiles import bindings
 from deepinfer_core.testing.tiles.blocks import note_block
+from deepinfer_core.testing.tiles.cores import VECTOR_CORES, is_split
 from deepinfer_core.testing.tiles.expressions import translate
 from deepinfer_core.testing.tiles.formats import numpy_dtype
 from deepinfer_core.testing.tiles.memory import Memory, View
@@ -50,8 +52,12 @@ class Program:
             if type(extent).__name__ == "Var":
                 self.scope.define(extent)
 
-    def run(self, arguments: Mapping[str, Any]) -> None:
+    def run(self, arguments: Mapping[str, Any], *, limit_s: float | None = None) -> None:
         """Run on tensors, bound by parameter name; outputs are written in place.
+
+        Args:
+            arguments: one tensor for each parameter.
+            limit_s: give up after this time; for programs that may be broken.
 
         Raises:
             ArgumentMismatch: an argument is missing, unknown, or does not fit.
@@ -62,9 +68,11 @@ class Program:
             len(scope.variables),
             len(scope.buffers),
             len(scope.allocations),
-            max(scope.axes, len(scope.threads), 1),
+            max(scope.axes, 3),
         )
         run.extents[: len(scope.threads)] = scope.threads
+        if limit_s is not None:
+            run.deadline_s = monotonic() + limit_s
         tensors = bindings.match(self.parameters, arguments)
         for (name, buffer, allocation), tensor in zip(self.parameters, tensors, strict=True):
             bindings.solve(scope, run, name, buffer, tensor)
@@ -98,7 +106,7 @@ def statements(node: Any) -> Iterator[Any]:
     elif kind == "IfThenElse":
         parts = [node.then_case] + ([node.else_case] if node.else_case is not None else [])
     elif kind == "SBlockRealize":
-        parts = [node.block.body]
+        parts = [node.block]
     else:
         parts = [node.body] if hasattr(node, "body") else []
     for part in parts:
@@ -115,10 +123,22 @@ def look_ahead(scope: Scope, body: Any) -> None:
                     note(scope, part.buffer)
         if type(statement).__name__ == "BufferStore":
             note(scope, statement.buffer)
-        if type(statement).__name__ == "SBlockRealize":
-            note_block(scope, statement.block)
-            for buffer in statement.block.alloc_buffers:
+        if type(statement).__name__ == "SBlock":
+            note_block(scope, statement)
+            for buffer in statement.alloc_buffers:
                 note(scope, buffer)
+        note_cores(scope, statement)
+
+
+def note_cores(scope: Scope, statement: Any) -> None:
+    """Learn whether a block has two vector cores, and how many thread axes its regions use."""
+    if type(statement).__name__ == "Evaluate" and is_split(statement.value):
+        scope.cores = VECTOR_CORES
+    if type(statement).__name__ == "AttrStmt" and str(statement.attr_key) == "thread_extent":
+        used = 1 + "xyz".index(str(statement.node.thread_tag)[-1])
+        if int(statement.value) > 1:
+            scope.base_axes = scope.next_axis = max(used, scope.base_axes)
+            scope.axes = max(scope.axes, used)
 
 
 def note(scope: Scope, buffer: Any) -> None:

@@ -27,13 +27,16 @@ Array = NDArray[Any]
 class Region:
     """A translated ``tl.region``.
 
+    Attributes:
+        part: an axis and 0 or 1 where a vector core takes its half of the region.
+
     Args:
         scope: names of the program.
         node: the call, whose arguments are a load of the first cell, the access and the extents.
         translate: translates expressions.
     """
 
-    __slots__ = ("extents", "facts", "is_global", "per_lane", "starts")
+    __slots__ = ("extents", "facts", "is_global", "part", "per_lane", "starts")
 
     def __init__(
         self, scope: Scope, node: Any, translate: Callable[[Scope, Any], Evaluate]
@@ -42,6 +45,7 @@ class Region:
         self.facts = scope.buffer(load.buffer)
         self.per_lane = self.facts.allocation.per_lane
         self.is_global = self.facts.allocation.scope == "global"
+        self.part: tuple[int, int] | None = None
         self.starts = [translate(scope, index) for index in load.indices]
         self.extents = [translate(scope, extent) for extent in node.args[2:]]
 
@@ -67,6 +71,10 @@ class Region:
         for number in (*starts, *extents):
             if isinstance(number, np.ndarray):
                 raise UnknownTileOperation("region", f"{view.name!r} at an index of one thread")
+        if self.part is not None:
+            axis, number = self.part
+            extents[axis] //= 2
+            starts[axis] += number * extents[axis]
         if not self.is_global:
             self.check_inside(view, starts, extents)
         return view, starts, extents

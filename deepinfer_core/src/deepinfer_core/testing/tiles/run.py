@@ -23,8 +23,11 @@ class Run:
         values: what each variable of the program is bound to.
         views: what each buffer of the program looks like in memory.
         extents: how many lanes each axis has.
+        merged: what the register that is being assigned held before.
         origins: the thread index of the first lane of each thread axis.
         mask: lanes that take part (boolean lanes), or None for all of them.
+        core: the vector core that is running, where a block has several.
+        deadline_s: when to give up, on the clock of ``time.monotonic``.
         barriers: phase barriers of the block by number.
         stage: who runs, while warp groups run side by side; ``role`` is one's own number.
         stopped: lanes that left the innermost loop: None, True for all, or boolean lanes.
@@ -33,9 +36,12 @@ class Run:
     __slots__ = (
         "aranges",
         "barriers",
+        "core",
+        "deadline_s",
         "extents",
         "mask",
         "memories",
+        "merged",
         "origins",
         "role",
         "stage",
@@ -54,7 +60,10 @@ class Run:
         self.stopped: Any = None
         self.aranges: dict[tuple[int, int, int], Lanes] = {}
         self.barriers: dict[int, Any] = {}
+        self.core = 0
+        self.merged: Any = None
         self.stage: Any = None
+        self.deadline_s = float("inf")
         self.role = 0
 
     def split(self) -> "Run":
@@ -65,6 +74,7 @@ class Run:
         part.views, part.barriers = self.views, self.barriers
         part.mask, part.stopped, part.aranges = self.mask, self.stopped, self.aranges
         part.stage, part.role = self.stage, self.role
+        part.deadline_s = self.deadline_s
         return part
 
     def lane_numbers(self, axis: int, count: int, first: int = 0) -> Lanes:

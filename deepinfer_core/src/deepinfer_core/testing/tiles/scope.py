@@ -19,6 +19,8 @@ Perform = Callable[[Run], None]
 """A translated statement."""
 
 LANE_SCOPES = ("local", "local.var")
+CORE_SCOPES = ("shared", "shared.dyn")
+"""Memory that each vector core of an Ascend block has for itself."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class Allocation:
     scope: str
     granule_bytes: int
     per_lane: bool
+    per_core: bool = False
+    registers: bool = False
     buffers: list[tuple[int, Any]] = field(default_factory=list)
 
 
@@ -55,6 +59,8 @@ class Scope:
     widths: dict[Any, int] = field(default_factory=dict)
     arrivals: dict[Any, list[int]] = field(default_factory=dict)
     live: list[int] = field(default_factory=list)
+    cores: int = 1
+    in_region: bool = False
     base_axes: int = 0
     next_axis: int = 0
     axes: int = 0
@@ -106,7 +112,8 @@ class Scope:
         scope = str(node.scope())
         slot = len(self.allocations)
         per_lane = scope in LANE_SCOPES
-        allocation = Allocation(slot, str(node.name), scope, granule_bytes, per_lane)
+        per_core = self.cores > 1 and scope in CORE_SCOPES
+        allocation = Allocation(slot, str(node.name), scope, granule_bytes, per_lane, per_core)
         self.allocations[node.data] = allocation
         return allocation
 

@@ -14,6 +14,7 @@ import numpy as np
 from deepinfer_core.testing.tiles import formats
 from deepinfer_core.testing.tiles.affine import Affine, ThreadOrigin, decompose
 from deepinfer_core.testing.tiles.blocks import translate_block
+from deepinfer_core.testing.tiles.cores import each_core, thread_extent, touches_core_memory
 from deepinfer_core.testing.tiles.expressions import translate
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.loops import translate_for, translate_while
@@ -149,13 +150,25 @@ def nothing(run: Run) -> None:
 
 
 def attribute(scope: Scope, node: Any) -> Perform:
+    if str(node.attr_key) == "thread_extent":
+        return thread_extent(scope, node, translate_statement)
     return translate_statement(scope, node.body)
 
 
 def evaluate(scope: Scope, node: Any) -> Perform:
     if type(node.value).__name__ != "Call":
         return nothing
-    return translate_call(scope, node.value, translate)
+    perform = translate_call(scope, node.value, translate)
+    if scope.cores > 1 and not scope.in_region and touches_core_memory(scope, node):
+        return each_core(scope, perform)
+    return perform
+
+
+def store(scope: Scope, node: Any) -> Perform:
+    perform = translate_store(scope, node, translate)
+    if scope.cores > 1 and not scope.in_region and touches_core_memory(scope, node):
+        return each_core(scope, perform)
+    return perform
 
 
 BUILDERS: dict[str, Callable[[Scope, Any], Perform]] = {
@@ -164,8 +177,9 @@ BUILDERS: dict[str, Callable[[Scope, Any], Perform]] = {
     "Bind": bind,
     "AttrStmt": attribute,
     "Evaluate": evaluate,
-    "BufferStore": lambda scope, node: translate_store(scope, node, translate),
+    "BufferStore": store,
     "For": lambda scope, node: translate_for(scope, node, translate, translate_statement),
     "While": lambda scope, node: translate_while(scope, node, translate, translate_statement),
+    "SBlock": lambda scope, node: translate_block(scope, node, translate_statement),
     "SBlockRealize": lambda scope, node: translate_block(scope, node, translate_statement),
 }

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from deepinfer_core.testing.tiles import accesses
+from deepinfer_core.testing.tiles import accesses, formats
 from deepinfer_core.testing.tiles.faults import UnknownTileOperation
 from deepinfer_core.testing.tiles.lane_accesses import store_lane_cell
 from deepinfer_core.testing.tiles.loads import Places, translate_indices
 from deepinfer_core.testing.tiles.memory import View
+from deepinfer_core.testing.tiles.registers import store_register
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Evaluate, Perform, Scope
 
@@ -29,6 +30,8 @@ def translate_store(scope: Scope, node: Any, translate: Translate) -> Perform:
     places = translate_indices(scope, node.indices, translate)
     value = translate(scope, node.value)
     facts = scope.buffer(node.buffer)
+    if facts.allocation.per_lane and formats.is_register(str(node.buffer.dtype)):
+        return store_register(facts, places.evaluate, value)
     if facts.allocation.per_lane:
         scope.lane_stores.add(facts.allocation.slot)
         return store_lane_cell(facts, places.evaluate, value)

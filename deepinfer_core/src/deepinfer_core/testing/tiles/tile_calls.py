@@ -17,6 +17,7 @@ from deepinfer_core.testing.tiles.regions import Region
 from deepinfer_core.testing.tiles.roles import BARRIERS
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Evaluate, Perform, Scope
+from deepinfer_core.testing.tiles.simd import PREFIX, translate_simd
 from deepinfer_core.testing.tiles.tile_math import MATH, identity
 
 __all__ = ["translate_call"]
@@ -48,8 +49,9 @@ def translate_call(scope: Scope, node: Any, translate: Translate) -> Perform:
         return BARRIERS[name](scope, node, translate)
     if name in MATH:
         return MATH[name](scope, node, translate)
-    if name.startswith("tl.atomic_"):
-        update = translate_atomic(scope, node, translate)
+    if name.startswith(("tl.atomic_", PREFIX)):
+        atomic = name.startswith("tl.atomic_")
+        update = (translate_atomic if atomic else translate_simd)(scope, node, translate)
 
         def perform(run: Run) -> None:
             update(run)
@@ -105,6 +107,27 @@ def copy(scope: Scope, node: Any, translate: Translate) -> Perform:
     return perform
 
 
+def ascend_copy(scope: Scope, node: Any, translate: Translate) -> Perform:
+    """A copy with Ascend's choices: turned, or split between the vector cores."""
+    notes = node.annotations or {}
+    if "data_select" in notes or "sub_blockid" in notes:
+        raise UnknownTileOperation("ascend_copy", "with data_select or sub_blockid")
+    source, target = Region(scope, node.args[0], translate), Region(scope, node.args[1], translate)
+    split, turned = int(notes.get("dual_dst_ctl", 0)), bool(notes.get("transpose", 0))
+    whole = (target if notes.get("double") else source) if split else None
+    axis = len(whole.starts) - (2 if split == 1 else 1) if whole is not None else 0
+
+    def perform(run: Run) -> None:
+        if whole is not None:
+            whole.part = (axis, run.core)
+        values = formats.cast(source.read(run), target.dtype)
+        if turned:
+            values = np.ascontiguousarray(values.swapaxes(-1, -2))
+        target.write(run, reshaped(values, target.place(run)[2]))
+
+    return perform
+
+
 def reshaped(values: Any, extents: list[int]) -> Any:
     """``values`` in the target's shape; only dimensions of one element may come or go."""
     wide = [extent for extent in values.shape if extent != 1]
@@ -147,6 +170,7 @@ def leave_loop(scope: Scope, node: Any, translate: Translate) -> Perform:
 TILES: dict[str, Callable[[Scope, Any, Translate], Perform]] = {
     "tl.tileop.fill": fill,
     "tl.tileop.copy": copy,
+    "tl.tileop.ascend_copy": ascend_copy,
     "tl.tileop.tma_copy": copy,
     "tl.tileop.async_copy": copy,
     "tl.tileop.transpose": transpose,

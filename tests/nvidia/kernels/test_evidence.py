@@ -1,0 +1,95 @@
+"""Does the evidence say what was shown, and nothing more?"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepinfer_core.cli import main
+from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue
+from deepinfer_core.testing.evidence import KernelEvidence, evidence
+from deepinfer_core.testing.tiles import cubin
+from deepinfer_core.testing.tiles.kept import KeptResults
+from deepinfer_nvidia.kernels.catalogue import catalogue
+
+OPERATOR = "transform_rms_norm"
+ONE_ARCH = replace(catalogue(), architectures=("sm_90a",))
+
+
+def of(changed: KernelCatalogue, folder: Path) -> KernelEvidence:
+    (found,) = evidence(changed, [OPERATOR], kept=KeptResults(folder))
+    return found
+
+
+def built_otherwise(change: Callable[[Any], Any]) -> KernelCatalogue:
+    """The kernel of another spec than was asked for."""
+
+    def load(operator: str) -> Build:
+        build = ONE_ARCH.load(operator)
+        return lambda spec, tuning: build(change(spec), tuning)
+
+    return replace(ONE_ARCH, load=load)
+
+
+@pytest.fixture(autouse=True)
+def without_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling is tested where the cubin check is; here it would cost a minute."""
+    monkeypatch.setattr(cubin.shutil, "which", lambda name: None)
+
+
+def test_a_right_kernel_climbs_as_far_as_this_machine_goes(tmp_path: Path) -> None:
+    found = of(ONE_ARCH, tmp_path)
+    assert found.interpreted.endswith(" cases")
+    assert (found.lowered, found.compiled) == ("sm_90a", "no nvcc here")
+    assert found.is_right
+
+
+def test_a_wrong_kernel_names_the_case_and_the_output(tmp_path: Path) -> None:
+    found = of(built_otherwise(lambda spec: replace(spec, eps=1.0)), tmp_path)
+    assert "out_TD" in found.interpreted
+    assert not found.is_right
+
+
+def test_a_kernel_that_does_what_none_may_do_is_wrong(tmp_path: Path) -> None:
+    """Its rows are wider than the arguments."""
+    found = of(built_otherwise(lambda spec: replace(spec, width=2 * spec.width)), tmp_path)
+    assert "width" in found.interpreted or "shape" in found.interpreted
+    assert not found.is_right
+
+
+def test_a_refused_architecture_is_said(tmp_path: Path) -> None:
+    found = of(replace(ONE_ARCH, architectures=("sm_90a", "sm_1")), tmp_path)
+    assert found.lowered.startswith("no: no architecture 'sm_1'")
+    assert not found.is_right
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (None, "no"),
+        ({}, "no"),
+        (
+            {OPERATOR: {"date": "2026-01-02", "hardware": "X", "commit": "abc"}},
+            "2026-01-02, X, abc",
+        ),
+    ],
+)
+def test_measured_is_what_the_record_says(tmp_path: Path, record: Any, words: str) -> None:
+    path = tmp_path / "measured.json"
+    if record is not None:
+        path.write_text(json.dumps(record), encoding="utf-8")
+    assert of(replace(ONE_ARCH, measured=path), tmp_path / "kept").measured == words
+
+
+def test_the_command_line_lists_the_rungs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "kernels", "--evidence", "--operator", OPERATOR, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert list(found) == ["kernel", "backend", "interpreted", "lowered", "compiled", "measured"]
+    assert found["kernel"] == OPERATOR
+
+
+def test_an_unknown_operator_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "kernels", "--evidence", "--operator", "nothing"]) == 2
+    assert "no kernel's name holds 'nothing'" in capsys.readouterr().err

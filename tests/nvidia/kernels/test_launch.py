@@ -1,0 +1,74 @@
+"""Is each kernel compiled once, into the folder that was configured, and counted?"""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from deepinfer_nvidia.kernels.launch import CompiledKernels
+from deepinfer_nvidia.kernels.tuning import KernelTuning
+
+
+class Compiler(ModuleType):
+    """Stands for TileLang: remembers what it compiled, where to, and what was launched."""
+
+    def __init__(self) -> None:
+        super().__init__("tilelang")
+        self.env = SimpleNamespace(TILELANG_CACHE_DIR="its own")
+        self.compiled: list[tuple[str, str, str]] = []
+        self.launched: list[tuple[str, list[int]]] = []
+
+    def compile(self, function: Any, target: dict[str, str], pass_configs: object) -> Any:
+        self.compiled.append((function.name, target["arch"], self.env.TILELANG_CACHE_DIR))
+
+        def kernel(*tensors: torch.Tensor) -> None:
+            self.launched.append((function.name, [int(one) for one in tensors]))
+
+        return kernel
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    compiler = Compiler()
+    monkeypatch.setitem(sys.modules, "tilelang", compiler)
+    return compiler
+
+
+def build(spec: str, tuning: KernelTuning) -> Any:
+    names = {1: SimpleNamespace(name="x"), 2: SimpleNamespace(name="out")}
+    return SimpleNamespace(name=spec, params=[1, 2], buffer_map=names)
+
+
+def call(kernels: CompiledKernels, spec: str) -> None:
+    kernels.call(build, spec, KernelTuning(), out=torch.tensor(2), x=torch.tensor(1))
+
+
+def test_a_kernel_is_compiled_once_and_gets_its_tensors_in_order(compiler: Compiler) -> None:
+    kernels = CompiledKernels("sm_90a")
+    for spec in ("a", "b", "a"):
+        call(kernels, spec)
+    assert [name for name, _, _ in compiler.compiled] == ["a", "b"]
+    assert compiler.launched == [("a", [1, 2]), ("b", [1, 2]), ("a", [1, 2])]
+    assert kernels.built == 2
+
+
+def test_nothing_is_built_before_it_is_called(compiler: Compiler) -> None:
+    assert CompiledKernels("sm_90a").built == 0
+    assert compiler.compiled == []
+
+
+def test_each_engine_keeps_its_kernels_in_its_own_folder(compiler: Compiler) -> None:
+    folders = [Path("/one/nvidia"), Path("/two/nvidia")]
+    first, second = (CompiledKernels("sm_90a", folder) for folder in folders)
+    for kernels, spec in ((first, "a"), (second, "a"), (first, "b")):
+        call(kernels, spec)
+    assert [place for _, _, place in compiler.compiled] == [
+        "/one/nvidia", "/two/nvidia", "/one/nvidia",
+    ]  # fmt: skip
+
+
+def test_without_a_folder_the_compiler_keeps_its_own(compiler: Compiler) -> None:
+    call(CompiledKernels("sm_100a"), "a")
+    assert compiler.compiled == [("a", "sm_100a", "its own")]
