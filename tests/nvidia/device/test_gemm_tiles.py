@@ -33,7 +33,7 @@ def kernels() -> Kernels:
     """Compiled ones."""
     if torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("the kernels of kernels/hopper need a Hopper GPU")
-    return catalogue().open()
+    return catalogue().open("")
 
 
 @pytest.fixture
