@@ -138,7 +138,7 @@ def test_masked_rows_without_rules_keep_the_precision_of_their_logits(
     logits_RV = torch.randn(4, 66, generator=generator)
     rows = sampler_rows(
         [Settings(seed=row, temperature=row) for row in range(4)],
-        [[*range(row, 66, 3)] + [65] for row in range(4)],
+        [[*range(row, 66, 3), 65] for row in range(4)],
         "cpu",
     )
     assert_like_the_twin(logits_RV, rows)

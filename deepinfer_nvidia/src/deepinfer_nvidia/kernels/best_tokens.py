@@ -101,7 +101,8 @@ def gather_best(
     for i in T.unroll(rounds):
         slot = i * THREADS + thread
         if slot < pairs and trips > 0:
-            if peak[slot] >= threshold[0] and peak[slot] > -T.infinity(dtype):
+            mine = peak[slot]
+            if mine >= threshold[0] and mine > -T.infinity(dtype):
                 rank = T.atomic_add(counts[1], 1, return_prev=True)
                 hot[rank] = slot
     T.sync_threads()

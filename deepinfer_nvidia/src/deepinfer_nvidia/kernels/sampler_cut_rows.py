@@ -1,7 +1,7 @@
 """Where truncation ends in rows with many survivors. Twin: ``deepinfer_core.reference.sampler``.
 
 A block a row, for rows that ``sampler_truncate_draw`` left pending. Tokens are counted, or weighed,
-in bins of falling logits; the bin in which the prefix ends is gathered and looked at token by token.
+in bins of falling logits; the bin in which the prefix ends is gathered and looked at one by one.
 Where too many tokens share it, digits of their logits, then of their ids, narrow it down exactly.
 Only whole numbers are added up in memory that threads share.
 """
@@ -146,21 +146,20 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                                             digit = cut.bin_of(x[u], peak_R[row], inverse)
                                             key = cut.key_of(x[u])
                                             slot = cut.token_of(i, u)
-                                            if x[u] > -T.infinity(dtype) and digit == bin_:
-                                                if cut.has_prefix(
+                                            if (
+                                                x[u] > -T.infinity(dtype)
+                                                and digit == bin_
+                                                and cut.has_prefix(
                                                     level, key, slot, key_prefix, token_prefix
-                                                ):
-                                                    weight = T.int64(1)
-                                                    if by_weight == 1:
-                                                        share = law.power(
-                                                            x[u], peak_R[row], inverse
-                                                        )
-                                                        weight = law.weight(share, total_R[row])
-                                                    cut.add(
-                                                        sums,
-                                                        cut.digit_of(level, key, slot),
-                                                        weight,
-                                                    )
+                                                )
+                                            ):
+                                                weight = T.int64(1)
+                                                if by_weight == 1:
+                                                    share = law.power(x[u], peak_R[row], inverse)
+                                                    weight = law.weight(share, total_R[row])
+                                                cut.add(
+                                                    sums, cut.digit_of(level, key, slot), weight
+                                                )
                                     cut.find(sums, line_sums, digit, rest)
                                     key_prefix = cut.longer_key(level, key_prefix, digit)
                                     token_prefix = cut.longer_token(level, token_prefix, digit)

@@ -84,10 +84,11 @@ def build(spec: TopLogprobsSpec, tuning: KernelTuning) -> Any:
                     for i in T.serial(T.ceildiv(vocabulary, threads)):
                         if i * threads + thread < vocabulary:
                             x = T.cast(raw_logits_RV[row, i * threads + thread], "float64")
-                            if best.is_before(last, last_token, x, i * threads + thread):
-                                if best.is_before(x, i * threads + thread, mine, place):
-                                    mine = x
-                                    place = i * threads + thread
+                            if best.is_before(
+                                last, last_token, x, i * threads + thread
+                            ) and best.is_before(x, i * threads + thread, mine, place):
+                                mine = x
+                                place = i * threads + thread
                     x = T.warp_reduce_max(mine)
                     if thread % 32 == 0:
                         peak[thread // 32] = x

@@ -168,18 +168,23 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                         if best.is_before(value[i], token[i], value[thread], token[thread]):
                             rank += 1
                             before += size[i]
-                if T.Or(top_k < T.int64(0), T.cast(rank, "int64") < top_k):
-                    if before <= limit and share[thread] >= T.cast(min_p_R[row], "float64"):
-                        survives = 1
-                        kept = share[thread]
-            decided = T.if_then_else(counts[0] <= held, 1, 0)
-            if threshold[0] > -T.infinity(dtype) or wanted == 0:
-                if T.Not(T.And(top_k >= T.int64(0), T.cast(counts[0], "int64") >= top_k)):
-                    if T.Not(T.And(top_p_R[row] < T.float32(1), weights > limit)):
-                        if T.Not(
-                            law.power(threshold[0], peak, inverse) < T.cast(min_p_R[row], "float64")
-                        ):
-                            decided = 0
+                survives = T.if_then_else(
+                    T.Or(top_k < T.int64(0), T.cast(rank, "int64") < top_k), 1, 0
+                )
+                if before > limit or share[thread] < T.cast(min_p_R[row], "float64"):
+                    survives = 0
+                if survives == 1:
+                    kept = share[thread]
+            # Everything above -inf, all of top-k, of top-p, or of min-p.
+            decided = T.if_then_else(threshold[0] == -T.infinity(dtype) and wanted > 0, 1, 0)
+            if top_k >= T.int64(0) and T.cast(counts[0], "int64") >= top_k:
+                decided = 1
+            if top_p_R[row] < T.float32(1) and weights > limit:
+                decided = 1
+            if law.power(threshold[0], peak, inverse) < T.cast(min_p_R[row], "float64"):
+                decided = 1
+            if counts[0] > held:
+                decided = 0
             T.sync_threads()
 
             # Survivors among themselves; shares are added from the best on.
@@ -205,9 +210,8 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                             before += size[step * best.STEP + u]
                 point = law.draw_point(law.uniform_bits(seed_R[row], position_R[row]), weights)
                 drawn = forced_R[row]
-                if drawn < T.int64(0):
-                    if before <= point and point < before + size[thread]:
-                        drawn = T.cast(token[thread], "int64")
+                if drawn < T.int64(0) and before <= point and point < before + size[thread]:
+                    drawn = T.cast(token[thread], "int64")
                 if drawn == T.cast(token[thread], "int64"):
                     found[0] = token[thread]
                     distance[0] = (value[thread] - peak) * inverse - T.log(kept_total)

@@ -7,13 +7,16 @@ launched always and do nothing for the others, so that a call never waits for th
 rules are applied to a copy of the logits.
 
 Tokens are those of ``core.reference``: the same whole-number weights, random numbers and orders.
-Only where two roundings of a probability, a few parts in 10^16 apart, lie on both sides of a weight,
-or of a min-p, can a weight differ by one.
+A probability is off by at most 2^-47 of itself (a temperature of 1, logits up to 30; the twin by as
+much), so that a weight differs by one where a whole number lies between the two: in one row of
+65536 for one of its tokens, and then in one of 2^31 draws from it the token is its neighbour.
 
 Shapes: R rows, V vocabulary, A alternatives.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from deepinfer_core.errors import NotSupported
@@ -256,7 +259,8 @@ class TileLangSampler(Sampler):
             top_logprob_RA=out.top_logprob_RA,
         )
 
-    def _call(self, kernel, spec, **tensors: torch.Tensor) -> None:  # noqa: ANN001
+    def _call(self, kernel: Any, spec: Any, **tensors: torch.Tensor) -> None:
+        """Run the kernel of a file."""
         self._kernels.call(kernel.build, spec, kernel.default_tuning(spec), **tensors)
 
 

@@ -102,7 +102,7 @@ class SamplerWorkspace:
 
     @classmethod
     def empty(cls, vocabulary: int, rows: int, tile_rows: int, device: str) -> SamplerWorkspace:
-        """For so many rows, of which ``tile_rows`` may be adjusted at a time, or twice as many in fp32."""
+        """For so many rows; of adjusted ones ``tile_rows`` at a time, or twice that in fp32."""
         spec = SampleSpec(vocabulary=vocabulary)
         fp64 = [torch.empty(rows, dtype=_FP64, device=device) for _ in range(5)]
         int32 = [torch.empty(rows, dtype=_INT32, device=device) for _ in range(2)]

@@ -362,7 +362,8 @@ def _sampler_rows(count: int, **given: Any) -> SamplerRows:
     """Settings of which only mask and rules matter."""
     column = torch.zeros(count)
     names = ("temperature_R", "top_p_R", "top_k_R", "min_p_R", "seed_R", "position_R", "forced_R")
-    return SamplerRows(**dict.fromkeys(names, column), **given)
+    settings: dict[str, Any] = dict.fromkeys(names, column)
+    return SamplerRows(**settings, **given)
 
 
 def _top(shape: _Shape) -> KernelCase:

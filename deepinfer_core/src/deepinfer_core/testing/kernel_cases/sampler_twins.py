@@ -46,7 +46,7 @@ def scan_logits(given: Tensors) -> Tensors:
         "sum_RS": distance_RSX.exp().sum(-1),
         "scaled_sum_RS": scaled_RS.masked_fill((scale_R == 0)[:, None], 0),
         "bad_RS": _segments(bad_RV, False).any(-1).int(),
-        "group_RG": x_RSX.unflatten(-1, groups).amax((2, 4)).flatten(1),
+        "group_RG": _split(x_RSX, *groups).amax((2, 4)).flatten(1),
     }
 
 
@@ -105,7 +105,7 @@ def truncate_draw(given: Tensors) -> Tensors:
 
 def cut_rows(given: Tensors) -> Tensors:
     """The last survivor of top-k and top-p, and the sum of what survives with min-p."""
-    logits_RV, inverse_R, share_RV = _shares(given)
+    logits_RV, share_RV = _shares(given)
     weight_RV = _weights(share_RV, given["total_R"].clamp_min(1))
     ordered = _survivors(logits_RV, share_RV, weight_RV, given, with_min_p=False)
     kept_RV = _survivors(logits_RV, share_RV, weight_RV, given)
@@ -127,7 +127,7 @@ def cut_rows(given: Tensors) -> Tensors:
 def weigh_chunks(given: Tensors) -> Tensors:
     """Sums of the weights of survivors."""
     _, _, weight_RV = _kept(given)
-    chunk_RG = _segments(weight_RV, 0).unflatten(-1, (-1, CHUNK_TOKENS)).sum(-1).flatten(1)
+    chunk_RG = _split(_segments(weight_RV, 0), -1, CHUNK_TOKENS).sum(-1).flatten(1)
     return _where_pending(given, {"chunk_RG": chunk_RG})
 
 
@@ -154,7 +154,12 @@ def _segments(x_RV: torch.Tensor, filler: float) -> torch.Tensor:
     """[R, S, SEGMENT_TOKENS]."""
     missing = -x_RV.shape[1] % SEGMENT_TOKENS
     padded_RV = torch.nn.functional.pad(x_RV, (0, missing), value=filler)
-    return padded_RV.unflatten(1, (-1, SEGMENT_TOKENS))
+    return _split(padded_RV, -1, SEGMENT_TOKENS)
+
+
+def _split(x: torch.Tensor, *extents: int) -> torch.Tensor:
+    """The last axis as several."""
+    return x.reshape(*x.shape[:-1], *extents)
 
 
 def _first_peaks(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -186,7 +191,7 @@ def _limits(top_p_R: torch.Tensor) -> torch.Tensor:
 
 def _thresholds(group_RG: torch.Tensor, wanted_R: torch.Tensor) -> torch.Tensor:
     """The peak of the pair of groups that makes enough; infinity where none is wanted."""
-    best_RG = group_RG.unflatten(-1, (-1, 2)).amax(-1).sort(dim=-1, descending=True).values
+    best_RG = _split(group_RG, -1, 2).amax(-1).sort(dim=-1, descending=True).values
     place_R = (wanted_R - 1).clamp(0, best_RG.shape[1] - 1)
     found_R = _at(best_RG, place_R).masked_fill(wanted_R > best_RG.shape[1], -torch.inf)
     return found_R.masked_fill(wanted_R == 0, torch.inf)
@@ -214,16 +219,17 @@ def _survivors(
     return kept_RV & (logits_RV > -torch.inf)
 
 
-def _shares(given: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _shares(given: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits, and powers of them relative to the peak."""
     logits_RV = given["logits_RV"].double()
     inverse_R = 1 / given["temperature_R"].double().clamp_min(1e-30)
     distance_RV = logits_RV - given["peak_R"][:, None]
-    return logits_RV, inverse_R, (distance_RV * inverse_R[:, None]).exp()
+    return logits_RV, (distance_RV * inverse_R[:, None]).exp()
 
 
 def _kept(given: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Logits, whether each survives the cut, and weights of survivors."""
-    logits_RV, _, share_RV = _shares(given)
+    logits_RV, share_RV = _shares(given)
     value_R1, token_R1 = given["cut_value_R"][:, None], given["cut_token_R"][:, None]
     token_V = torch.arange(logits_RV.shape[1])
     kept_RV = (logits_RV > value_R1) | ((logits_RV == value_R1) & (token_V <= token_R1))
