@@ -73,7 +73,8 @@ class _Shape:
     @property
     def row_bytes(self) -> int:
         """Of the logits, if they are meant to be timed."""
-        return 0 if self.small else self.rows * self.vocabulary * self.dtype.itemsize
+        is_timed = self.name == "timed"
+        return self.rows * self.vocabulary * self.dtype.itemsize if is_timed else 0
 
 
 _SHAPES = (
@@ -82,8 +83,9 @@ _SHAPES = (
     _Shape(name="ties", rows=9, vocabulary=8200, kind="ties"),
     _Shape(name="fp64", rows=8, vocabulary=2049, dtype=_FP64),
     _Shape(name="bad", rows=9, vocabulary=700, kind="bad"),
-    _Shape(name="true", rows=128, vocabulary=_TRUE_VOCABULARY, small=False),
+    _Shape(name="true", rows=len(_SETTINGS), vocabulary=_TRUE_VOCABULARY, small=False),
 )
+_TIMED = _Shape(name="timed", rows=128, vocabulary=_TRUE_VOCABULARY, small=False)
 
 
 def cases() -> list[KernelCase]:
@@ -92,7 +94,7 @@ def cases() -> list[KernelCase]:
     for shape in _SHAPES:
         found += [_scan(shape), _truncate(shape), _cut(shape), _weigh(shape), _draw(shape)]
         found += [_mask(shape, shape.dtype), _rules(shape), _top(shape)]
-    return [*found, _mask(_SHAPES[0], _FP64)]
+    return [*found, _mask(_SHAPES[0], _FP64), _scan(_TIMED), _mask(_TIMED, _FP32)]
 
 
 def _name(dtype: torch.dtype) -> str:
