@@ -18,7 +18,6 @@ from deepinfer_core.testing.tolerance import roundoff
 from deepinfer_nvidia.attention import tilelang as attention
 from deepinfer_nvidia.gemm import tilelang as gemm
 from deepinfer_nvidia.sampler import tilelang as sampler
-from deepinfer_nvidia.sampler import tilelang as sampler
 from deepinfer_nvidia.transform import tilelang as transform
 
 CONTEXT = BuildContext(device="nvidia", needs=ModelNeeds())
@@ -37,11 +36,6 @@ def multiplies() -> gemm.TileLangGemm:
 
 @pytest.fixture(scope="module")
 def samples() -> sampler.TileLangSampler:
-    return sampler.build(None, CONTEXT)
-
-
-@pytest.fixture(scope="module")
-def draws() -> sampler.TileLangSampler:
     return sampler.build(None, CONTEXT)
 
 
@@ -125,11 +119,3 @@ class TestTransform(TransformContract):
     @pytest.fixture
     def component(self, transforms: transform.TileLangTransform) -> transform.TileLangTransform:
         return transforms
-
-
-class TestSampler(SamplerContract):
-    device = "cuda"
-
-    @pytest.fixture
-    def component(self, draws: sampler.TileLangSampler) -> sampler.TileLangSampler:
-        return draws
