@@ -13,7 +13,7 @@ CASES = [case for case in all_cases() if case.operator in CATALOGUE.operators]
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    return CATALOGUE.open()
+    return CATALOGUE.open("")
 
 
 @pytest.mark.parametrize("turn", [0, 1])

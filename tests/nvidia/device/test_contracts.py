@@ -11,11 +11,14 @@ from deepinfer_core.testing.contracts import (
     DenseGemmContract,
     GroupedGemmContract,
     IndexerContract,
+    SamplerContract,
     TransformContract,
 )
 from deepinfer_core.testing.tolerance import roundoff
 from deepinfer_nvidia.attention import tilelang as attention
 from deepinfer_nvidia.gemm import tilelang as gemm
+from deepinfer_nvidia.sampler import tilelang as sampler
+from deepinfer_nvidia.sampler import tilelang as sampler
 from deepinfer_nvidia.transform import tilelang as transform
 
 CONTEXT = BuildContext(device="nvidia", needs=ModelNeeds())
@@ -30,6 +33,16 @@ def attends() -> attention.TileLangAttention:
 @pytest.fixture(scope="module")
 def multiplies() -> gemm.TileLangGemm:
     return gemm.build(None, CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def samples() -> sampler.TileLangSampler:
+    return sampler.build(None, CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def draws() -> sampler.TileLangSampler:
+    return sampler.build(None, CONTEXT)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +110,14 @@ class TestGrouped(GroupedGemmContract):
         return multiplies
 
 
+class TestSampler(SamplerContract):
+    device = "cuda"
+
+    @pytest.fixture
+    def component(self, samples: sampler.TileLangSampler) -> sampler.TileLangSampler:
+        return samples
+
+
 class TestTransform(TransformContract):
     device = "cuda"
     compute_dtypes = COMPUTE
@@ -104,3 +125,11 @@ class TestTransform(TransformContract):
     @pytest.fixture
     def component(self, transforms: transform.TileLangTransform) -> transform.TileLangTransform:
         return transforms
+
+
+class TestSampler(SamplerContract):
+    device = "cuda"
+
+    @pytest.fixture
+    def component(self, draws: sampler.TileLangSampler) -> sampler.TileLangSampler:
+        return draws

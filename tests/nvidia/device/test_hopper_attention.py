@@ -20,7 +20,7 @@ CASES = [case for case in cases_of("attention_sparse") if hopper_attention.suppo
 def kernels() -> Kernels:
     if torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("this is not SM90")
-    return catalogue().open()
+    return catalogue().open("")
 
 
 @pytest.mark.parametrize("turn", [0, 1])

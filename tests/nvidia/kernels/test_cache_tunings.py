@@ -32,14 +32,19 @@ def assert_right(module: object, case: KernelCase, tuning: object, seed: int) ->
     assert complaints(case, given, expected, results) == []
 
 
-@pytest.mark.parametrize(("row_tile", "steps"), [(2, 1), (4, 2), (8, 3)])
+@pytest.mark.parametrize(
+    ("row_tile", "joined_rows", "steps"), [(2, 1, 1), (4, 2, 2), (8, 4, 3), (3, 3, 2)]
+)
 @pytest.mark.parametrize("case", small("attention_index_scores"), ids=lambda case: case.name)
 def test_scores_are_right_with_any_tile(
-    case: KernelCase, row_tile: int, steps: int, request: pytest.FixtureRequest
+    case: KernelCase, row_tile: int, joined_rows: int, steps: int, request: pytest.FixtureRequest
 ) -> None:
     """Tiles in which the sequence changes, and that reach behind the last row and entry."""
     tuning = replace(
-        attention_index_scores.default_tuning(case.spec), row_tile=row_tile, steps=steps
+        attention_index_scores.default_tuning(case.spec),
+        row_tile=row_tile,
+        joined_rows=joined_rows,
+        steps=steps,
     )
     assert_right(attention_index_scores, case, tuning, seed_of(request))
 

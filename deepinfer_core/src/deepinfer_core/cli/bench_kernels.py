@@ -114,7 +114,7 @@ def _times(
         times += kernel_times(
             device,
             catalogue,
-            catalogue.open(),
+            catalogue.open(resolved.context.cache_dir),
             cases,
             rates,
             cache_bytes=int(facts.extra.get("l2_bytes", 0)),

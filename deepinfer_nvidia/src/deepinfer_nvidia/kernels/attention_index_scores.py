@@ -181,11 +181,17 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
             # Eight channels of a query: one word of a lane.
             item = turn * _THREADS + T.get_thread_binding()
             head = item // words_a_row
-            if head < row_tile * heads and tile * row_tile + head // heads < rows:
+            if head < row_tile * heads:
+                # Products of several rows also read those behind the last one.
                 for j in T.vectorized(8):
-                    eight[j] = query_THJ[
-                        tile * row_tile + head // heads, head % heads, item % words_a_row * 8 + j
-                    ]
+                    eight[j] = T.bfloat16(0)
+                if tile * row_tile + head // heads < rows:
+                    for j in T.vectorized(8):
+                        eight[j] = query_THJ[
+                            tile * row_tile + head // heads,
+                            head % heads,
+                            item % words_a_row * 8 + j,
+                        ]
                 for number in T.unroll(4):
                     for e in T.unroll(2):
                         turned[2 * number + e] = eight[number + 4 * e]

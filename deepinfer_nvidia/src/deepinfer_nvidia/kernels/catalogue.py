@@ -46,7 +46,7 @@ def _tune(operator: str, spec: Any) -> Any:
     return getattr(module, "Tuning", KernelTuning)()
 
 
-def _open(cache_dir: str = "") -> Kernels:
+def _open(cache_dir: str) -> Kernels:
     import torch
 
     from deepinfer_nvidia.kernels.launch import CompiledKernels

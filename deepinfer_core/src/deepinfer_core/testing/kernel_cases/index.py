@@ -52,6 +52,7 @@ def cases() -> list[KernelCase]:
         _select(rows=3, entries=700, kept=64, levels=3),
         _select(rows=3, entries=9000, kept=512, levels=0),
         _select(rows=2, entries=3, kept=16, levels=2),
+        _select(rows=2, entries=3000, kept=64, levels=0, stride=32),
         _select(rows=5, entries=65_536, kept=512, levels=0, small=False),
         _select(rows=5, entries=65_536, kept=512, levels=2, small=False),
         _restrict(rows=6, entries=19, size=4, kept=2, levels=5),
@@ -154,11 +155,15 @@ def _random_scores(
     return score_TS.masked_fill(hidden_TS, -torch.inf), visible_T
 
 
-def _select(*, rows: int, entries: int, kept: int, levels: int, small: bool = True) -> KernelCase:
+def _select(
+    *, rows: int, entries: int, kept: int, levels: int, stride: int = 1, small: bool = True
+) -> KernelCase:
     spec = IndexerSpec(heads=1, width=1, top_entries=kept, block_entries=1, top_blocks=1)
 
     def arguments(generator: torch.Generator) -> Tensors:
         score_TS, _ = _random_scores(rows, entries, levels, generator)
+        # The best may all be met by the same thread.
+        score_TS[:, 5 : 5 + kept * (stride - 1) : stride] += 100.0
         return {"score_TS": score_TS, "index_TL": poisoned(rows, kept, dtype=torch.int64)}
 
     def expect(given: Tensors) -> Tensors:
@@ -167,7 +172,7 @@ def _select(*, rows: int, entries: int, kept: int, levels: int, small: bool = Tr
 
     return KernelCase(
         operator="attention_select_top",
-        name=f"{kept}-of-{entries}-levels-{levels}",
+        name=f"{kept}-of-{entries}-levels-{levels}-stride-{stride}",
         spec=SelectTopSpec(top_entries=kept),
         arguments=arguments,
         expect=expect,
