@@ -17,6 +17,7 @@ __all__ = [
     "LINES",
     "THREADS",
     "UNROLL",
+    "WEIGHTLESS_BIN",
     "add",
     "bin_of",
     "clear",
@@ -39,7 +40,8 @@ CANDIDATES = 1024
 _BITS = 11
 _BINS = 1 << _BITS
 _BINS_PER_UNIT = 90.0
-"""A token 21.5 below the peak has weight 0, which is bin 1935."""
+WEIGHTLESS_BIN = 1950
+"""A token 21.5 below the peak has weight 0, which is bin 1935, or another one after roundings."""
 
 LINE = 32
 LINES = _BINS // LINE

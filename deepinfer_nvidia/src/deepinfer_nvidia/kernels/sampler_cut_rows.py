@@ -59,6 +59,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
             warp_sum = T.alloc_shared((threads // 32,), "float64")
             x = T.alloc_local((cut.UNROLL,), dtype)
             inverse = T.alloc_var("float64")
+            inverse_total = T.alloc_var("float64")
             limit = T.alloc_var("int64")
             rest = T.alloc_var("int64")
             bin_ = T.alloc_var("int32")
@@ -78,6 +79,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
 
             if pending_R[row] != 0:
                 inverse = T.float64(1) / T.cast(temperature_R[row], "float64")
+                inverse_total = T.float64(1) / total_R[row]
                 cut_value = -infinity
                 cut_token = vocabulary
                 is_cut = 0
@@ -100,8 +102,10 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                                     digit = cut.bin_of(x[u], peak_R[row], inverse)
                                     weight = T.int64(1)
                                     if by_weight == 1:
-                                        share = law.power(x[u], peak_R[row], inverse)
-                                        weight = law.weight(share, total_R[row])
+                                        weight = T.int64(0)
+                                        if digit < cut.WEIGHTLESS_BIN:
+                                            share = law.power(x[u], peak_R[row], inverse)
+                                            weight = law.weight(share, inverse_total)
                                     cut.add(sums, digit, weight)
                         rest = limit
                         cut.find(sums, line_sums, bin_, rest)
@@ -123,7 +127,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                                     size[thread] = T.int64(1)
                                     if by_weight == 1:
                                         share = law.power(value[thread], peak_R[row], inverse)
-                                        size[thread] = law.weight(share, total_R[row])
+                                        size[thread] = law.weight(share, inverse_total)
                                 T.sync_threads()
                                 if thread < count[0]:
                                     before = T.int64(0)
@@ -156,7 +160,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                                                 weight = T.int64(1)
                                                 if by_weight == 1:
                                                     share = law.power(x[u], peak_R[row], inverse)
-                                                    weight = law.weight(share, total_R[row])
+                                                    weight = law.weight(share, inverse_total)
                                                 cut.add(
                                                     sums, cut.digit_of(level, key, slot), weight
                                                 )
@@ -181,10 +185,10 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                     for i in T.serial(trips):
                         cut.load(logits_RV, x, row, i, vocabulary)
                         for u in T.unroll(cut.UNROLL):
-                            share = law.power(x[u], peak_R[row], inverse)
-                            slot = cut.token_of(i, u)
-                            if law.survives(x[u], slot, share, cut_value, cut_token, min_p_R[row]):
-                                kept += share
+                            if law.survives_cut(x[u], cut.token_of(i, u), cut_value, cut_token):
+                                share = law.power(x[u], peak_R[row], inverse)
+                                if share >= T.cast(min_p_R[row], "float64"):
+                                    kept += share
                     kept = T.warp_reduce_sum(kept)
                     if thread % 32 == 0:
                         warp_sum[thread // 32] = kept

@@ -99,15 +99,13 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                 size[thread] = T.int64(0)
                 if first + thread < vocabulary:
                     share = law.power(logits_RV[row, first + thread], peak_R[row], inverse)
-                    if law.survives(
+                    if law.survives_cut(
                         logits_RV[row, first + thread],
                         first + thread,
-                        share,
                         cut_value_R[row],
                         cut_token_R[row],
-                        min_p_R[row],
-                    ):
-                        size[thread] = law.weight(share, kept_total_R[row])
+                    ) and share >= T.cast(min_p_R[row], "float64"):
+                        size[thread] = law.weight(share, T.float64(1) / kept_total_R[row])
                 T.sync_threads()
                 if thread == 0:
                     drawn = T.int64(-1)
@@ -126,14 +124,12 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                         T.cast(raw_logits_RV[row, drawn], "float64") - log_total_R[row], "float32"
                     )
                     processed_logprob_R[row] = -T.infinity("float32")
-                    if law.survives(
+                    if law.survives_cut(
                         logits_RV[row, drawn],
                         T.cast(drawn, "int32"),
-                        share,
                         cut_value_R[row],
                         cut_token_R[row],
-                        min_p_R[row],
-                    ):
+                    ) and share >= T.cast(min_p_R[row], "float64"):
                         processed_logprob_R[row] = T.cast(
                             (T.cast(logits_RV[row, drawn], "float64") - peak_R[row]) * inverse
                             - T.log(kept_total_R[row]),

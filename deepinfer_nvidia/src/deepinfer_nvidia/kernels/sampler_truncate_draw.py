@@ -151,7 +151,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
             if thread < count:
                 share[thread] = law.power(value[thread], peak, inverse)
                 if top_p_R[row] < T.float32(1):
-                    size[thread] = law.weight(share[thread], total)
+                    size[thread] = law.weight(share[thread], T.float64(1) / total)
             if thread == 0:
                 found[0] = -1
             T.sync_threads()
@@ -198,7 +198,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
             if thread < count:
                 size[thread] = T.int64(0)
                 if survives == 1:
-                    size[thread] = law.weight(kept, kept_total)
+                    size[thread] = law.weight(kept, T.float64(1) / kept_total)
             T.sync_threads()
             if survives == 1:
                 before = T.int64(0)

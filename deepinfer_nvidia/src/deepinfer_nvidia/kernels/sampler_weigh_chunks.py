@@ -45,24 +45,23 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
             weights = T.alloc_var("uint32")
             share = T.alloc_var("float64")
             inverse = T.alloc_var("float64")
+            inverse_total = T.alloc_var("float64")
             token = T.alloc_var("int32")
             if pending_R[row] != 0:
                 inverse = T.float64(1) / T.cast(temperature_R[row], "float64")
+                inverse_total = T.float64(1) / kept_total_R[row]
                 law.load_segment(logits_RV, x, row, segment, vocabulary)
                 for vector in T.unroll(law.VECTORS):
                     weights = T.uint32(0)
                     for place in T.unroll(law.VECTOR):
-                        share = law.power(x[vector * law.VECTOR + place], peak_R[row], inverse)
                         token = law.token_of(segment, vector, place, thread)
-                        if law.survives(
-                            x[vector * law.VECTOR + place],
-                            token,
-                            share,
-                            cut_value_R[row],
-                            cut_token_R[row],
-                            min_p_R[row],
-                        ):
-                            weights += T.cast(law.weight(share, kept_total_R[row]), "uint32")
+                        logit = x[vector * law.VECTOR + place]
+                        if law.survives_cut(
+                            logit, token, cut_value_R[row], cut_token_R[row]
+                        ) and T.Not(law.is_weightless(logit, peak_R[row], inverse)):
+                            share = law.power(logit, peak_R[row], inverse)
+                            if share >= T.cast(min_p_R[row], "float64"):
+                                weights += T.cast(law.weight(share, inverse_total), "uint32")
                     weights = T.warp_reduce_sum(weights)
                     if thread % 32 == 0:
                         chunk_RG[row, segment * _CHUNKS + vector * _WARPS + thread // 32] = T.cast(

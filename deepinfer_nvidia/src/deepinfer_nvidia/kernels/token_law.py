@@ -17,10 +17,11 @@ __all__ = [
     "VECTORS",
     "WEIGHT_ONE",
     "draw_point",
+    "is_weightless",
     "load_segment",
     "power",
     "scale_of",
-    "survives",
+    "survives_cut",
     "token_of",
     "uniform_bits",
     "weight",
@@ -46,6 +47,9 @@ VECTORS = SEGMENT_TOKENS // (THREADS * VECTOR)
 
 WEIGHT_ONE = 2.0**31
 """The weight of probability 1."""
+
+_WEIGHTLESS = -21.6
+"""31 natural logarithms of 2, and a little."""
 
 _GOLDEN, _FIRST_MIX, _SECOND_MIX = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -96,9 +100,9 @@ def power(x: Any, peak: Any, inverse_temperature: Any) -> Any:
     return T.exp(distance * inverse_temperature)
 
 
-def weight(share: Any, total: Any) -> Any:
+def weight(share: Any, inverse_total: Any) -> Any:
     """``floor(2^31 * share / total)`` as int64."""
-    return T.cast(T.floor(share / total * T.float64(WEIGHT_ONE)), "int64")
+    return T.cast(T.floor(share * inverse_total * T.float64(WEIGHT_ONE)), "int64")
 
 
 def uniform_bits(seed: Any, position: Any) -> Any:
@@ -117,9 +121,14 @@ def draw_point(bits: Any, total: Any) -> Any:
     return ((bits >> T.int64(27)) * total + lower) >> T.int64(26)
 
 
-def survives(x: Any, token: Any, share: Any, cut_value: Any, cut_token: Any, min_p: Any) -> Any:
-    """Whether a token is no later than where a row is cut, and has its share of the best one."""
+def is_weightless(x: Any, peak: Any, inverse_temperature: Any) -> Any:
+    """Whether a token's weight must be 0, since the peak alone has more than 2^31 times as much."""
+    distance = T.cast(x, "float64") - peak
+    return distance * inverse_temperature < T.float64(_WEIGHTLESS)
+
+
+def survives_cut(x: Any, token: Any, cut_value: Any, cut_token: Any) -> Any:
+    """Whether a token is no later than where a row is cut."""
     value = T.cast(x, "float64")
     is_later = T.Or(value < cut_value, T.And(value == cut_value, token > cut_token))
-    is_some = value > -T.infinity("float64")
-    return T.And(T.And(T.Not(is_later), is_some), share >= T.cast(min_p, "float64"))
+    return T.And(T.Not(is_later), value > -T.infinity("float64"))

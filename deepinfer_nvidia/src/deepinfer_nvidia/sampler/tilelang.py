@@ -187,10 +187,8 @@ class TileLangSampler(Sampler):
         out: SamplerOutputs,
     ) -> None:
         count = logits["logits_RV"].shape[0]
-        logits_RV = logits["logits_RV"]
         keys = columns(rows, "seed_R", "position_R", "forced_R")
         laws = columns(rows, "temperature_R", "top_p_R", "top_k_R", "min_p_R")
-        thin = {name: laws[name] for name in ("temperature_R", "min_p_R")}
         drawn = {
             "token_R": out.token_R,
             "logprob_R": out.logprob_R,
@@ -211,33 +209,29 @@ class TileLangSampler(Sampler):
             invalid_R=out.invalid_R,
             **work.rows(count, "log_total_R", "peak_R", "total_R", "pending_R"),
         )
+        self._draw_pending(work, spec, logits, laws, keys, drawn)
+
+    def _draw_pending(
+        self,
+        work: SamplerWorkspace,
+        spec: SampleSpec,
+        logits: Tensors,
+        laws: Tensors,
+        keys: Tensors,
+        drawn: Tensors,
+    ) -> None:
+        """What is left; nothing for most rows."""
+        count, logits_RV = logits["logits_RV"].shape[0], logits["logits_RV"]
+        thin = {name: laws[name] for name in ("temperature_R", "min_p_R")}
         pending = work.rows(count, "peak_R", "pending_R")
         cut = work.rows(count, "cut_value_R", "cut_token_R", "kept_total_R")
         chunks = work.rows(count, "chunk_RG")
-        self._call(
-            sampler_cut_rows,
-            spec,
-            logits_RV=logits_RV,
-            **laws,
-            **pending,
-            **work.rows(count, "total_R"),
-            **cut,
-        )
-        self._call(
-            sampler_weigh_chunks, spec, logits_RV=logits_RV, **thin, **pending, **cut, **chunks
-        )
-        self._call(
-            sampler_draw_chunks,
-            spec,
-            **logits,
-            **thin,
-            **keys,
-            **work.rows(count, "log_total_R"),
-            **pending,
-            **cut,
-            **chunks,
-            **drawn,
-        )
+        total = work.rows(count, "total_R")
+        self._call(sampler_cut_rows, spec, logits_RV=logits_RV, **laws, **pending, **total, **cut)
+        thin |= pending | cut | chunks
+        self._call(sampler_weigh_chunks, spec, logits_RV=logits_RV, **thin)
+        log_total = work.rows(count, "log_total_R")
+        self._call(sampler_draw_chunks, spec, **logits, **thin, **keys, **log_total, **drawn)
 
     def _alternatives(
         self,

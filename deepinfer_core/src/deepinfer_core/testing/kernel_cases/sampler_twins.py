@@ -52,31 +52,14 @@ def scan_logits(given: Tensors) -> Tensors:
 
 def truncate_draw(given: Tensors) -> Tensors:
     """Draws from rows that candidates decide; zeros where there is nothing to report."""
+    law = _row_law(given)
+    peak_R, total_R, invalid_R = law["peak_R"], law["total_R"], law["invalid_R"]
+    is_greedy_R = given["temperature_R"] == 0
+    inverse_R = 1 / given["temperature_R"].double().masked_fill(is_greedy_R, 1)
     logits_RV = given["logits_RV"].double()
-    temperature_R, top_p_R, top_k_R = (given[f"{x}_R"] for x in ("temperature", "top_p", "top_k"))
-    peak_R = given["peak_RS"].double().amax(-1)
-    invalid_R = given["raw_bad_RS"].bool().any(-1) | (peak_R == -torch.inf)
-    is_greedy_R = temperature_R == 0
-    inverse_R = 1 / temperature_R.double().masked_fill(is_greedy_R, 1)
-    total_R = _total(given["peak_RS"], given["scaled_sum_RS"], inverse_R)
-    raw_peak_R = given["raw_peak_RS"].double().amax(-1)
-    raw_total_R = _total(given["raw_peak_RS"], given["raw_sum_RS"], torch.ones_like(inverse_R))
-    log_total_R = raw_peak_R + raw_total_R.log()
     share_RV = ((logits_RV - peak_R[:, None]) * inverse_R[:, None]).exp()
-    weight_RV = _weights(share_RV, total_R).masked_fill((top_p_R == 1)[:, None], 0)
-
-    wanted_R = torch.where(top_k_R >= 0, top_k_R.clamp(1, SHORT_TOKENS), OPEN_TOKENS)
-    is_open_R = (top_k_R < 0) & (top_p_R == 1) & (given["min_p_R"] == 0)
-    wanted_R = wanted_R.masked_fill(is_open_R | is_greedy_R, 0)
-    threshold_R = _thresholds(given["group_RG"].double(), wanted_R)
-    is_candidate_RV = (logits_RV >= threshold_R[:, None]) & (logits_RV > -torch.inf)
-    count_R = is_candidate_RV.sum(-1)
-    is_enough_R = (threshold_R == -torch.inf) & (wanted_R > 0)
-    is_enough_R |= (top_k_R >= 0) & (count_R >= top_k_R) & (wanted_R > 0)
-    found_R = (weight_RV * is_candidate_RV).sum(-1)
-    is_enough_R |= (top_p_R < 1) & (found_R > _limits(top_p_R))
-    is_enough_R |= ((threshold_R - peak_R) * inverse_R).exp() < given["min_p_R"].double()
-    is_drawn_R = is_enough_R & (count_R <= CANDIDATES) & ~is_greedy_R
+    weight_RV = _weights(share_RV, total_R).masked_fill((given["top_p_R"] == 1)[:, None], 0)
+    is_drawn_R = _is_decided(given, logits_RV, weight_RV, peak_R, inverse_R) & ~is_greedy_R
 
     kept_RV = _survivors(logits_RV, share_RV, weight_RV, given)
     kept_share_RV = share_RV * kept_RV
@@ -90,13 +73,13 @@ def truncate_draw(given: Tensors) -> Tensors:
     token_R = token_R.masked_fill(~is_reported_R, 0)
     log_R = _log_kept(logits_RV, peak_R, inverse_R, kept_total_R, kept_RV, token_R)
     log_R = torch.where(is_greedy_R, torch.where(token_R == best_R, 0.0, -torch.inf), log_R)
-    raw_R = _at(given["raw_logits_RV"].double(), token_R) - log_total_R
+    raw_R = _at(given["raw_logits_RV"].double(), token_R) - law["log_total_R"]
     return {
         "token_R": token_R,
         "logprob_R": raw_R.float().masked_fill(~is_reported_R, 0),
         "processed_logprob_R": log_R.float().masked_fill(~is_reported_R, 0),
         "invalid_R": invalid_R,
-        "log_total_R": log_total_R.masked_fill(invalid_R, 0),
+        "log_total_R": law["log_total_R"].masked_fill(invalid_R, 0),
         "peak_R": peak_R.masked_fill(invalid_R, 0),
         "total_R": total_R.masked_fill(invalid_R, 0),
         "pending_R": (~is_greedy_R & ~is_drawn_R & ~invalid_R).int(),
@@ -148,6 +131,43 @@ def draw_chunks(given: Tensors) -> Tensors:
         "processed_logprob_R": log_R.float(),
     }
     return _where_pending(given, found)
+
+
+def _row_law(given: Tensors) -> Tensors:
+    """Peaks and sums of whole rows."""
+    temperature_R = given["temperature_R"].double()
+    inverse_R = 1 / temperature_R.masked_fill(temperature_R == 0, 1)
+    peak_R = given["peak_RS"].double().amax(-1)
+    raw_total_R = _total(given["raw_peak_RS"], given["raw_sum_RS"], torch.ones_like(inverse_R))
+    return {
+        "peak_R": peak_R,
+        "total_R": _total(given["peak_RS"], given["scaled_sum_RS"], inverse_R),
+        "invalid_R": given["raw_bad_RS"].bool().any(-1) | (peak_R == -torch.inf),
+        "log_total_R": given["raw_peak_RS"].double().amax(-1) + raw_total_R.log(),
+    }
+
+
+def _is_decided(
+    given: Tensors,
+    logits_RV: torch.Tensor,
+    weight_RV: torch.Tensor,
+    peak_R: torch.Tensor,
+    inverse_R: torch.Tensor,
+) -> torch.Tensor:
+    """Whether the candidates of a row tell where its truncation ends."""
+    top_p_R, top_k_R, min_p_R = given["top_p_R"], given["top_k_R"], given["min_p_R"].double()
+    wanted_R = torch.where(top_k_R >= 0, top_k_R.clamp(1, SHORT_TOKENS), OPEN_TOKENS)
+    is_open_R = (top_k_R < 0) & (top_p_R == 1) & (min_p_R == 0)
+    wanted_R = wanted_R.masked_fill(is_open_R | (given["temperature_R"] == 0), 0)
+    threshold_R = _thresholds(given["group_RG"].double(), wanted_R)
+    is_candidate_RV = (logits_RV >= threshold_R[:, None]) & (logits_RV > -torch.inf)
+    count_R = is_candidate_RV.sum(-1)
+    decided_R = (threshold_R == -torch.inf) & (wanted_R > 0)
+    decided_R |= (top_k_R >= 0) & (count_R >= top_k_R) & (wanted_R > 0)
+    found_R = (weight_RV * is_candidate_RV).sum(-1)
+    decided_R |= (top_p_R < 1) & (found_R > _limits(top_p_R))
+    decided_R |= ((threshold_R - peak_R) * inverse_R).exp() < min_p_R
+    return decided_R & (count_R <= CANDIDATES)
 
 
 def _segments(x_RV: torch.Tensor, filler: float) -> torch.Tensor:
