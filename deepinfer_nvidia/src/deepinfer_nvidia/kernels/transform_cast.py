@@ -68,7 +68,9 @@ def build(spec: CastSpec, tuning: KernelTuning) -> Any:
             for g, j in T.Parallel(block_groups, group):
                 at = block * block_groups + g
                 if at < rows * per_row:
-                    out_TD[at // per_row, at % per_row * group + j] = T.cast(x[g, j], spec.out_dtype)
+                    out_TD[at // per_row, at % per_row * group + j] = T.cast(
+                        x[g, j], spec.out_dtype
+                    )
 
     return transform_cast
 
