@@ -84,10 +84,10 @@ def imports(session: nox.Session) -> None:
 
 @nox.session
 def core(session: nox.Session) -> None:
-    """Unit tests and contract suites of the core, with nothing else of ours installed."""
+    """Unit tests and contract suites of the core, alone; the files of backends are only read."""
     group(session, "test")
     editable(session, "deepinfer_core[chat,vision]")
-    pytest(session, "tests/core", "tests/contract")
+    pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 
 @nox.session
@@ -184,7 +184,7 @@ def minimums(session: nox.Session) -> None:
     session.install(TORCH)
     session.install(*[d.replace(">=", "==") for d in dependencies if not d.startswith("torch")])
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_core"))
-    pytest(session, "tests/core", "tests/contract")
+    pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 
 @nox.session

@@ -56,6 +56,18 @@ def test_all_lanes_read_before_any_lane_writes() -> None:
     assert x.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
 
 
+def test_a_lane_variable_may_occur_twice_in_an_index() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((24,), "int32"), out: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=32) as _:
+            for i in T.Parallel(8):
+                out[i * 3 - i * 2] = x[i * 2 + i + 1]
+
+    x, out = torch.arange(24, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    interpret(kernel, {"x": x, "out": out})
+    assert out.tolist() == [1, 4, 7, 10, 13, 16, 19, 22]
+
+
 def test_a_condition_masks_loads_and_stores() -> None:
     @T.prim_func
     def kernel(

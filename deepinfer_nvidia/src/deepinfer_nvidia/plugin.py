@@ -24,6 +24,7 @@ _PROMISES: Mapping[str, Promise] = {
 _FAMILIES: Mapping[str, tuple[str, ...]] = {
     "attention": ("prefill", "decode", "indexer", "cache_codec"),
     "gemm": ("dense", "grouped"),
+    "sampler": ("sampler",),
     "transform": ("transform",),
 }
 """Slots of each kind that has kernels in TileLang."""

@@ -10,7 +10,7 @@ width, E compressed entries, M index heads, I index width, R rotated pairs.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from .formats import fake_fp4_16, fake_mxfp4, fake_row32
 from .layers import rms_norm, rotate

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from .dropout import Dropout
 from .network import Network

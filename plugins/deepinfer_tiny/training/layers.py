@@ -10,7 +10,7 @@ I expert width, R rotated pairs, K Engram columns.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from .dropout import drop
 from .formats import fake_row32

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import pytest
-
 from deepinfer_core.interfaces.attention import CacheCodec
 from deepinfer_core.testing.contracts.cache_codec import CacheCodecContract
 from deepinfer_core.testing.tiles import InterpretedKernels

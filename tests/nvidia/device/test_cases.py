@@ -13,7 +13,7 @@ CASES = [case for case in all_cases() if case.operator in CATALOGUE.operators]
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    return CATALOGUE.open()
+    return CATALOGUE.open("")
 
 
 @pytest.mark.parametrize("turn", [0, 1])
@@ -28,5 +28,7 @@ def test_a_kernel_equals_its_twin(
     results = {name: tensor.cuda() for name, tensor in given.items()}
     tuning = CATALOGUE.tune(case.operator, case.spec)
     kernels.call(CATALOGUE.load(case.operator), case.spec, tuning, **results)
-    on_host = [{name: tensor.cpu() for name, tensor in part.items()} for part in (expected, results)]
+    on_host = [
+        {name: tensor.cpu() for name, tensor in part.items()} for part in (expected, results)
+    ]
     assert complaints(case, given, *on_host) == []

@@ -11,11 +11,13 @@ from deepinfer_core.testing.contracts import (
     DenseGemmContract,
     GroupedGemmContract,
     IndexerContract,
+    SamplerContract,
     TransformContract,
 )
 from deepinfer_core.testing.tolerance import roundoff
 from deepinfer_nvidia.attention import tilelang as attention
 from deepinfer_nvidia.gemm import tilelang as gemm
+from deepinfer_nvidia.sampler import tilelang as sampler
 from deepinfer_nvidia.transform import tilelang as transform
 
 CONTEXT = BuildContext(device="nvidia", needs=ModelNeeds())
@@ -30,6 +32,11 @@ def attends() -> attention.TileLangAttention:
 @pytest.fixture(scope="module")
 def multiplies() -> gemm.TileLangGemm:
     return gemm.build(None, CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def samples() -> sampler.TileLangSampler:
+    return sampler.build(None, CONTEXT)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +102,14 @@ class TestGrouped(GroupedGemmContract):
     @pytest.fixture
     def component(self, multiplies: gemm.TileLangGemm) -> gemm.TileLangGemm:
         return multiplies
+
+
+class TestSampler(SamplerContract):
+    device = "cuda"
+
+    @pytest.fixture
+    def component(self, samples: sampler.TileLangSampler) -> sampler.TileLangSampler:
+        return samples
 
 
 class TestTransform(TransformContract):

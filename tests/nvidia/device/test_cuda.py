@@ -51,3 +51,14 @@ def test_waiting_for_an_event_leaves_later_work_running(cuda: CudaDevice) -> Non
     first.wait()
     assert not second._end.query()  # type: ignore[attr-defined]
     stream.close()
+
+
+def test_work_can_be_recorded_after_all_graphs_are_gone(cuda: CudaDevice) -> None:
+    x = cuda.zeros((4,), torch.float32)
+    x.add_(1)
+    for _ in range(2):
+        graph = cuda.graph(lambda: x.add_(1))
+        graph.replay()
+        del graph
+    cuda.synchronise()
+    assert x.tolist() == [3.0] * 4

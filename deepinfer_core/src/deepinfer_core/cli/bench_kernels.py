@@ -112,7 +112,12 @@ def _times(
         operators = _operators(catalogue, args.operator)
         cases = [case for case in all_cases() if case.operator in operators]
         times += kernel_times(
-            device, catalogue, catalogue.open(), cases, rates, cache_bytes=int(facts.extra.get("l2_bytes", 0))
+            device,
+            catalogue,
+            catalogue.open(resolved.context.cache_dir),
+            cases,
+            rates,
+            cache_bytes=int(facts.extra.get("l2_bytes", 0)),
         )
     if not args.json:
         _print_times(times, stamp)

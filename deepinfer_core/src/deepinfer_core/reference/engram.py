@@ -20,14 +20,15 @@ def table_rows(compressed_TN: torch.Tensor, spec: EngramHash) -> torch.Tensor:
     The hash of order n is the exclusive or of ``id * multiplier`` at distances 0 to n - 1. Ids and
     multipliers are small enough that no product leaves the positive int64 range.
     """
-    products_TN = compressed_TN * spec.multiplier_N
+    place = compressed_TN.device
+    products_TN = compressed_TN * spec.multiplier_N.to(place)
     hash_T = products_TN[:, 0]
     by_order = []
     for distance in range(1, products_TN.shape[1]):
         hash_T = hash_T ^ products_TN[:, distance]
         by_order.append(hash_T)
-    hash_TC = torch.stack(by_order, 1)[:, spec.order_C - 2]
-    return hash_TC % spec.prime_C + spec.offset_C
+    hash_TC = torch.stack(by_order, 1)[:, spec.order_C.to(place) - 2]
+    return hash_TC % spec.prime_C.to(place) + spec.offset_C.to(place)
 
 
 def gated_streams(

@@ -9,11 +9,11 @@ Shapes: T rows, D width.
 from __future__ import annotations
 
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import CacheCodec, CachePages
 from deepinfer_core.interfaces.operators.cache import CompressPairsSpec, RowsSpec
 from deepinfer_core.interfaces.operators.catalogue import Kernels
+
 from deepinfer_nvidia.attention.tensors import (
     check,
     dense,

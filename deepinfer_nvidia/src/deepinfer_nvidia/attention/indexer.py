@@ -12,7 +12,6 @@ import functools
 from dataclasses import dataclass
 
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import CachePages, Indexer, IndexerSpec
 from deepinfer_core.interfaces.component import Plan
@@ -22,6 +21,7 @@ from deepinfer_core.interfaces.operators.cache import (
     SelectTopSpec,
 )
 from deepinfer_core.interfaces.operators.catalogue import Kernels
+
 from deepinfer_nvidia.attention.tensors import check, dense, dtype_name, page_views
 from deepinfer_nvidia.kernels import (
     attention_candidate_blocks,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import gcd
 
 import torch
-
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import CachePages
 from deepinfer_core.interfaces.operators.cache import RowPagesSpec

@@ -7,10 +7,10 @@ its own module.
 from __future__ import annotations
 
 import torch
-
 from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.plugin import BuildContext
+
 from deepinfer_nvidia.attention.cache_codec import TileLangCacheCodec
 from deepinfer_nvidia.attention.indexer import TileLangIndexer
 from deepinfer_nvidia.attention.sparse_attention import TileLangSparseAttention

@@ -15,7 +15,7 @@ from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.device import Device, DeviceMemory, Graph, Stream
 from deepinfer_core.plugin import BuildContext
 
-from deepinfer_nvidia.device.graphs import CudaGraph, capture
+from deepinfer_nvidia.device.graphs import CudaGraph, GraphPool, capture
 from deepinfer_nvidia.device.host_tables import reachable
 from deepinfer_nvidia.device.peaks import peak_flops
 from deepinfer_nvidia.device.streams import CudaStream
@@ -42,8 +42,7 @@ class CudaDevice(Device):
                 hint="deepinfer plugins --why nvidia.cuda says what is missing",
             )
         self._device = torch.device("cuda", index)
-        # Graphs of one device replay one after another, so they can share their memory.
-        self._pool = torch.cuda.graph_pool_handle()
+        self._pool = GraphPool(torch.cuda.graph_pool_handle)
         self._recording = self._new_stream()
 
     @property
@@ -116,7 +115,9 @@ class CudaDevice(Device):
 
     def graph(self, work: Callable[[], None]) -> Graph:
         """Capture the work's launches; see ``Device.graph``."""
-        return CudaGraph(capture(work, self._recording, self._pool))
+        graph = CudaGraph(capture(work, self._recording, self._pool.handle()))
+        self._pool.add(graph)
+        return graph
 
     def synchronise(self) -> None:
         """Wait for the device."""

@@ -6,6 +6,7 @@ compiled and libraries have their handles: a capture would refuse both.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from deepinfer_core.errors import DeviceError
 from deepinfer_core.interfaces.device import Graph
 
-__all__ = ["CudaGraph", "capture"]
+__all__ = ["CudaGraph", "GraphPool", "capture"]
 
 
 class CudaGraph(Graph):
@@ -29,6 +30,31 @@ class CudaGraph(Graph):
     def replay(self) -> None:
         """Launch everything on the current stream."""
         self._graph.replay()
+
+
+class GraphPool:
+    """Memory that the living graphs of a device share: they replay one after another.
+
+    Torch gives a pool up with its last graph, and refuses to record into it then.
+
+    Args:
+        new: makes the handle of a pool, ``torch.cuda.graph_pool_handle``.
+    """
+
+    def __init__(self, new: Callable[[], Any]) -> None:
+        self._new = new
+        self._handle: Any = None
+        self._graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
+
+    def handle(self) -> Any:
+        """The pool to record into."""
+        if not self._graphs:
+            self._handle = self._new()
+        return self._handle
+
+    def add(self, graph: Graph) -> None:
+        """Remember a graph that was recorded into it, without keeping it alive."""
+        self._graphs.add(graph)
 
 
 def capture(work: Callable[[], None], stream: torch.cuda.Stream, pool: Any) -> torch.cuda.CUDAGraph:

@@ -18,7 +18,13 @@ from deepinfer_nvidia.kernels.hopper import gemm_dense as hopper_dense
 from deepinfer_nvidia.kernels.hopper.gemm_dense import Tuning as _Hopper
 from deepinfer_nvidia.kernels.hopper.gemm_experts import Tuning as ExpertTuning
 
-__all__ = ["DenseChoice", "dense_choice", "expert_tuning"]
+__all__ = [
+    "DENSE_CHOICES",
+    "EXPERT_TUNINGS",
+    "DenseChoice",
+    "dense_choice",
+    "expert_tuning",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +103,13 @@ _EXPERTS: tuple[tuple[float, ExpertTuning], ...] = (
     (9.0, ExpertTuning(groups=1, rows=16, depth=4, stages=3, blocks_per_core=4)),
 )
 """Microseconds of 64 channels by 5120 inputs on a full core, and the tiles; the last fit any N."""
+
+
+DENSE_CHOICES: tuple[DenseChoice, ...] = (*_TILES, *_TILES_FOR_MANY_ROWS, *_HOPPER)
+"""All that dense products are run with; a row has the same bits with each."""
+
+EXPERT_TUNINGS: tuple[ExpertTuning, ...] = tuple(tuning for _, tuning in _EXPERTS)
+"""All that packed experts are run with; a row has the same bits with each."""
 
 
 def dense_choice(spec: DenseSpec, max_rows: int, *, is_hopper: bool, cores: int) -> DenseChoice:

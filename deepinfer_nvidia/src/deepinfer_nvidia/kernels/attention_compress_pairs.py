@@ -8,8 +8,8 @@ call or one that the state keeps; if it is neither, its gates and values are zer
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.cache import CompressPairsSpec
+
 from deepinfer_nvidia.kernels.row_vectors import PASS_CONFIGS, vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 

@@ -7,8 +7,8 @@ sums in the order of their terms. It serves exact comparisons, not speed.
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
+
 from deepinfer_nvidia.kernels import number_codes as codes
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 

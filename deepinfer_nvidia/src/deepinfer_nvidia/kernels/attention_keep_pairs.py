@@ -7,8 +7,8 @@ slot are not kept.
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.cache import CompressPairsSpec
+
 from deepinfer_nvidia.kernels.row_vectors import PASS_CONFIGS, vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.cache import SelectTopSpec
+
 from deepinfer_nvidia.kernels import radix_select as radix
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 

@@ -8,8 +8,8 @@ slot do nothing.
 from typing import Any
 
 import tilelang.language as T
-
 from deepinfer_core.interfaces.operators.cache import RowsSpec
+
 from deepinfer_nvidia.kernels import number_codes as codes
 from deepinfer_nvidia.kernels.row_vectors import PASS_CONFIGS, vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue, Kernels
+
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.probe import kernel_folder
 
@@ -45,10 +46,10 @@ def _tune(operator: str, spec: Any) -> Any:
     return getattr(module, "Tuning", KernelTuning)()
 
 
-def _open(cache_dir: str = "") -> Kernels:
-    import torch  # noqa: PLC0415 - seconds to import; not needed to list kernels
+def _open(cache_dir: str) -> Kernels:
+    import torch
 
-    from deepinfer_nvidia.kernels.launch import CompiledKernels  # noqa: PLC0415
+    from deepinfer_nvidia.kernels.launch import CompiledKernels
 
     major, minor = torch.cuda.get_device_capability()
     return CompiledKernels(f"sm_{major}{minor}a", kernel_folder(cache_dir))

@@ -55,43 +55,8 @@ def build(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
 def _plain(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     rows = T.dynamic("rows")
     experts, out_width, in_width = spec.experts, spec.out_width, spec.in_width
-    channels, depth = tuning.channels, tuning.depth
     find, store = _finder(spec, tuning), _writer(spec, tuning)
-
-    @T.macro
-    def by_tiles(
-        x_RK: T.Buffer, weight_ENK: T.Buffer, out_RN: T.Buffer, across: Any, tile: T.Buffer
-    ) -> None:
-        x = T.alloc_shared((tuning.rows, depth), "bfloat16")
-        weight = T.alloc_shared((channels, depth), "bfloat16")
-        total = T.alloc_fragment((channels, tuning.rows), "float32")
-        T.clear(total)
-        for step in T.Pipelined(T.ceildiv(in_width, depth), num_stages=tuning.stages):
-            start = step * depth
-            T.copy(x_RK[tile[1] : tile[1] + tuning.rows, start : start + depth], x)
-            T.copy(
-                weight_ENK[
-                    tile[0], across * channels : (across + 1) * channels, start : start + depth
-                ],
-                weight,
-            )
-            T.gemm(weight, x, total, transpose_B=True)
-        store(total, out_RN, across, tile)
-
-    @T.macro
-    def by_lanes(
-        x_RK: T.Buffer, weight_ENK: T.Buffer, out_RN: T.Buffer, across: Any, tile: T.Buffer
-    ) -> None:
-        total = T.alloc_fragment((channels, tuning.rows), "float32")
-        T.clear(total)
-        for k in T.serial(in_width):
-            for i, j in T.Parallel(channels, tuning.rows):
-                channel = T.min(across * channels + i, out_width - 1)
-                row = T.min(tile[1] + j, tile[2] - 1)
-                total[i, j] = total[i, j] + x_RK[row, k] * T.cast(
-                    weight_ENK[tile[0], channel, k], "float32"
-                )
-        store(total, out_RN, across, tile)
+    walk = (_plain_lanes if spec.x_dtype == "float32" else _plain_tiles)(spec, tuning)
 
     @T.prim_func
     def gemm_experts(
@@ -101,17 +66,17 @@ def _plain(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
         out_RN: T.Tensor((rows, out_width), spec.out_dtype),
     ) -> None:
         with T.Kernel(
-            T.ceildiv(out_width, channels),
+            T.ceildiv(out_width, tuning.channels),
             T.ceildiv(rows, tuning.rows) + experts,
             threads=tuning.threads,
         ) as (across, place):
             tile = T.alloc_local((3,), "int32")
+            total = T.alloc_fragment((tuning.channels, tuning.rows), "float32")
             find(ends_E, place, tile)
             if tile[2] > 0:
-                if spec.x_dtype == "float32":
-                    by_lanes(x_RK, weight_ENK, out_RN, across, tile)
-                else:
-                    by_tiles(x_RK, weight_ENK, out_RN, across, tile)
+                T.clear(total)
+                walk(x_RK, weight_ENK, total, across, tile)
+                store(total, out_RN, across, tile)
 
     return gemm_experts
 
@@ -119,88 +84,128 @@ def _plain(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
 def _packed(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     rows = T.dynamic("rows")
     experts, out_width, in_width = spec.experts, spec.out_width, spec.in_width
-    channels, depth = tuning.channels, tuning.depth
-    scales = in_width // 32
     find, store = _finder(spec, tuning), _writer(spec, tuning)
+    walk = (_packed_lanes if spec.x_dtype == "float32" else _packed_tiles)(spec, tuning)
+
+    @T.prim_func
+    def gemm_experts(
+        x_RK: T.Tensor((rows, in_width), spec.x_dtype),
+        weight_ENC: T.Tensor((experts, out_width, in_width // 2), "uint8"),
+        scale_ENG: T.Tensor((experts, out_width, in_width // 32), "uint8"),
+        ends_E: T.Tensor((experts,), "int64"),
+        out_RN: T.Tensor((rows, out_width), spec.out_dtype),
+    ) -> None:
+        with T.Kernel(
+            T.ceildiv(out_width, tuning.channels),
+            T.ceildiv(rows, tuning.rows) + experts,
+            threads=tuning.threads,
+        ) as (across, place):
+            tile = T.alloc_local((3,), "int32")
+            total = T.alloc_fragment((tuning.channels, tuning.rows), "float32")
+            find(ends_E, place, tile)
+            if tile[2] > 0:
+                T.clear(total)
+                walk(x_RK, weight_ENC, scale_ENG, total, across, tile)
+                store(total, out_RN, across, tile)
+
+    return gemm_experts
+
+
+def _plain_tiles(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
+    """Adds the products of a tile's rows with plain weights, on the tensor cores."""
+    channels, depth = tuning.channels, tuning.depth
 
     @T.macro
-    def by_tiles(
+    def walk(
+        x_RK: T.Buffer, weight_ENK: T.Buffer, total: T.Buffer, across: Any, tile: T.Buffer
+    ) -> None:
+        x = T.alloc_shared((tuning.rows, depth), "bfloat16")
+        weight = T.alloc_shared((channels, depth), "bfloat16")
+        for step in T.Pipelined(T.ceildiv(spec.in_width, depth), num_stages=tuning.stages):
+            start = step * depth
+            T.copy(x_RK[tile[1] : tile[1] + tuning.rows, start : start + depth], x)
+            T.copy(
+                weight_ENK[
+                    tile[0], across * channels : (across + 1) * channels, start : start + depth
+                ],
+                weight,
+            )
+            T.gemm(weight, x, total, transpose_B=True)
+
+    return walk
+
+
+def _plain_lanes(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
+    """Adds the products of a tile's rows with plain weights, one input after the other."""
+
+    @T.macro
+    def walk(
+        x_RK: T.Buffer, weight_ENK: T.Buffer, total: T.Buffer, across: Any, tile: T.Buffer
+    ) -> None:
+        for k in T.serial(spec.in_width):
+            for i, j in T.Parallel(tuning.channels, tuning.rows):
+                channel = T.min(across * tuning.channels + i, spec.out_width - 1)
+                row = T.min(tile[1] + j, tile[2] - 1)
+                total[i, j] = total[i, j] + x_RK[row, k] * T.cast(
+                    weight_ENK[tile[0], channel, k], "float32"
+                )
+
+    return walk
+
+
+def _packed_tiles(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
+    """Adds the products of a tile's rows with MXFP4 weights, on the tensor cores."""
+    channels, depth = tuning.channels, tuning.depth
+    groups = spec.in_width // 32
+
+    @T.macro
+    def walk(
         x_RK: T.Buffer,
         weight_ENC: T.Buffer,
         scale_ENG: T.Buffer,
-        out_RN: T.Buffer,
+        total: T.Buffer,
         across: Any,
         tile: T.Buffer,
     ) -> None:
         x = T.alloc_shared((tuning.rows, depth), "bfloat16")
         pairs = T.alloc_shared((channels, depth // 2), "uint8")
         weight = T.alloc_fragment((channels, depth), "bfloat16")
-        total = T.alloc_fragment((channels, tuning.rows), "float32")
-        T.clear(total)
-        for step in T.Pipelined(T.ceildiv(in_width, depth), num_stages=tuning.stages):
-            start = step * depth
+        for step in T.Pipelined(T.ceildiv(spec.in_width, depth), num_stages=tuning.stages):
+            start, byte, first = step * depth, step * (depth // 2), across * channels
             T.copy(x_RK[tile[1] : tile[1] + tuning.rows, start : start + depth], x)
-            T.copy(
-                weight_ENC[
-                    tile[0],
-                    across * channels : (across + 1) * channels,
-                    step * (depth // 2) : (step + 1) * (depth // 2),
-                ],
-                pairs,
-            )
+            T.copy(weight_ENC[tile[0], first : first + channels, byte : byte + depth // 2], pairs)
             for i, j in T.Parallel(channels, depth):
-                channel = T.min(across * channels + i, out_width - 1)
-                group = T.min((start + j) // 32, scales - 1)
-                weight[i, j] = T.cast(
-                    _value(pairs[i, j // 2], j % 2, scale_ENG[tile[0], channel, group]), "bfloat16"
-                )
+                channel = T.min(first + i, spec.out_width - 1)
+                scale = scale_ENG[tile[0], channel, T.min((start + j) // 32, groups - 1)]
+                weight[i, j] = T.cast(_value(pairs[i, j // 2], j % 2, scale), "bfloat16")
             T.gemm(weight, x, total, transpose_B=True)
-        store(total, out_RN, across, tile)
+
+    return walk
+
+
+def _packed_lanes(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
+    """Adds the products of a tile's rows with MXFP4 weights, one input after the other."""
 
     @T.macro
-    def by_lanes(
+    def walk(
         x_RK: T.Buffer,
         weight_ENC: T.Buffer,
         scale_ENG: T.Buffer,
-        out_RN: T.Buffer,
+        total: T.Buffer,
         across: Any,
         tile: T.Buffer,
     ) -> None:
-        total = T.alloc_fragment((channels, tuning.rows), "float32")
-        T.clear(total)
-        for k in T.serial(in_width):
-            for i, j in T.Parallel(channels, tuning.rows):
-                channel = T.min(across * channels + i, out_width - 1)
+        for k in T.serial(spec.in_width):
+            for i, j in T.Parallel(tuning.channels, tuning.rows):
+                channel = T.min(across * tuning.channels + i, spec.out_width - 1)
                 row = T.min(tile[1] + j, tile[2] - 1)
                 total[i, j] = total[i, j] + x_RK[row, k] * _value(
                     weight_ENC[tile[0], channel, k // 2],
                     k % 2,
                     scale_ENG[tile[0], channel, k // 32],
                 )
-        store(total, out_RN, across, tile)
 
-    @T.prim_func
-    def gemm_experts(
-        x_RK: T.Tensor((rows, in_width), spec.x_dtype),
-        weight_ENC: T.Tensor((experts, out_width, in_width // 2), "uint8"),
-        scale_ENG: T.Tensor((experts, out_width, scales), "uint8"),
-        ends_E: T.Tensor((experts,), "int64"),
-        out_RN: T.Tensor((rows, out_width), spec.out_dtype),
-    ) -> None:
-        with T.Kernel(
-            T.ceildiv(out_width, channels),
-            T.ceildiv(rows, tuning.rows) + experts,
-            threads=tuning.threads,
-        ) as (across, place):
-            tile = T.alloc_local((3,), "int32")
-            find(ends_E, place, tile)
-            if tile[2] > 0:
-                if spec.x_dtype == "float32":
-                    by_lanes(x_RK, weight_ENC, scale_ENG, out_RN, across, tile)
-                else:
-                    by_tiles(x_RK, weight_ENC, scale_ENG, out_RN, across, tile)
-
-    return gemm_experts
+    return walk
 
 
 def _finder(spec: GemmExpertsSpec, tuning: Tuning) -> Any:

@@ -1,10 +1,10 @@
 """Sparse attention for SM90 in CUDA C++. Twin: the TileLang kernel of ``attention_sparse``.
 
 The same operator with the same arguments, for 512 channels, heads by 64, and the cache formats.
-What TileLang did not reach is that warps which gather and widen keys feed warps which multiply, each
-kind with registers of its own, and none waiting for what it does not need: the ``hopper_*.cuh``
-files have that. TileLang still compiles and launches it. The tile interpreter cannot run it; on a
-device it has the same cases as its twin.
+What TileLang did not reach is that warps which gather and widen keys feed warps which multiply,
+each kind with registers of its own, and none waiting for what it does not need: the
+``hopper_*.cuh`` files have that. TileLang still compiles and launches it. The tile interpreter
+cannot run it; on a device it has the same cases as its twin.
 """
 
 from dataclasses import dataclass

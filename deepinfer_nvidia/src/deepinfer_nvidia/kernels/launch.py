@@ -56,7 +56,7 @@ class CompiledKernels(Kernels):
     def _compile(
         self, build: Build, spec: Any, tuning: KernelTuning
     ) -> tuple[Any, tuple[str, ...]]:
-        import tilelang  # noqa: PLC0415 - seconds to import; not needed to plan
+        import tilelang
 
         if self._folder is not None:
             # One setting of the process, read at each compilation: engines may have their own.

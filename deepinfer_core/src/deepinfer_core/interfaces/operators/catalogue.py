@@ -49,7 +49,7 @@ class KernelCatalogue:
         load: from an operator's name to its ``build``; imports the file.
         tune: from an operator's name and a spec to the tuning that is used for it.
         open: kernels compiled for the device of this machine; takes ``kernels.cache_dir``, below
-            which they are kept, or nothing: then the compiler's own folder is used.
+            which they are kept; empty: the compiler's own folder is used.
         measured: JSON of what was measured on a device: operator to date, hardware and commit.
     """
 
@@ -59,7 +59,7 @@ class KernelCatalogue:
     folder: Path
     load: Callable[[str], Build]
     tune: Callable[[str, Any], Any]
-    open: Callable[..., Kernels]
+    open: Callable[[str], Kernels]
     measured: Path
 
     @property

@@ -1,7 +1,7 @@
 """Which inputs does sparse attention get?
 
-Small pages with spare bytes behind their rows. Rows of pages that no list names hold NaN, absent
-entries stand anywhere in the lists, and the last row has no key at all.
+Small pages with spare bytes behind their rows. Rows of pages that no list names hold NaN. The first
+row's lists are full, the last row has no key at all, and in between absent entries stand anywhere.
 
 Shapes: T rows, N heads, D width, L listed keys, P pages, B bytes of a page.
 """
@@ -32,6 +32,7 @@ _Source = tuple[str, int, int]
 def cases() -> list[KernelCase]:
     """All cases of the operator."""
     window, entries = ("mxfp8", 20, 22), ("fp4_e4m3x16", 70, 40)
+    many, full = ("fp4_e4m3x16", 150, 64), ("mxfp8", 128, 64)
     return [
         _case(
             "tiny-cache", heads=4, width=64, sources=[("mxfp8", 16, 22), ("fp4_e4m3x16", 16, 64)]
@@ -39,10 +40,11 @@ def cases() -> list[KernelCase]:
         _case("tiny-cache-window-only", heads=4, width=64, sources=[("mxfp8", 16, 22)]),
         _case("tiny-prompt", heads=4, width=64, sources=[("bfloat16", 16, 0), entries]),
         _case("three-heads", heads=3, width=64, sources=[window, entries]),
-        _case("cache", heads=64, width=512, sources=[window, entries], rows=2),
-        _case("mxfp8-entries", heads=64, width=512, sources=[window, ("mxfp8", 65, 64)], rows=2),
+        _case("cache", heads=64, width=512, sources=[window, many], rows=3),
+        _case("mxfp8-entries", heads=64, width=512, sources=[window, full], rows=2),
+        _case("scores-far-apart", heads=4, width=64, sources=[window, many], queries=2e3),
         _case("prompt", heads=64, width=512, sources=[("bfloat16", 20, 0), entries], rows=2),
-        _case("lossless", heads=64, width=512, sources=[("bfloat16", 129, 64)], rows=2),
+        _case("lossless", heads=64, width=512, sources=[("bfloat16", 128, 64)], rows=2),
         _case("float32", heads=4, width=64, sources=[("float32", 17, 0)], compute="float32"),
         _case("two-head-blocks", heads=80, width=64, sources=[window], rows=2),
         _case("extreme-scales", heads=4, width=64, sources=[window, entries], extreme=True),
@@ -68,6 +70,7 @@ def _case(
     sources: Sequence[_Source],
     rows: int = 4,
     compute: str = "bfloat16",
+    queries: float = 1,
     extreme: bool = False,
     small: bool = True,
 ) -> KernelCase:
@@ -86,7 +89,8 @@ def _case(
     dtype = getattr(torch, compute)
 
     def arguments(generator: torch.Generator) -> Tensors:
-        found = {"q_TND": torch.randn(rows, heads, width, generator=generator).to(dtype)}
+        q_TND = queries * torch.randn(rows, heads, width, generator=generator)
+        found = {"q_TND": q_TND.to(dtype)}
         for number, (source, (_, length, _)) in enumerate(zip(spec.sources, sources, strict=True)):
             pages, slot_TL = _keys(generator, source, width, rows, length, extreme)
             found |= page_views(pages, number) | {f"slot_{number}_TL": slot_TL}
@@ -148,10 +152,10 @@ def _keys(
     x_SD = torch.randn(slots, width, generator=generator)
     if extreme:
         x_SD *= 2.0 ** torch.randint(-100, 4, (slots, 1), generator=generator)
-    slot_TL = torch.rand(rows, slots, generator=generator).argsort(1)[:, :length]
+    listed_TL = torch.rand(rows, slots, generator=generator).argsort(1)[:, :length]
     absent_TL = torch.rand(rows, length, generator=generator) < 0.2
-    slot_TL = slot_TL.masked_fill(absent_TL, -1)
-    slot_TL[-1] = -1
+    slot_TL = listed_TL.masked_fill(absent_TL, -1)
+    slot_TL[0], slot_TL[-1] = listed_TL[0], -1
     encoded_SB = encode_rows(x_SD, source.number_format)
     unlisted_S = torch.ones(slots, dtype=torch.bool)
     unlisted_S[slot_TL[slot_TL >= 0]] = False

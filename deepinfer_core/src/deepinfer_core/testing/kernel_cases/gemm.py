@@ -35,10 +35,12 @@ def cases() -> list[KernelCase]:
         _dense(rows=9, in_width=64, out_width=40),
         _dense(rows=1, in_width=96, out_width=33, out_dtype="float32"),
         _dense(rows=65, in_width=128, out_width=64, groups=2),
+        _dense(rows=260, in_width=32, out_width=24),
         _dense(rows=7, in_width=5120, out_width=4608, out_dtype="float32", small=False),
         _dense(rows=130, in_width=4096, out_width=1024, groups=8, small=False),
         _small(rows=5, in_width=32, out_width=4),
         _small(rows=2, in_width=64, out_width=65, groups=2, x_dtype="bfloat16"),
+        _small(rows=17, in_width=32, out_width=12),
         _small(rows=3, in_width=20480, out_width=24, x_dtype="bfloat16", small=False),
         *(
             _experts(

@@ -128,7 +128,7 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
     def expect(given: Tensors) -> Tensors:
         z_TM = given["product_PTM"].sum(0)
         z_TM *= torch.rsqrt(given["square_PT"].sum(0) / width + _NORM_EPS)[:, None]
-        z_TM = z_TM * given["scale_3"].repeat_interleave(widths) + given["base_M"]
+        z_TM = z_TM * given["scale_3"].repeat_interleave(widths.to(z_TM.device)) + given["base_M"]
         comb_TSS = z_TM[:, 2 * streams :].reshape(-1, streams, streams)
         spec = MixSpec(sinkhorn_iterations=iterations, eps=_EPS, norm_eps=_NORM_EPS)
         return {
@@ -143,7 +143,10 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
         # iteration of Sinkhorn has 12 roundings and makes errors of the start no larger.
         size_TM = given["product_PTM"].double().abs().sum(0)
         size_TM *= torch.rsqrt(given["square_PT"].double().sum(0) / width)[:, None]
-        size_TM = size_TM * given["scale_3"].repeat_interleave(widths) + given["base_M"].abs()
+        size_TM = (
+            size_TM * given["scale_3"].repeat_interleave(widths.to(z_TM.device))
+            + given["base_M"].abs()
+        )
         off_T = 2 * (pieces + 8) * _U * size_TM.amax(1)
         comb_T = 2 * off_T + 2 * (12 * iterations + 20) * _U
         return {

@@ -109,6 +109,13 @@ def shift(scope: Scope, node: Any, translate: Translate) -> Evaluate:
     return evaluate
 
 
+def large_constant(scope: Scope, node: Any, translate: Translate) -> Evaluate:
+    """An unsigned constant of more than 63 bits, given by its lower and upper halves."""
+    low, high = (int(part.value) for part in node.args)
+    value = formats.cast((high << 32) | low, str(node.dtype))
+    return lambda run: value
+
+
 def passed_through(scope: Scope, node: Any, translate: Translate) -> Evaluate:
     return translate(scope, node.args[0])
 
@@ -190,6 +197,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 BUILDERS: dict[str, Builder] = {
     "tl.infinity": infinity,
+    "tirx.large_uint_imm": large_constant,
     "tirx.reinterpret": reinterpretation,
     "tirx.shift_left": shift,
     "tirx.shift_right": shift,

@@ -5,56 +5,11 @@
 // the same rows or the same channels bring a part each and send it to all of them. Blocks are
 // persistent: the copies of the next tile run while the sums of this one are written. Each sum runs
 // over K in ascending order, whatever the tile.
-#pragma once
-#include <cuda.h>
-#include <tl_templates/cuda/common.h>
-#include <tl_templates/cuda/instruction/wgmma.h>
 
 namespace deepinfer_dense {
+using namespace deepinfer;
 
-__device__ __forceinline__ uint32_t shared_address(const void *p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-__device__ __forceinline__ void barrier_init(uint32_t bar, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t phase) {
-  asm volatile(
-      "{\n.reg .pred P;\nWAIT_%=:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 P, [%0], %1;\n@P bra DONE_%=;\nbra WAIT_%=;\n"
-      "DONE_%=:\n}" ::"r"(bar),
-      "r"(phase)
-      : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint32_t bar, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t bar, int block, bool is_cluster) {
-  if (is_cluster)
-    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(bar),
-                 "r"(block)
-                 : "memory");
-  else
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
-}
-// A box of a matrix, to the same place in the shared memory of every block of ``blocks``.
-__device__ __forceinline__ void tensor_copy(uint32_t to, const CUtensorMap &map, int column, int row,
-                                            uint32_t bar, int blocks, bool is_shared) {
-  if (is_shared)
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-                 "l"(&map), "r"(column), "r"(row), "r"(bar), "h"(static_cast<uint16_t>(blocks))
-                 : "memory");
-  else
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-                 "l"(&map), "r"(column), "r"(row), "r"(bar)
-                 : "memory");
-}
-
-// kGroupsK: K of one group and N of one group; kProducts of them lie side by side.
+// kProducts products of kN channels and kK inputs each lie side by side.
 // kWarpGroups that multiply own kTiles times 64 rows and kChannels channels each.
 template <int kProducts, int kN, int kK, int kWarpGroups, int kTiles, int kChannels, int kStages,
           int kDown, int kAcross, int kBand, typename Out, int kRegisters>
@@ -133,11 +88,6 @@ struct Dense {
           stage = 0, phase ^= 1;
       }
     }
-  }
-
-  __device__ __forceinline__ uint64_t descriptor(uint32_t address) const {
-    return uint64_t((address & 0x3FFFF) >> 4) | (uint64_t(1) << 16) | (uint64_t(64) << 32) |
-           (uint64_t(1) << 62);
   }
 
   __device__ __forceinline__ void store(const float *sum, const Item &it, int first_row) const {

@@ -16,7 +16,7 @@ from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build"]
 
-_SOURCE = Path(__file__).with_name("gemm_dense.cuh")
+_SOURCES = [Path(__file__).with_name(name) for name in ("copies.cuh", "gemm_dense.cuh")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensor
 }}
 }}
 """
-    source = _SOURCE.read_text() + entry
+    source = "".join(path.read_text() for path in _SOURCES) + entry
     shared_bytes = tuning.stages * ((tile_rows + tuning.channels) * 128 + 16)
     blocks = tuning.cores * tuning.blocks_per_core // cluster * cluster
 

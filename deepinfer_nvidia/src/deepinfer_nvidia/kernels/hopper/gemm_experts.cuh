@@ -9,10 +9,6 @@
 // One warp group copies, the others multiply. Work items (a tile of rows, a tile of channels) are
 // dealt out in a fixed order, from running ends that live on the device. Each sum runs over K in
 // ascending order whatever the tile, so a row's bits do not depend on the other rows.
-#pragma once
-#include <cuda.h>
-#include <tl_templates/cuda/common.h>
-#include <tl_templates/cuda/instruction/wgmma.h>
 
 namespace deepinfer {
 
@@ -22,42 +18,6 @@ constexpr int kRecordBytes = kCodeBytes + 128; // and their scales
 // Parts that a probe may leave out, to see what bounds the kernel.
 constexpr int kNoScale = 1, kNoWiden = 2, kOneExpert = 4, kNoRows = 8, kNoMma = 16, kNoWeights = 32;
 
-__device__ __forceinline__ uint32_t shared_address(const void *p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-__device__ __forceinline__ void barrier_init(uint32_t bar, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t phase) {
-  asm volatile(
-      "{\n.reg .pred P;\nWAIT_%=:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 P, [%0], %1;\n@P bra DONE_%=;\nbra WAIT_%=;\n"
-      "DONE_%=:\n}" ::"r"(bar),
-      "r"(phase)
-      : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t bar) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint32_t bar, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void bulk_copy(uint32_t to, const void *from, uint32_t bytes,
-                                          uint32_t bar) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-               "[%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(bar)
-               : "memory");
-}
-// A box of a matrix: ``column`` is its first input, ``row`` its first row.
-__device__ __forceinline__ void tensor_copy(uint32_t to, const CUtensorMap &map, int column, int row,
-                                            uint32_t bar) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-               "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-               "l"(&map), "r"(column), "r"(row), "r"(bar)
-               : "memory");
-}
 __device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b) {
   uint32_t d;
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
@@ -212,12 +172,6 @@ struct Experts {
           stage = 0, phase ^= 1;
       }
     }
-  }
-
-  __device__ __forceinline__ uint64_t descriptor(uint32_t address) const {
-    // K-major, 128-byte swizzle, 1024 bytes from eight rows to the next eight.
-    return uint64_t((address & 0x3FFFF) >> 4) | (uint64_t(1) << 16) | (uint64_t(64) << 32) |
-           (uint64_t(1) << 62);
   }
 
   __device__ __forceinline__ void store(const float *sum, const Item &it, int tile) const {

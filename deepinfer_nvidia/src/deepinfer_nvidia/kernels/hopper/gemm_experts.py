@@ -19,7 +19,7 @@ from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build"]
 
-_SOURCE = Path(__file__).with_name("gemm_experts.cuh")
+_SOURCES = [Path(__file__).with_name(name) for name in ("copies.cuh", "gemm_experts.cuh")]
 _RECORD_BYTES = 2176
 
 
@@ -75,7 +75,7 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
 }}
 }}
 """
-    source = _SOURCE.read_text() + entry
+    source = "".join(path.read_text() for path in _SOURCES) + entry
     shared_bytes = tuning.shared_bytes + 16 * tuning.stages + 8 * experts
 
     # Registers are moved between warp groups, so the copying warp then gets a whole group.

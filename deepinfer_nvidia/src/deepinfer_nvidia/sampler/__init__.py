@@ -1,0 +1,1 @@
+"""How are tokens drawn on an NVIDIA GPU?"""

@@ -1,0 +1,96 @@
+"""Does a row have the same bits with every kernel and tile that products are run with?"""
+
+import pytest
+import torch
+from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec, GemmExpertsSpec
+from deepinfer_core.numeric import QuantTensor, quantise
+from deepinfer_core.testing.bits import assert_same_bits
+from deepinfer_core.testing.seeds import seed_of
+from deepinfer_core.testing.tolerance import assert_within, roundoff
+from deepinfer_nvidia.gemm.choices import DENSE_CHOICES, EXPERT_TUNINGS, DenseChoice
+from deepinfer_nvidia.gemm.packing import pack_experts
+from deepinfer_nvidia.kernels.catalogue import catalogue
+from deepinfer_nvidia.kernels.hopper import gemm_experts
+from deepinfer_nvidia.kernels.hopper.gemm_experts import Tuning
+
+pytestmark = pytest.mark.slow
+
+ROWS = [1, 7, 33, 64, 129, 300]
+DENSE = GemmDenseSpec(in_width=320, out_width=200, groups=2, out_dtype="float32")
+EXPERTS = GemmExpertsSpec(
+    experts=3,
+    in_width=288,
+    out_width=1280,
+    x_dtype="bfloat16",
+    weight_format="mxfp4",
+    out_dtype="float32",
+)
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Kernels:
+    """Compiled ones."""
+    if torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("the kernels of kernels/hopper need a Hopper GPU")
+    return catalogue().open("")
+
+
+@pytest.fixture
+def generator(request: pytest.FixtureRequest) -> torch.Generator:
+    """Seeded from the name of the test."""
+    return torch.Generator().manual_seed(seed_of(request))
+
+
+def dense(kernels: Kernels, choice: DenseChoice, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    out = torch.full((len(x), 2, 200), torch.nan, device="cuda")
+    kernels.call(choice.build, DENSE, choice.tuning, x_TGK=x, weight_GNK=w, out_TGN=out)
+    return out.cpu()
+
+
+@pytest.mark.parametrize("choice", DENSE_CHOICES, ids=lambda choice: f"{choice.tuning}")
+def test_every_dense_tile_gives_the_bits_of_the_first(
+    kernels: Kernels, choice: DenseChoice, generator: torch.Generator
+) -> None:
+    x = torch.randn(300, 2, 320, generator=generator).bfloat16()
+    w = torch.randn(2, 200, 320, generator=generator).bfloat16()
+    want = torch.einsum("tgk,gnk->tgn", x.double(), w.double())
+    size = torch.einsum("tgk,gnk->tgn", x.double().abs(), w.double().abs())
+    first = dense(kernels, DENSE_CHOICES[0], x.cuda(), w.cuda())
+    # 320 products, and as many additions, in fp32.
+    assert_within(first, want, 641 * roundoff(torch.float32) * size)
+    for rows in ROWS:
+        assert_same_bits(dense(kernels, choice, x[:rows].cuda(), w.cuda()), first[:rows])
+
+
+def experts(
+    kernels: Kernels, tuning: Tuning, x: torch.Tensor, packed: torch.Tensor, ends: list[int]
+) -> torch.Tensor:
+    out = torch.full((len(x), 1280), -77.0, device="cuda")
+    ends_E = torch.tensor(ends, dtype=torch.int64, device="cuda")
+    kernels.call(
+        gemm_experts.build, EXPERTS, tuning, x_RK=x, weight_P=packed, ends_E=ends_E, out_RN=out
+    )
+    return out.cpu()
+
+
+@pytest.mark.parametrize("tuning", EXPERT_TUNINGS, ids=str)
+def test_every_tile_of_experts_gives_the_bits_of_the_first(
+    kernels: Kernels, tuning: Tuning, generator: torch.Generator
+) -> None:
+    """In the second of three experts, whose first has no rows; rows of nobody stay untouched."""
+    weight = quantise(torch.randn(3, 1280, 288, generator=generator), "mxfp4")
+    assert weight.scale is not None
+    stored = QuantTensor(data=weight.data.cuda(), scale=weight.scale.cuda(), format="mxfp4")
+    packed = pack_experts(stored)
+    x = torch.randn(303, 288, generator=generator).bfloat16()
+    x[300:] = torch.nan
+    w = weight.dequantise(torch.float64)[1]
+    first = experts(kernels, EXPERT_TUNINGS[0], x.cuda(), packed, [0, 300, 300])
+    size = x[:300].double().abs() @ w.abs().t()
+    # 288 products, and as many additions, in fp32.
+    assert_within(first[:300], x[:300].double() @ w.t(), 577 * roundoff(torch.float32) * size)
+    for rows in ROWS:
+        got = experts(kernels, tuning, x.cuda(), packed, [0, rows, rows])
+        assert_same_bits(got[:rows], first[:rows])
+        assert bool((got[rows:] == -77).all())
