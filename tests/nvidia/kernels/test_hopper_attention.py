@@ -65,7 +65,7 @@ def test_it_is_compiled_for_its_sources(sources: tuple[KeySourceSpec, ...], foun
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
 @pytest.mark.parametrize("case", TRUE_SHAPES, ids=lambda case: case.name)
 def test_it_spills_no_more_than_it_states(case: Any) -> None:
-    """60 bytes, which cost it a wait a group of keys; ``docs/nvidia-kernels.md`` says why it does."""
+    """60 bytes, at the price of a wait a group of keys: see ``docs/nvidia-kernels.md``."""
     kernel = hopper_attention.build(case.spec, hopper_attention.Tuning())
     report = compile_cubin(lower(kernel, "sm_90a"))
     report.require_spills_within(60)
