@@ -64,11 +64,11 @@ def test_it_is_compiled_for_its_sources(sources: tuple[KeySourceSpec, ...], foun
 @pytest.mark.slow
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
 @pytest.mark.parametrize("case", TRUE_SHAPES, ids=lambda case: case.name)
-def test_it_spills_nothing(case: Any) -> None:
-    """A spilled register waits for all loads on their way: 50 instead of 30 microseconds."""
+def test_it_spills_no_more_than_it_states(case: Any) -> None:
+    """60 bytes, at the price of a wait a group of keys: see ``docs/nvidia-kernels.md``."""
     kernel = hopper_attention.build(case.spec, hopper_attention.Tuning())
     report = compile_cubin(lower(kernel, "sm_90a"))
-    report.require_spills_within(0)
+    report.require_spills_within(60)
     assert report.registers * hopper_attention.Tuning().threads <= 64 * 1024
 
 

@@ -163,11 +163,15 @@ class TileLangIndexer(Indexer):
 
 @functools.cache
 def _tiles(rows: int, sequences: int, entries: int) -> attention_index_scores.Tuning:
-    """Rows of one sequence share widened keys; one row alone needs many blocks at work."""
+    """Rows of one sequence share widened keys; few rows need many small blocks."""
     tiles = attention_index_scores
-    row_tile = 1 if rows <= sequences else 4 if rows < 16 * sequences else 8
-    steps = 8 if rows * entries >= 1 << 20 else 2
-    return tiles.Tuning(row_tile=row_tile, steps=steps, pass_configs=tiles.PASS_CONFIGS)
+    rows_each = max(1, rows // sequences)
+    if rows_each == 1:
+        steps = 8 if rows * entries >= 1 << 20 else 2
+        return tiles.Tuning(steps=steps, blocks_per_sm=6, pass_configs=tiles.PASS_CONFIGS)
+    row_tile = min(rows_each, 8)
+    joined_rows = next(count for count in (4, 3, 2, 1) if row_tile % count == 0)
+    return tiles.Tuning(row_tile=row_tile, joined_rows=joined_rows, pass_configs=tiles.PASS_CONFIGS)
 
 
 def _check_places(entries: int) -> None:

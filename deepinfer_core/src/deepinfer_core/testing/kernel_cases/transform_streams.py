@@ -144,7 +144,7 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
         size_TM = given["product_PTM"].double().abs().sum(0)
         size_TM *= torch.rsqrt(given["square_PT"].double().sum(0) / width)[:, None]
         size_TM = (
-            size_TM * given["scale_3"].repeat_interleave(widths.to(z_TM.device))
+            size_TM * given["scale_3"].repeat_interleave(widths.to(size_TM.device))
             + given["base_M"].abs()
         )
         off_T = 2 * (pieces + 8) * _U * size_TM.amax(1)
