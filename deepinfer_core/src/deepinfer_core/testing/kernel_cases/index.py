@@ -40,6 +40,9 @@ def cases() -> list[KernelCase]:
         _scores(heads=12, width=64, size=8, visible=(30, 9), name="odd-heads"),
         _scores(heads=8, width=32, size=16, visible=(20, 3), name="fp32", dtype="float32"),
         _scores(heads=8, width=32, size=16, visible=(20, 3), name="plain", form="bfloat16"),
+        # More entries than a block has threads.
+        _scores(heads=2, width=32, size=16, visible=(133,), name="fp32-long", dtype="float32"),
+        _scores(heads=2, width=32, size=16, visible=(133,), name="plain-long", form="bfloat16"),
         _scores(
             heads=32,
             width=128,
@@ -57,6 +60,9 @@ def cases() -> list[KernelCase]:
         _select(rows=5, entries=65_536, kept=512, levels=2, small=False),
         _restrict(rows=6, entries=19, size=4, kept=2, levels=5),
         _restrict(rows=4, entries=515, size=8, kept=20, levels=0),
+        _restrict(rows=3, entries=2090, size=2, kept=300, levels=9, hidden=5, has_infinities=True),
+        # Too many blocks to remember their best scores.
+        _restrict(rows=2, entries=16_900, size=1, kept=700, levels=3),
         _restrict(rows=3, entries=131_072, size=8, kept=2048, levels=0, small=False),
         _restrict(rows=2, entries=140_003, size=8, kept=2048, levels=4, small=False),
     ]
@@ -181,12 +187,27 @@ def _select(
 
 
 def _restrict(
-    *, rows: int, entries: int, size: int, kept: int, levels: int, small: bool = True
+    *,
+    rows: int,
+    entries: int,
+    size: int,
+    kept: int,
+    levels: int,
+    hidden: int = 0,
+    has_infinities: bool = False,
+    small: bool = True,
 ) -> KernelCase:
+    """``hidden``: entries of the pool beyond those that are scored."""
     spec = IndexerSpec(heads=1, width=1, top_entries=1, block_entries=size, top_blocks=kept)
 
     def arguments(generator: torch.Generator) -> Tensors:
-        pool_TS, visible_T = _random_scores(rows, entries, levels, generator)
+        pool_TS, visible_T = _random_scores(rows, entries + hidden, levels, generator)
+        if has_infinities:
+            # Of visible entries too; a block of them is still better than none.
+            chosen_TS = torch.rand(pool_TS.shape, generator=generator)
+            pool_TS = pool_TS.masked_fill(chosen_TS < 0.75, -torch.inf)
+            is_seen_TS = torch.arange(entries + hidden) < visible_T[:, None]
+            pool_TS = pool_TS.masked_fill((chosen_TS > 0.95) & is_seen_TS, torch.inf)
         return {
             "pool_score_TS": pool_TS,
             "visible_T": visible_T,
@@ -204,7 +225,7 @@ def _restrict(
 
     return KernelCase(
         operator="attention_candidate_blocks",
-        name=f"{kept}-of-{entries}-by-{size}-levels-{levels}",
+        name=f"{kept}-of-{entries}-by-{size}-levels-{levels}" + "-infinities" * has_infinities,
         spec=CandidateBlocksSpec(block_entries=size, top_blocks=kept),
         arguments=arguments,
         expect=expect,

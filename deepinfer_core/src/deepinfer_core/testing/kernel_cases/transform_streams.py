@@ -115,9 +115,14 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
     widths = torch.tensor([streams, streams, streams * streams])
 
     def arguments(generator: torch.Generator) -> Tensors:
+        product_PTM = torch.randn(pieces, rows, mixes, generator=generator)
+        square_PT = width * torch.rand(pieces, rows, generator=generator)
+        # A row without length, and one whose powers must be relative to the largest.
+        product_PTM[:, 1], square_PT[:, 1] = 0, 0
+        product_PTM[:, 2, 2 * streams :] = 90 + 8 * product_PTM[:, 2, 2 * streams :]
         return {
-            "product_PTM": torch.randn(pieces, rows, mixes, generator=generator),
-            "square_PT": width * torch.rand(pieces, rows, generator=generator),
+            "product_PTM": product_PTM,
+            "square_PT": square_PT,
             "base_M": torch.randn(mixes, generator=generator),
             "scale_3": torch.tensor([0.5, 1.5, 2.0]),
             "pre_TS": poisoned(rows, streams, dtype=torch.float32),
@@ -142,7 +147,7 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
         # exponential of z is off relatively by what z is off. A sigmoid's slope is a quarter; each
         # iteration of Sinkhorn has 12 roundings and makes errors of the start no larger.
         size_TM = given["product_PTM"].double().abs().sum(0)
-        size_TM *= torch.rsqrt(given["square_PT"].double().sum(0) / width)[:, None]
+        size_TM *= torch.rsqrt(given["square_PT"].double().sum(0) / width + _NORM_EPS)[:, None]
         size_TM = (
             size_TM * given["scale_3"].repeat_interleave(widths.to(size_TM.device))
             + given["base_M"].abs()
