@@ -54,16 +54,21 @@ def _subject(
     operator = cases[0].operator
     original = sys.modules[catalogue.load(operator).__module__]
 
-    def make(module: Any, spec: Any) -> Any:
-        return module.build(spec, catalogue.tune(operator, spec))
+    def make(module: Any, key: tuple[Any, Any]) -> Any:
+        return module.build(*key)
 
+    def keys(spec: Any) -> list[tuple[Any, Any]]:
+        tunings = (catalogue.tune(operator, spec), *catalogue.also(operator, spec))
+        return [(spec, tuning) for tuning in tunings]
+
+    checks = [(case.spec, _check_of(case, seed + n)) for n in range(_INPUTS) for case in cases]
     return FileSubject(
         name=operator,
         path=catalogue.folder / f"{operator}.py",
         package=original.__name__.rpartition(".")[0],
         make=make,
         original=original,
-        checks=[(case.spec, _check_of(case, seed + n)) for n in range(_INPUTS) for case in cases],
+        checks=[(key, check) for spec, check in checks for key in keys(spec)],
         folder=folder,
     )
 

@@ -55,6 +55,8 @@ def cases() -> list[KernelCase]:
         _select(rows=3, entries=700, kept=64, levels=3),
         _select(rows=3, entries=9000, kept=512, levels=0),
         _select(rows=2, entries=3, kept=16, levels=2),
+        # More than a block reads, or writes, at once.
+        _select(rows=2, entries=17_500, kept=1030, levels=0),
         _select(rows=2, entries=3000, kept=64, levels=0, stride=32),
         _select(rows=5, entries=65_536, kept=512, levels=0, small=False),
         _select(rows=5, entries=65_536, kept=512, levels=2, small=False),
@@ -86,6 +88,7 @@ def _scores(
     pages = dense_pages(form, width, size, 4 if is_packed else 0)
     is_tiled = is_packed and dtype == "bfloat16"
     compute = getattr(torch, dtype)
+    sequence_T = torch.arange(rows) * sequences // rows
 
     def arguments(generator: torch.Generator) -> Tensors:
         x_PRJ = torch.randn(sequences * blocks + 1, size, width, generator=generator)
@@ -94,15 +97,20 @@ def _scores(
             chosen = torch.randint(0, len(scales), scale.shape, generator=generator)
             scale = torch.tensor(scales, dtype=torch.uint8)[chosen]
         query_THJ = torch.randn(rows, heads, width, generator=generator).to(compute)
+        page_X = 1 + torch.randperm(sequences * blocks, generator=generator)
+        table_QB = page_X.view(sequences, blocks)
+        # Blocks that no row of a sequence sees need no page.
+        reach_Q = torch.zeros(sequences, dtype=torch.int64)
+        reach_Q.scatter_reduce_(0, sequence_T, torch.tensor(visible), "amax")
+        table_QB[torch.arange(blocks) * size >= reach_Q[:, None]] = -1
         keys = {"data_PRX": data.view(torch.int32 if is_packed else compute)}
         return {
             "query_THJ": fake_quantise(query_THJ, "mxfp4"),
             "weight_TH": torch.randn(rows, heads, generator=generator).to(compute),
             **keys,
             **({"scale_PRG": scale} if is_packed else {}),
-            "block_table_QB": 1
-            + torch.randperm(sequences * blocks, generator=generator).view(sequences, blocks),
-            "sequence_T": torch.arange(rows) * sequences // rows,
+            "block_table_QB": table_QB,
+            "sequence_T": sequence_T,
             "visible_T": torch.tensor(visible),
             "score_TS": poisoned(rows, entries, dtype=torch.float32),
         }
@@ -130,7 +138,7 @@ def _scores(
         magnitude_TS = torch.zeros(rows, entries, dtype=torch.float64)
         for row in range(rows):
             page_S = given["block_table_QB"][given["sequence_T"][row], entry_S // size]
-            key_SJ = read_rows(joined, page_S * size + entry_S % size, torch.float64)
+            key_SJ = read_rows(joined, page_S.clamp(min=0) * size + entry_S % size, torch.float64)
             dots_HS = given["query_THJ"][row].double().abs() @ key_SJ.abs().T
             magnitude_TS[row] = given["weight_TH"][row].double().abs() @ dots_HS
         return {"score_TS": share * magnitude_TS}
