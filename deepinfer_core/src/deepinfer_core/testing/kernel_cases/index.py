@@ -211,11 +211,13 @@ def _restrict(
     def arguments(generator: torch.Generator) -> Tensors:
         pool_TS, visible_T = _random_scores(rows, entries + hidden, levels, generator)
         if has_infinities:
-            # Of visible entries too; a block of them is still better than none.
             chosen_TS = torch.rand(pool_TS.shape, generator=generator)
-            pool_TS = pool_TS.masked_fill(chosen_TS < 0.75, -torch.inf)
+            # Scores that differ in the last bit alone, and some that are no better than none.
+            above_TS = pool_TS.nextafter(torch.tensor(torch.inf))
+            pool_TS = torch.where(chosen_TS > 0.9, above_TS, pool_TS)
+            pool_TS = pool_TS.masked_fill(chosen_TS < 0.5, -torch.inf)
             is_seen_TS = torch.arange(entries + hidden) < visible_T[:, None]
-            pool_TS = pool_TS.masked_fill((chosen_TS > 0.95) & is_seen_TS, torch.inf)
+            pool_TS = pool_TS.masked_fill((chosen_TS > 0.98) & is_seen_TS, torch.inf)
         return {
             "pool_score_TS": pool_TS,
             "visible_T": visible_T,

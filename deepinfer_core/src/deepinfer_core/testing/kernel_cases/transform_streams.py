@@ -119,7 +119,8 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
         square_PT = width * torch.rand(pieces, rows, generator=generator)
         # A row without length, and one whose powers must be relative to the largest.
         product_PTM[:, 1], square_PT[:, 1] = 0, 0
-        product_PTM[:, 2, 2 * streams :: streams] += 150
+        product_PTM[:, 2, 2 * streams :: 2 * streams] += 150
+        product_PTM[:, 2, 4 * streams - 1 :: 2 * streams] += 150
         return {
             "product_PTM": product_PTM,
             "square_PT": square_PT,
