@@ -180,6 +180,17 @@ def test_several_rows_of_a_sequence_are_repeated_as_well(
     assert (counts.recorded, counts.repeated) == (1, 2)
 
 
+def test_steps_that_see_more_entries_than_a_recording_has_room_for_are_recorded_anew(
+    whole: TextModel, counts: CountingRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeats, "_LEAST_VISIBLE", 8)
+    got, want = Batch(whole, [20]), Batch(whole, [20], is_anew=True)
+    for _ in range(40):
+        assert_same_bits(got.decode(0), want.decode(0))
+    assert counts.recorded > 1
+    assert counts.repeated > 20
+
+
 def test_other_caches_are_not_taken_for_those_of_a_recording(
     whole: TextModel, counts: CountingRecorder
 ) -> None:

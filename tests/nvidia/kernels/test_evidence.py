@@ -59,6 +59,21 @@ def test_a_kernel_that_does_what_none_may_do_is_wrong(tmp_path: Path) -> None:
     assert not found.is_right
 
 
+@pytest.mark.parametrize(
+    ("interpreted", "is_right"), [("1 cases", True), ("no cases", False), ("x: no cases", False)]
+)
+def test_a_kernel_without_cases_is_not_shown_to_be_right(interpreted: str, is_right: bool) -> None:
+    found = KernelEvidence(
+        kernel="a",
+        backend="b",
+        interpreted=interpreted,
+        lowered="sm_90a",
+        compiled="no nvcc here",
+        measured="no",
+    )
+    assert found.is_right is is_right
+
+
 def test_a_refused_architecture_is_said(tmp_path: Path) -> None:
     found = of(replace(ONE_ARCH, architectures=("sm_90a", "sm_1")), tmp_path)
     assert found.lowered.startswith("no: no architecture 'sm_1'")

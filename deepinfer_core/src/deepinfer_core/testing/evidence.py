@@ -52,7 +52,8 @@ class KernelEvidence:
     @property
     def is_right(self) -> bool:
         """Whether nothing that was tried went wrong; what cannot be tried here is not wrong."""
-        is_equal = self.interpreted.partition(" ")[2] == "cases"
+        count, _, word = self.interpreted.partition(" ")
+        is_equal = count.isdecimal() and word == "cases"
         return is_equal and not self.lowered.startswith("no") and "no:" not in self.compiled
 
     def to_json(self) -> dict[str, str]:
