@@ -112,7 +112,7 @@ def test_notes_are_given_back_with_the_recording_or_at_once_where_there_is_none(
 ) -> None:
     freed, free = [], recorder.free
     monkeypatch.setattr(recorder, "free", lambda calls: freed.append(free(calls)))
-    recording = recorder.record(lambda: norm(numbers(1)))
+    recording, _ = recorded(recorder, lambda: norm(numbers(1)))
     assert freed == []
     del recording
     assert len(freed) == 1
