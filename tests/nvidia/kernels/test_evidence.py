@@ -102,6 +102,19 @@ def test_a_kernel_without_cases_is_not_shown_to_be_right(interpreted: str, is_ri
     assert found.is_right is is_right
 
 
+def test_a_builder_that_raises_is_said_and_ends_nothing(tmp_path: Path) -> None:
+    def load(operator: str) -> Build:
+        def build(spec: Any, tuning: Any) -> Any:
+            raise ZeroDivisionError("no such tile")
+
+        return build
+
+    found = of(replace(ONE_ARCH, load=load), tmp_path)
+    assert found.interpreted.endswith("ZeroDivisionError: no such tile")
+    assert found.lowered == "no: ZeroDivisionError: no such tile"
+    assert not found.is_right
+
+
 def test_a_refused_architecture_is_said(tmp_path: Path) -> None:
     found = of(replace(ONE_ARCH, architectures=("sm_90a", "sm_1")), tmp_path)
     assert found.lowered.startswith("no: no architecture 'sm_1'")
