@@ -25,7 +25,7 @@ from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
 
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build", "default_tuning"]
+__all__ = ["Tuning", "build", "default_tuning", "launch_tunings"]
 
 _THREADS = 128
 _ENTRIES = 64
@@ -55,6 +55,14 @@ class Tuning(KernelTuning):
 def default_tuning(spec: IndexScoresSpec) -> Tuning:
     """For rows of many sequences; launch code chooses the row tile of long prompts."""
     return Tuning(pass_configs=PASS_CONFIGS)
+
+
+def launch_tunings(_spec: IndexScoresSpec) -> tuple[Tuning, ...]:
+    """Of long prompts; fewer steps, so that short ones have several blocks of several steps."""
+    return (
+        Tuning(row_tile=4, joined_rows=2, steps=2, pass_configs=PASS_CONFIGS),
+        Tuning(row_tile=3, joined_rows=3, steps=1, pass_configs=PASS_CONFIGS),
+    )
 
 
 def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:

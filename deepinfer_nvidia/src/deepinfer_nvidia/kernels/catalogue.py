@@ -30,6 +30,7 @@ def catalogue() -> KernelCatalogue:
         tune=_tune,
         open=_open,
         measured=_HERE / "measured.json",
+        also=_also,
     )
 
 
@@ -44,6 +45,12 @@ def _tune(operator: str, spec: Any) -> Any:
     if choose := getattr(module, "default_tuning", None):
         return choose(spec)
     return getattr(module, "Tuning", KernelTuning)()
+
+
+def _also(operator: str, spec: Any) -> tuple[Any, ...]:
+    """What the kernel's own file says that launch code chooses among."""
+    choices = getattr(import_module(f"{__package__}.{operator}"), "launch_tunings", None)
+    return choices(spec) if choices else ()
 
 
 def _open(cache_dir: str) -> Kernels:

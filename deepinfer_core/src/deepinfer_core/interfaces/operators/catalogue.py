@@ -51,6 +51,8 @@ class KernelCatalogue:
         open: kernels compiled for the device of this machine; takes ``kernels.cache_dir``, below
             which they are kept; empty: the compiler's own folder is used.
         measured: JSON of what was measured on a device: operator to date, hardware and commit.
+        also: from an operator's name and a spec to other tunings that launch code may choose; cases
+            judge the kernel with each.
     """
 
     backend: str
@@ -61,6 +63,7 @@ class KernelCatalogue:
     tune: Callable[[str, Any], Any]
     open: Callable[[str], Kernels]
     measured: Path
+    also: Callable[[str, Any], tuple[Any, ...]] = lambda _operator, _spec: ()
 
     @property
     def operators(self) -> tuple[str, ...]:

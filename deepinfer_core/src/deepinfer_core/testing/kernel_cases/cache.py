@@ -53,7 +53,7 @@ def cases() -> list[KernelCase]:
         _store("fp4_e4m3x16", 512, 64, "bfloat16", rows=180, small=False),
         _load("mxfp8", 512, 134, "bfloat16", rows=300, small=False),
     ]
-    for width, dtype, rows in ((512, "bfloat16", 3), (64, "float32", 12), (64, "bfloat16", 1)):
+    for width, dtype, rows in ((512, "bfloat16", 4), (64, "float32", 12), (64, "bfloat16", 1)):
         found += [_compress(width, dtype, rows), _keep(width, dtype, rows)]
     return found
 
@@ -235,12 +235,16 @@ def _compress(width: int, dtype: str, rows: int) -> KernelCase:
     spec = _pair_spec(width, dtype)
 
     def arguments(generator: torch.Generator) -> Tensors:
-        row_T = torch.arange(rows) - 1
+        turn_T = torch.arange(rows) % 4
+        own = _pair_arguments(width, rows, generator)
+        # Too far apart for powers that are not relative to the larger one.
+        own["gate_TD"][0], own["gate_TD"][1:2] = 120.0, -own["gate_TD"][:1].abs()
+        own["gate_TD"][2::3] *= 10
         return {
-            **_pair_arguments(width, rows, generator),
-            # In turn: the row before, a kept one, and neither.
-            "partner_slot_T": torch.where(row_T % 3 == 0, -1, _slots(spec, rows, generator)),
-            "partner_row_T": torch.where(row_T % 3 == 1, row_T, -1),
+            **own,
+            # In turn: a kept row, the row before, neither, and a kept row again.
+            "partner_slot_T": torch.where(turn_T == 2, -1, _slots(spec, rows, generator)),
+            "partner_row_T": torch.where(turn_T == 1, torch.arange(rows) - 1, -1),
             "state_PRX": torch.randn(_PAGES, 7, 2 * width, generator=generator),
             "latent_TD": poisoned(rows, width, dtype=getattr(torch, dtype)),
         }

@@ -40,6 +40,9 @@ def cases() -> list[KernelCase]:
         _scores(heads=12, width=64, size=8, visible=(30, 9), name="odd-heads"),
         _scores(heads=8, width=32, size=16, visible=(20, 3), name="fp32", dtype="float32"),
         _scores(heads=8, width=32, size=16, visible=(20, 3), name="plain", form="bfloat16"),
+        # More entries than a block has threads.
+        _scores(heads=2, width=32, size=16, visible=(133,), name="fp32-long", dtype="float32"),
+        _scores(heads=2, width=32, size=16, visible=(133,), name="plain-long", form="bfloat16"),
         _scores(
             heads=32,
             width=128,
@@ -52,11 +55,16 @@ def cases() -> list[KernelCase]:
         _select(rows=3, entries=700, kept=64, levels=3),
         _select(rows=3, entries=9000, kept=512, levels=0),
         _select(rows=2, entries=3, kept=16, levels=2),
+        # More than a block reads, or writes, at once.
+        _select(rows=2, entries=17_500, kept=1030, levels=0),
         _select(rows=2, entries=3000, kept=64, levels=0, stride=32),
         _select(rows=5, entries=65_536, kept=512, levels=0, small=False),
         _select(rows=5, entries=65_536, kept=512, levels=2, small=False),
         _restrict(rows=6, entries=19, size=4, kept=2, levels=5),
         _restrict(rows=4, entries=515, size=8, kept=20, levels=0),
+        _restrict(rows=3, entries=2090, size=2, kept=300, levels=9, hidden=5, has_infinities=True),
+        # Too many blocks to remember their best scores.
+        _restrict(rows=2, entries=16_900, size=1, kept=700, levels=3),
         _restrict(rows=3, entries=131_072, size=8, kept=2048, levels=0, small=False),
         _restrict(rows=2, entries=140_003, size=8, kept=2048, levels=4, small=False),
     ]
@@ -80,6 +88,7 @@ def _scores(
     pages = dense_pages(form, width, size, 4 if is_packed else 0)
     is_tiled = is_packed and dtype == "bfloat16"
     compute = getattr(torch, dtype)
+    sequence_T = torch.arange(rows) * sequences // rows
 
     def arguments(generator: torch.Generator) -> Tensors:
         x_PRJ = torch.randn(sequences * blocks + 1, size, width, generator=generator)
@@ -88,15 +97,20 @@ def _scores(
             chosen = torch.randint(0, len(scales), scale.shape, generator=generator)
             scale = torch.tensor(scales, dtype=torch.uint8)[chosen]
         query_THJ = torch.randn(rows, heads, width, generator=generator).to(compute)
+        page_X = 1 + torch.randperm(sequences * blocks, generator=generator)
+        table_QB = page_X.view(sequences, blocks)
+        # Blocks that no row of a sequence sees need no page.
+        reach_Q = torch.zeros(sequences, dtype=torch.int64)
+        reach_Q.scatter_reduce_(0, sequence_T, torch.tensor(visible), "amax")
+        table_QB[torch.arange(blocks) * size >= reach_Q[:, None]] = -1
         keys = {"data_PRX": data.view(torch.int32 if is_packed else compute)}
         return {
             "query_THJ": fake_quantise(query_THJ, "mxfp4"),
             "weight_TH": torch.randn(rows, heads, generator=generator).to(compute),
             **keys,
             **({"scale_PRG": scale} if is_packed else {}),
-            "block_table_QB": 1
-            + torch.randperm(sequences * blocks, generator=generator).view(sequences, blocks),
-            "sequence_T": torch.arange(rows) * sequences // rows,
+            "block_table_QB": table_QB,
+            "sequence_T": sequence_T,
             "visible_T": torch.tensor(visible),
             "score_TS": poisoned(rows, entries, dtype=torch.float32),
         }
@@ -124,7 +138,7 @@ def _scores(
         magnitude_TS = torch.zeros(rows, entries, dtype=torch.float64)
         for row in range(rows):
             page_S = given["block_table_QB"][given["sequence_T"][row], entry_S // size]
-            key_SJ = read_rows(joined, page_S * size + entry_S % size, torch.float64)
+            key_SJ = read_rows(joined, page_S.clamp(min=0) * size + entry_S % size, torch.float64)
             dots_HS = given["query_THJ"][row].double().abs() @ key_SJ.abs().T
             magnitude_TS[row] = given["weight_TH"][row].double().abs() @ dots_HS
         return {"score_TS": share * magnitude_TS}
@@ -181,12 +195,27 @@ def _select(
 
 
 def _restrict(
-    *, rows: int, entries: int, size: int, kept: int, levels: int, small: bool = True
+    *,
+    rows: int,
+    entries: int,
+    size: int,
+    kept: int,
+    levels: int,
+    hidden: int = 0,
+    has_infinities: bool = False,
+    small: bool = True,
 ) -> KernelCase:
+    """``hidden``: entries of the pool beyond those that are scored."""
     spec = IndexerSpec(heads=1, width=1, top_entries=1, block_entries=size, top_blocks=kept)
 
     def arguments(generator: torch.Generator) -> Tensors:
-        pool_TS, visible_T = _random_scores(rows, entries, levels, generator)
+        pool_TS, visible_T = _random_scores(rows, entries + hidden, levels, generator)
+        if has_infinities:
+            # Of visible entries too; a block of them is still better than none.
+            chosen_TS = torch.rand(pool_TS.shape, generator=generator)
+            pool_TS = pool_TS.masked_fill(chosen_TS < 0.75, -torch.inf)
+            is_seen_TS = torch.arange(entries + hidden) < visible_T[:, None]
+            pool_TS = pool_TS.masked_fill((chosen_TS > 0.95) & is_seen_TS, torch.inf)
         return {
             "pool_score_TS": pool_TS,
             "visible_T": visible_T,
@@ -204,7 +233,7 @@ def _restrict(
 
     return KernelCase(
         operator="attention_candidate_blocks",
-        name=f"{kept}-of-{entries}-by-{size}-levels-{levels}",
+        name=f"{kept}-of-{entries}-by-{size}-levels-{levels}" + "-infinities" * has_infinities,
         spec=CandidateBlocksSpec(block_entries=size, top_blocks=kept),
         arguments=arguments,
         expect=expect,

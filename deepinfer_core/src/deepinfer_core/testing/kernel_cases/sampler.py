@@ -9,6 +9,7 @@ import torch
 
 from deepinfer_core.testing.kernel_cases import sampler_twins as twins
 from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors
+from deepinfer_core.testing.kernel_cases.sampler_edges import EDGES
 from deepinfer_core.testing.kernel_cases.sampler_rows import (
     SHAPES,
     TIMED,
@@ -30,7 +31,7 @@ _FP64 = torch.float64
 def cases() -> list[KernelCase]:
     """All cases of the draw."""
     found = [_scan(TIMED)]
-    for shape in SHAPES:
+    for shape in (*SHAPES, *EDGES):
         found += [_scan(shape), _truncate(shape), _cut(shape), _weigh(shape), _draw(shape)]
     return found
 

@@ -17,6 +17,7 @@ from deepinfer_core.interfaces.operators.sampler import (
 from deepinfer_core.interfaces.sampler import LogitsRules, SamplerRows
 from deepinfer_core.reference.logits_rules import adjusted
 from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors, poisoned
+from deepinfer_core.testing.kernel_cases.sampler_edges import EDGES
 from deepinfer_core.testing.kernel_cases.sampler_rows import (
     SHAPES,
     TIMED,
@@ -37,8 +38,10 @@ def cases() -> list[KernelCase]:
     """All cases of what is done before and after the draw."""
     found = [_mask(SHAPES[0], _FP64), _mask(TIMED, _FP32)]
     for shape in SHAPES:
-        found += [_mask(shape, shape.dtype), _rules(shape), _top(shape)]
-    return found
+        found += [_mask(shape, shape.dtype), _rules(shape), _top(shape, 20)]
+    # Lists that a block goes through more than twice.
+    found.append(_rules(SampleShape(name="long", rows=2, vocabulary=1300), biases=520, seen=1100))
+    return [*found, *(_top(shape, 5) for shape in EDGES)]
 
 
 def _mask(shape: SampleShape, dtype: torch.dtype) -> KernelCase:
@@ -69,12 +72,12 @@ def _mask(shape: SampleShape, dtype: torch.dtype) -> KernelCase:
     )
 
 
-def _rules(shape: SampleShape) -> KernelCase:
+def _rules(shape: SampleShape, *, biases: int = 3, seen: int = 40) -> KernelCase:
     """In place: the adjusted logits are an output that is read first."""
+    biases, seen = min(biases, shape.vocabulary), min(seen, shape.vocabulary)
 
     def arguments(generator: torch.Generator) -> Tensors:
         rows, vocabulary = shape.rows, shape.vocabulary
-        biases, seen = min(3, vocabulary), min(40, vocabulary)
         order_RV = torch.rand(rows, vocabulary, generator=generator).argsort(1)
         bias_token_RB, seen_token_RN = order_RV[:, :biases].clone(), order_RV[:, :seen].clone()
         bias_token_RB[rows // 2, 0] = seen_token_RN[0, seen // 2] = -1
@@ -112,8 +115,8 @@ def _sampler_rows(count: int, **given: Any) -> SamplerRows:
     return SamplerRows(**settings, **given)
 
 
-def _top(shape: SampleShape) -> KernelCase:
-    alternatives = min(20, shape.vocabulary)
+def _top(shape: SampleShape, alternatives: int) -> KernelCase:
+    alternatives = min(alternatives, shape.vocabulary)
 
     def make(shape: SampleShape, generator: torch.Generator) -> Tensors:
         given = truncated(shape, generator)

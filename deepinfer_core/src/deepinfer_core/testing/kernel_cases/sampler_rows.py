@@ -23,6 +23,7 @@ __all__ = [
     "SHAPES",
     "TIMED",
     "SampleShape",
+    "Setting",
     "cut_outputs",
     "dtype_name",
     "log_bounds",
@@ -36,7 +37,9 @@ __all__ = [
 _TRUE_VOCABULARY = 129_280
 _FP32, _FP64, _INT64 = torch.float32, torch.float64, torch.int64
 
-_SETTINGS = (
+Setting = tuple[float, float, int, float, int]
+
+_SETTINGS: tuple[Setting, ...] = (
     # temperature, top-p, top-k, min-p, forced
     (1.0, 1.0, 20, 0.0, -1),
     (0.0, 1.0, -1, 0.0, -1),
@@ -64,6 +67,9 @@ class SampleShape:
     dtype: torch.dtype = _FP32
     kind: str = "normal"
     small: bool = True
+    settings: tuple[Setting, ...] = _SETTINGS
+    change: Callable[[Tensors, torch.Generator], None] = lambda _given, _generator: None
+    """Of logits and settings, in place."""
 
     @property
     def spec(self) -> SampleSpec:
@@ -107,14 +113,12 @@ def noise_logits(shape: SampleShape, generator: torch.Generator) -> torch.Tensor
 
 def _rows(shape: SampleShape, generator: torch.Generator) -> Tensors:
     """Logits and settings."""
-    columns = list(
-        zip(*(_SETTINGS[row % len(_SETTINGS)] for row in range(shape.rows)), strict=True)
-    )
+    settings = [shape.settings[row % len(shape.settings)] for row in range(shape.rows)]
+    columns = list(zip(*settings, strict=True))
     logits_RV = noise_logits(shape, generator)
     number = torch.randint(-(1 << 62), 1 << 62, (2, shape.rows), generator=generator)
-    return {
-        "raw_logits_RV": logits_RV,
-        "logits_RV": logits_RV.clone(),
+    given = {
+        "logits_RV": logits_RV,
         "temperature_R": torch.tensor(columns[0]),
         "top_p_R": torch.tensor(columns[1]),
         "top_k_R": torch.tensor(columns[2]),
@@ -123,6 +127,8 @@ def _rows(shape: SampleShape, generator: torch.Generator) -> Tensors:
         "position_R": number[1] >> 40,
         "forced_R": torch.tensor(columns[4]).clamp_max(shape.vocabulary - 1),
     }
+    shape.change(given, generator)
+    return {"raw_logits_RV": given["logits_RV"].clone(), **given}
 
 
 def scanned(shape: SampleShape, generator: torch.Generator) -> Tensors:

@@ -60,6 +60,8 @@ def _gate_topk(
             # Few values, and no bias that could tell them apart.
             logits_TE, bias_E = logits_TE.round(), torch.zeros(experts)
             image_bias_E = bias_E - 100
+            # Scores of zero, whose sum must not be divided by.
+            logits_TE[-1] = -200
         return {
             "logits_TE": logits_TE,
             "bias_E": bias_E,
@@ -148,9 +150,12 @@ def _engram_gate(
         def noise(*shape: int, dtype: torch.dtype = torch_dtype) -> torch.Tensor:
             return torch.randn(*shape, generator=generator).to(dtype)
 
+        trunk_TSD, key_TSD = noise(rows, streams, width), noise(rows, streams, width)
+        # Nothing to divide by: the norm's epsilon decides.
+        trunk_TSD[0, 0], key_TSD[2:3, 1] = 0, 0
         return {
-            "trunk_TSD": noise(rows, streams, width),
-            "key_TSD": noise(rows, streams, width),
+            "trunk_TSD": trunk_TSD,
+            "key_TSD": key_TSD,
             "value_TD": noise(rows, width),
             "query_weight_SD": noise(streams, width, dtype=torch.bfloat16),
             "key_weight_SD": noise(streams, width, dtype=torch.bfloat16),
@@ -170,7 +175,8 @@ def _engram_gate(
         # the sigmoid itself has 8 roundings; then a product, a sum, and one rounding at the end.
         h, key, value, query, weight, image = (given[name].double() for name in names)
         term_TSD = h * query * weight * key
-        norm_TS = (h.square().mean(-1) * key.square().mean(-1)).rsqrt() * width**-0.5
+        square_TS = (h.square().mean(-1) + eps) * (key.square().mean(-1) + eps)
+        norm_TS = square_TS.rsqrt() * width**-0.5
         size_TS = term_TSD.abs().sum(-1) * norm_TS
         root_TS = (term_TSD.sum(-1) * norm_TS).abs().clamp(min=1e-6).sqrt()
         dot_off_TS = (2 * width + 16) * _U * size_TS

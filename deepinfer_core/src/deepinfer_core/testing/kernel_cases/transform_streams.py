@@ -115,9 +115,14 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
     widths = torch.tensor([streams, streams, streams * streams])
 
     def arguments(generator: torch.Generator) -> Tensors:
+        product_PTM = torch.randn(pieces, rows, mixes, generator=generator)
+        square_PT = width * torch.rand(pieces, rows, generator=generator)
+        # A row without length, and one whose powers must be relative to the largest.
+        product_PTM[:, 1], square_PT[:, 1] = 0, 0
+        product_PTM[:, 2, 2 * streams :: streams] += 150
         return {
-            "product_PTM": torch.randn(pieces, rows, mixes, generator=generator),
-            "square_PT": width * torch.rand(pieces, rows, generator=generator),
+            "product_PTM": product_PTM,
+            "square_PT": square_PT,
             "base_M": torch.randn(mixes, generator=generator),
             "scale_3": torch.tensor([0.5, 1.5, 2.0]),
             "pre_TS": poisoned(rows, streams, dtype=torch.float32),
@@ -137,20 +142,24 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
             "comb_TSS": hyper_connections.sinkhorn(comb_TSS, spec),
         }
 
-    def bounds(given: Tensors, _expected: Tensors) -> Tensors:
+    def bounds(given: Tensors, expected: Tensors) -> Tensors:
         # A mix z is a sum of P products, a root and two products away from its parts, and the
-        # exponential of z is off relatively by what z is off. A sigmoid's slope is a quarter; each
-        # iteration of Sinkhorn has 12 roundings and makes errors of the start no larger.
+        # exponential of z is off relatively by what z is off. A sigmoid p has the slope p (1 - p)
+        # and 16 roundings of its own, those of the exponent included; each iteration
+        # of Sinkhorn has 12 roundings and makes errors of the start no larger.
         size_TM = given["product_PTM"].double().abs().sum(0)
-        size_TM *= torch.rsqrt(given["square_PT"].double().sum(0) / width)[:, None]
+        size_TM *= torch.rsqrt(given["square_PT"].double().sum(0) / width + _NORM_EPS)[:, None]
         size_TM = (
             size_TM * given["scale_3"].repeat_interleave(widths.to(size_TM.device))
             + given["base_M"].abs()
         )
         off_T = 2 * (pieces + 8) * _U * size_TM.amax(1)
+        pre_TS = expected["pre_TS"].double()
         comb_T = 2 * off_T + 2 * (12 * iterations + 20) * _U
         return {
-            "pre_TS": (off_T / 4 + 16 * _U)[:, None].expand(-1, streams),
+            # A sigmoid's slope is no more than the sigmoid; the addition of eps, which must be seen
+            # where the sigmoid is small, is not off by more than its sum.
+            "pre_TS": (off_T[:, None] + 32 * _U) * pre_TS,
             "post_TS": (off_T / 2 + 32 * _U)[:, None].expand(-1, streams),
             "comb_TSS": comb_T[:, None, None].expand(-1, streams, streams),
         }

@@ -3,6 +3,9 @@
 By one rule: the compiler's own simplifier, told how many threads and blocks there are, makes the
 same text of both. That finds guards that are provably true and indices that are provably equal.
 What merely makes no difference in the cases at hand is not equivalent.
+
+Conditions are put into one form, unless they are alternatives of comparisons between floats: the
+simplifier can prove nothing about those, and takes minutes.
 """
 
 from typing import Any
@@ -14,18 +17,44 @@ def is_equivalent(func: Any, other: Any) -> bool:
     """Whether the simplifier cannot tell two PrimFuncs apart."""
     from tilelang import tvm
 
-    return bool(tvm.ir.structural_equal(simplified(func), simplified(other), map_free_vars=True))
+    is_formed = not (has_float_alternatives(func) or has_float_alternatives(other))
+    first, second = (simplified(one, is_formed=is_formed) for one in (func, other))
+    return bool(tvm.ir.structural_equal(first, second, map_free_vars=True))
 
 
-def simplified(func: Any) -> Any:
-    """The program as the simplifier leaves it, with thread indices as loops of known extent."""
+def has_float_alternatives(func: Any) -> bool:
+    """Whether an ``or`` joins comparisons between floats."""
     from tilelang import tvm
 
+    found = []
+
+    def look(node: Any) -> None:
+        if hasattr(node, "a") and "float" in str(node.a.dtype):
+            found.append(str(node.dtype) == "bool")
+
+    def look_at_alternatives(node: Any) -> None:
+        if type(node).__name__ == "Or":
+            tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(node), look)
+
+    tvm.tirx.stmt_functor.post_order_visit(func.body, look_at_alternatives)
+    return any(found)
+
+
+def simplified(func: Any, *, is_formed: bool = True) -> Any:
+    """The program as the simplifier leaves it, with thread indices as loops of known extent.
+
+    Args:
+        func: the program.
+        is_formed: whether conditions are made conjunctions of alternatives.
+    """
+    from tilelang import tvm
+
+    switches = SWITCHES | {"convert_boolean_to_and_of_ors": is_formed}
     body = inlined(tvm, as_loops(tvm, func.body))
     simplify = tvm.tirx.transform.Simplify()
     for _ in range(2):
         module = tvm.IRModule({"main": func.with_body(body)})
-        with tvm.transform.PassContext(config={"tirx.Simplify": SWITCHES}):
+        with tvm.transform.PassContext(config={"tirx.Simplify": switches}):
             body = resolved(tvm, simplify(module)["main"].body)
     return simplify(tvm.IRModule({"main": func.with_body(body)}))["main"]
 
@@ -45,7 +74,6 @@ def resolved(tvm: Any, body: Any) -> Any:
 THREAD_BINDING = 4
 SWITCHES = {
     "transitively_prove_inequalities": True,
-    "convert_boolean_to_and_of_ors": True,
     "apply_constraints_to_boolean_branches": True,
 }
 

@@ -1,0 +1,96 @@
+"""On which rows does a sampler's kernel meet the very edge of a rule?
+
+Probabilities are exact powers of two, so that a running weight is equal to the limit of top-p, a
+share to that of min-p, and a draw's point to the end of a segment, a chunk or a token: seeds are
+made for their bits. Other rows have enough segments for candidates to be few of many groups.
+
+Shapes: R rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from deepinfer_core.interfaces.operators.sampler import CHUNK_TOKENS, SEGMENT_TOKENS
+from deepinfer_core.testing.kernel_cases.case import Tensors
+from deepinfer_core.testing.kernel_cases.sampler_rows import SampleShape, Setting
+
+__all__ = ["EDGES"]
+
+_MASK = (1 << 64) - 1
+_GOLDEN, _FIRST_MIX, _SECOND_MIX = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_BITS = 53
+
+_EQUAL: tuple[tuple[int, Setting], ...] = (
+    # How many tokens are equal, the others being -inf; settings as of other rows.
+    (1024, (1.0, 1.0, -1, 0.0, -1)),
+    (1024, (1.0, 1.0, -1, 0.0, -1)),
+    (1024, (1.0, 0.5, -1, 0.0, -1)),
+    (1024, (1.0, 1.0, -1, 1.0, -1)),
+    (1024, (1.0, 1.0, 512, 0.0, -1)),
+    (1024, (1.0, 1.0, -1, 0.0, 3)),
+    (512, (1.0, 0.25, -1, 0.0, -1)),
+    (8, (1.0, 1.0, 8, 0.0, -1)),
+    (4, (1.0, 0.5, -1, 0.0, -1)),
+    (2, (1.0, 0.5, -1, 0.0, -1)),
+    (2, (0.0, 1.0, -1, 0.0, 3)),
+    (1, (1.0, 0.5, 1, 1.0, -1)),
+)
+_SEGMENT_END, _CHUNK_END, _HALF, _GREEDY, _UNLIKELY = 0, 1, 9, 10, 5
+
+_WIDE: tuple[Setting, ...] = (
+    (0.375, 0.875, -1, 0.0, -1),
+    (0.25, 1.0, -1, 0.125, -1),
+    (1.0, 0.96875, 200, 0.0, -1),
+    (1.0, 1.0, -1, 0.0, -1),
+    (2.0, 0.9375, 700, 0.015625, 30_000),
+    (1.0, 1.0, -1, 1.0, -1),
+    # Candidates are few, and not enough: for top-p, for min-p; for top-k they are.
+    (1.0, 0.9375, -1, 0.0, -1),
+    (1.0, 1.0, -1, 1e-4, -1),
+    (1.0, 1.0, 100, 0.0, -1),
+)
+
+
+def _few_powers(given: Tensors, generator: torch.Generator) -> None:
+    """Tokens of equal probability, spread over two segments."""
+    logits_RV = given["logits_RV"]
+    vocabulary = logits_RV.shape[1]
+    for row, (count, _) in enumerate(_EQUAL):
+        place_V = torch.randperm(vocabulary, generator=generator)
+        logits_RV[row] = -torch.inf
+        logits_RV[row, place_V[:count]] = 2.0 * (row % 3 - 1)
+    some_RV = logits_RV > -torch.inf
+    given["forced_R"][_GREEDY] = some_RV[_GREEDY].int().argmax()
+    logits_RV[_UNLIKELY, 3] = -torch.inf
+    logits_RV[_UNLIKELY, 4:6] = logits_RV[_UNLIKELY].max()
+    ends = {
+        _SEGMENT_END: some_RV[_SEGMENT_END, :SEGMENT_TOKENS].sum() / 1024,
+        _CHUNK_END: some_RV[_CHUNK_END, : 9 * CHUNK_TOKENS].sum() / 1024,
+        _HALF: torch.tensor(0.5),
+    }
+    for row, share in ends.items():
+        given["position_R"][row] = 0
+        given["seed_R"][row] = _seed_of(int(share.item() * (1 << _BITS)))
+
+
+def _seed_of(bits: int) -> int:
+    """The seed whose draw at position 0 has these bits: the generator's steps, backwards."""
+    z = bits << 64 - _BITS
+    for mix, shift in ((_SECOND_MIX, 31), (_FIRST_MIX, 27), (1, 30)):
+        z = z ^ z >> shift ^ z >> 2 * shift
+        z = z * pow(mix, -1, 1 << 64) & _MASK
+    z = z - _GOLDEN & _MASK
+    return z - (1 << 64) if z >> 63 else z
+
+
+EDGES = (
+    SampleShape(
+        name="powers",
+        rows=len(_EQUAL),
+        vocabulary=8800,
+        settings=tuple(setting for _, setting in _EQUAL),
+        change=_few_powers,
+    ),
+    SampleShape(name="wide", rows=len(_WIDE), vocabulary=33_001, settings=_WIDE),
+)
