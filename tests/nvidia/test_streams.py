@@ -90,6 +90,7 @@ def test_a_device_that_fails_is_named_once_and_for_all(log: Log) -> None:
             end.wait()
         assert raised.value.__cause__ is log.fails
         assert "more" not in str(raised.value)
+    assert log.count("wait for the event") == 1
 
 
 def test_draining_and_closing_wait_for_the_stream_and_survive_a_device_that_failed(

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tilelang
 import tilelang.language as T
 import torch
 from deepinfer_core.testing.tiles import ArgumentMismatch, InterpretedKernels, interpret
@@ -40,17 +41,26 @@ def fine() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "tensor", "message"),
     [
-        ("out", torch.zeros(3, 5), "extent of dimension 1 is 5"),
+        ("out", torch.zeros(3, 5), "extent of dimension 1 is 5, the program says 4$"),
         ("out", torch.zeros(2, 4), "extent of dimension 0 is 2, the program says rows = 3"),
         ("out", torch.zeros(3, 4, dtype=torch.float64), "'out' is float32 with 2 dimensions"),
         ("x", torch.zeros(3, 4, 1), "2 dimensions"),
-        ("x", torch.zeros(4, 3).T, "stride of dimension 0 is 1"),
+        ("x", torch.zeros(4, 3).T, "stride of dimension 0 is 1, the program says 4$"),
         ("x", "words", "str"),
     ],
 )
 def test_an_argument_that_does_not_fit_is_named(name: str, tensor: Any, message: str) -> None:
     with pytest.raises(ArgumentMismatch, match=message):
         interpret(build(Spec(4)), fine() | {name: tensor})
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"), [(build, "function"), (tilelang.jit(build), "JITImpl"), (None, "NoneType")]
+)
+def test_what_is_not_a_program_is_refused_with_what_to_pass(given: Any, kind: str) -> None:
+    with pytest.raises(ArgumentMismatch, match=f"cannot interpret a {kind} as") as caught:
+        interpret(given, fine())
+    assert "pass the PrimFunc that the builder returns" in caught.value.hint
 
 
 def test_a_missing_and_an_unknown_argument_are_named() -> None:

@@ -1,4 +1,4 @@
-"""The example of the guide runs as it is printed."""
+"""The examples of the guide run as they are printed."""
 
 import re
 import subprocess
@@ -8,13 +8,14 @@ from pathlib import Path
 GUIDE = Path(__file__).parents[2] / "docs" / "tile-interpreter.md"
 
 
-def test_the_example_of_the_guide_runs(tmp_path: Path) -> None:
+def test_the_examples_of_the_guide_run_one_after_the_other(tmp_path: Path) -> None:
     examples = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) == 1
+    assert len(examples) == 2
     path = tmp_path / "example.py"
-    path.write_text(examples[0], encoding="utf-8")
+    path.write_text("\n".join(examples), encoding="utf-8")
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert "noticed: " in done.stdout
 
 
 def test_the_core_and_the_interpreter_load_without_the_tile_language() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from deepinfer_core.bench import kernel_timing
 from deepinfer_core.bench.kernel_timing import Ceilings, ceilings, time_of
 from deepinfer_core.bench.kernels import KernelTime, kernel_times
 from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue, Kernels
@@ -102,16 +103,37 @@ def test_a_peer_is_timed_on_the_same_arguments() -> None:
     assert set(seen) == set(kernels.read[1:])
 
 
-def test_a_time_is_that_of_one_call() -> None:
+def test_a_kernel_that_writes_its_input_has_complaints() -> None:
+    class Spoiling(FakeKernels):
+        def call(self, build: Any, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
+            super().call(build, spec, tuning, **tensors)
+            tensors["x_T"].zero_()
+
+    (found,) = times(Spoiling(2.0), doubled())
+    assert [words[:4] for words in found.complaints] == ["x_T:"]
+
+
+def test_a_time_is_that_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty calls a piece: one warm call, one untimed piece, then three timed ones."""
     made: list[int] = []
-    assert time_of(DEVICE, [lambda: made.append(1)], count=20, replays=3) >= 0
+    # A clock on which a call takes a quarter of a second; such sums are exact.
+    monkeypatch.setattr(kernel_timing.time, "perf_counter", lambda: len(made) / 4)
+    assert time_of(DEVICE, [lambda: made.append(1)], count=20, replays=3) == 0.25
     assert len(made) == 1 + 20 * 4
 
 
-def test_ceilings_are_measured_and_the_slower_of_both_bounds() -> None:
+def test_ceilings_are_bytes_read_and_written_and_twice_the_products_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def pretend(device: Any, calls: Any) -> float:
+        calls[0]()
+        return 0.5
+
+    monkeypatch.setattr(kernel_timing, "time_of", pretend)
     found = ceilings(DEVICE, copy_bytes=1 << 16, side=64)
-    assert found.copy_bytes_per_s > 0
-    assert found.flops_per_s > 0
+    assert found == Ceilings(copy_bytes_per_s=2 * 2 * (1 << 16), flops_per_s=2 * 2 * 64**3)
+
+
+def test_the_slower_of_both_ceilings_is_the_bound() -> None:
     assert RATES.bound_s(1000, 250) == 1.0
     assert RATES.bound_s(100, 250) == 0.5

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 from deepinfer_core.cache.replay import DecoderTruncation
-from deepinfer_core.engine.readiness import StepSizes, make_ready, sizes_up_to, warm_up_steps
+from deepinfer_core.engine.readiness import (
+    BuiltKernels,
+    StepSizes,
+    make_ready,
+    sizes_up_to,
+    warm_up_steps,
+)
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.component import Plan, Promise, Properties
 from deepinfer_core.interfaces.device import InlineStream
@@ -146,6 +152,13 @@ def test_steps_within_the_limits_build_nothing_more(
         step = SequenceStep(1, 0, (5,) * rows, (-1, -1, -1), (1, 2), 1, wants_token=True)
         runner.results(runner.launch(StepPlan((step,)), None))
     assert built.late == 0
+
+
+def test_a_component_of_several_slots_is_counted_once() -> None:
+    component = Building()
+    built = BuiltKernels([component, component])
+    component.built.update((1, 2, 4))
+    assert built.late == 3
 
 
 def test_where_nothing_is_built_nothing_runs(

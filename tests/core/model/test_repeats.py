@@ -1,9 +1,12 @@
 """Do repeated decode steps give the bits of steps that are computed anew?"""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.cache.storage import Caches
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
 from deepinfer_core.interfaces.numerics import Numerics
@@ -13,6 +16,7 @@ from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.caches import allocate_caches
 from deepinfer_core.model.evaluate import text_step
 from deepinfer_core.model.parts import ModelParts
+from deepinfer_core.model.step import StepInputs
 from deepinfer_core.native import all_to_all, attention, gemm, transform
 from deepinfer_core.native.recording import kernel_recorder
 from deepinfer_core.plugin import BuildContext, ModelNeeds
@@ -89,6 +93,7 @@ class Batch:
     def __init__(self, model: TextModel, lengths: list[int], *, is_anew: bool = False) -> None:
         self.model = model
         self.probe = (lambda name, value: None) if is_anew else None
+        self.changes: dict[str, Any] = {}
         self.ends = lengths
         self.tokens = [golden_tokens(90)[number:] for number in range(len(lengths))]
         self.caches = make_caches(model, len(lengths))
@@ -96,6 +101,10 @@ class Batch:
             self.forward([number], [0], [length])
 
     def forward(self, numbers: list[int], starts: list[int], stops: list[int]) -> torch.Tensor:
+        step = replace(self.step(numbers, starts, stops), **self.changes)
+        return self.model.forward(step, self.caches, probe=self.probe)
+
+    def step(self, numbers: list[int], starts: list[int], stops: list[int]) -> StepInputs:
         steps = [
             text_step(
                 self.tokens[number],
@@ -107,7 +116,7 @@ class Batch:
             )
             for number, start, stop in zip(numbers, starts, stops, strict=True)
         ]
-        return self.model.forward(join_steps(steps), self.caches, probe=self.probe)
+        return join_steps(steps)
 
     def decode(self, *numbers: int) -> torch.Tensor:
         starts = [self.ends[number] for number in numbers]
@@ -180,6 +189,17 @@ def test_several_rows_of_a_sequence_are_repeated_as_well(
     assert (counts.recorded, counts.repeated) == (1, 2)
 
 
+def test_steps_that_see_more_entries_than_a_recording_has_room_for_are_recorded_anew(
+    whole: TextModel, counts: CountingRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeats, "_LEAST_VISIBLE", 8)
+    got, want = Batch(whole, [20]), Batch(whole, [20], is_anew=True)
+    for _ in range(40):
+        assert_same_bits(got.decode(0), want.decode(0))
+    assert counts.recorded > 1
+    assert counts.repeated > 20
+
+
 def test_other_caches_are_not_taken_for_those_of_a_recording(
     whole: TextModel, counts: CountingRecorder
 ) -> None:
@@ -205,6 +225,44 @@ def test_a_step_that_somebody_looks_into_is_computed_anew(
     batch.decode(0)
     assert names
     assert (counts.recorded, counts.repeated) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["of images", "truncated"])
+def test_a_step_that_is_more_than_tokens_is_computed_anew(
+    whole: TextModel, counts: CountingRecorder, kind: str
+) -> None:
+    batch = Batch(whole, [20])
+    if kind == "truncated":
+        batch.changes = {"truncation": DecoderTruncation(mode="mask", keep_tokens=140)}
+    else:
+        width = whole.config.text_config.hidden_size
+        batch.changes = {"embedding_TD": torch.zeros(1, width, dtype=torch.bfloat16)}
+    for _ in range(3):
+        batch.decode(0)
+    assert (counts.recorded, counts.repeated) == (0, 0)
+
+
+def test_tensors_of_the_step_that_was_recorded_are_left_alone(
+    whole: TextModel, counts: CountingRecorder
+) -> None:
+    batch, steps = Batch(whole, [20]), []
+    for start in range(20, 24):
+        steps.append(batch.step([0], [start], [start + 1]))
+        whole.forward(steps[-1], batch.caches)
+    assert (counts.recorded, counts.repeated) == (1, 2)
+    for start, step in zip(range(20, 24), steps, strict=True):
+        assert_same_bits(step.token_T, batch.step([0], [start], [start + 1]).token_T)
+
+
+def test_sizes_are_forgotten_when_there_were_too_many(
+    whole: TextModel, counts: CountingRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeats, "_MOST_SIZES", 1)
+    batch = Batch(whole, [20, 30])
+    for _ in range(3):
+        batch.decode(0)
+        batch.decode(0, 1)
+    assert counts.recorded == 0
 
 
 def test_sizes_that_cannot_be_recorded_are_not_tried_again(

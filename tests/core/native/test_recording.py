@@ -96,6 +96,31 @@ def test_memory_in_between_is_counted_and_stays(
 
 
 @torch.inference_mode()
+def test_memory_of_results_of_torch_is_counted_but_not_that_of_views(
+    recorder: KernelRecorder,
+) -> None:
+    x_TD = numbers(1)
+    recording, _ = recorded(recorder, lambda: (x_TD + 1)[1:].view(-1))
+    assert recording.memory_bytes == x_TD.nbytes
+
+
+@torch.inference_mode()
+def test_notes_are_given_back_with_the_recording_or_at_once_where_there_is_none(
+    recorder: KernelRecorder,
+    norm: Callable[[torch.Tensor], torch.Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    freed, free = [], recorder.free
+    monkeypatch.setattr(recorder, "free", lambda calls: freed.append(free(calls)))
+    recording, _ = recorded(recorder, lambda: norm(numbers(1)))
+    assert freed == []
+    del recording
+    assert len(freed) == 1
+    assert recorder.record(lambda: bool((norm(numbers(1)) > 0).any())) is None
+    assert len(freed) == 2
+
+
+@torch.inference_mode()
 def test_lists_of_bytes_are_copied(recorder: KernelRecorder) -> None:
     attention = CpuAttention(kernel_cache_folder())
     pages = make_pages("cpu", "mxfp8", WIDTH, pages=2, rows_per_page=10)

@@ -235,7 +235,10 @@ def test_the_device_is_the_one_that_answers_to_the_configured_name(make_candidat
     assert picked(choose(place, devices, "acme")) == "acme.gpu"
     problem = choose(place, devices, "nvidia").problem
     assert problem is not None
-    assert problem.hint == "devices here: acme, cpu"
+    assert problem.hint == (
+        "devices here: acme, cpu; a device of another distribution must be installed, "
+        "e.g. deepinfer-nvidia for nvidia (requirements/nvidia.txt)"
+    )
 
 
 def test_every_state_but_picked_carries_a_reason(make_candidate: Make) -> None:

@@ -10,8 +10,8 @@ from deepinfer_core.testing.kernel_cases import KernelCase, cases_of, complaints
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.tolerance import roundoff
 from deepinfer_nvidia.attention.tilelang import TileLangAttention
-from deepinfer_nvidia.kernels import hopper_attention
 from deepinfer_nvidia.kernels.catalogue import catalogue
+from deepinfer_nvidia.kernels.hopper import attention_sparse as hopper_attention
 
 CASES = [case for case in cases_of("attention_sparse") if hopper_attention.supports(case.spec)]
 

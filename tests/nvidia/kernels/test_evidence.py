@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deepinfer_core.cli import main
 from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue
+from deepinfer_core.testing import evidence as evidence_module
 from deepinfer_core.testing.evidence import KernelEvidence, evidence
 from deepinfer_core.testing.tiles import cubin
 from deepinfer_core.testing.tiles.kept import KeptResults
@@ -56,6 +57,61 @@ def test_a_kernel_that_does_what_none_may_do_is_wrong(tmp_path: Path) -> None:
     """Its rows are wider than the arguments."""
     found = of(built_otherwise(lambda spec: replace(spec, width=2 * spec.width)), tmp_path)
     assert "width" in found.interpreted or "shape" in found.interpreted
+    assert not found.is_right
+
+
+@pytest.mark.parametrize(
+    ("bytes_spilled", "words", "is_right"),
+    [(0, "sm_90a: 99 registers, none spilled", True), (8, "spills 8 bytes a thread", False)],
+)
+def test_a_kernel_that_spills_registers_is_not_shown_to_be_right(
+    bytes_spilled: int,
+    words: str,
+    is_right: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    report = cubin.CubinReport(
+        kernel="main_kernel",
+        arch="sm_90a",
+        registers=99,
+        stack_bytes=0,
+        spill_store_bytes=bytes_spilled,
+        spill_load_bytes=0,
+        static_shared_bytes=0,
+    )
+    monkeypatch.setattr(evidence_module, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(evidence_module, "compile_cubin", lambda lowered, kept: report)
+    found = of(ONE_ARCH, tmp_path)
+    assert words in found.compiled
+    assert found.is_right is is_right
+
+
+@pytest.mark.parametrize(
+    ("interpreted", "is_right"), [("1 cases", True), ("no cases", False), ("x: no cases", False)]
+)
+def test_a_kernel_without_cases_is_not_shown_to_be_right(interpreted: str, is_right: bool) -> None:
+    found = KernelEvidence(
+        kernel="a",
+        backend="b",
+        interpreted=interpreted,
+        lowered="sm_90a",
+        compiled="no nvcc here",
+        measured="no",
+    )
+    assert found.is_right is is_right
+
+
+def test_a_builder_that_raises_is_said_and_ends_nothing(tmp_path: Path) -> None:
+    def load(operator: str) -> Build:
+        def build(spec: Any, tuning: Any) -> Any:
+            raise ZeroDivisionError("no such tile")
+
+        return build
+
+    found = of(replace(ONE_ARCH, load=load), tmp_path)
+    assert found.interpreted.endswith("ZeroDivisionError: no such tile")
+    assert found.lowered == "no: ZeroDivisionError: no such tile"
     assert not found.is_right
 
 

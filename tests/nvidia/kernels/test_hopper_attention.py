@@ -8,7 +8,8 @@ from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseA
 from deepinfer_core.testing.kernel_cases import cases_of
 from deepinfer_core.testing.tiles.cubin import compile_cubin, find_nvcc
 from deepinfer_core.testing.tiles.lowering import lower
-from deepinfer_nvidia.kernels import attention_sparse, hopper_attention
+from deepinfer_nvidia.kernels import attention_sparse
+from deepinfer_nvidia.kernels.hopper import attention_sparse as hopper_attention
 
 SHARED_BYTES = 227 * 1024
 """What a block may have on SM90."""
@@ -65,10 +66,10 @@ def test_it_is_compiled_for_its_sources(sources: tuple[KeySourceSpec, ...], foun
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
 @pytest.mark.parametrize("case", TRUE_SHAPES, ids=lambda case: case.name)
 def test_it_spills_no_more_than_it_states(case: Any) -> None:
-    """60 bytes, at the price of a wait a group of keys: see ``docs/nvidia-kernels.md``."""
+    """100 bytes, at the price of a wait a group of keys: see ``docs/nvidia-kernels.md``."""
     kernel = hopper_attention.build(case.spec, hopper_attention.Tuning())
     report = compile_cubin(lower(kernel, "sm_90a"))
-    report.require_spills_within(60)
+    report.require_spills_within(100)
     assert report.registers * hopper_attention.Tuning().threads <= 64 * 1024
 
 

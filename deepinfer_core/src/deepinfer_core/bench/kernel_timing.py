@@ -1,8 +1,8 @@
 """How long does a kernel take, next to what the device could do at best?
 
 Calls are recorded in a graph where the device has graphs, so that launching costs nothing, and go
-over several sets of arguments in turn, so that none of them waits in a cache. The two ceilings are
-measured on random numbers in the same run: matrices of zeros multiply faster than any real ones.
+over the sets of arguments in turn, so that none that is large waits in a cache. The two ceilings
+are measured on random numbers in the same run: matrices of zeros multiply faster than real ones.
 """
 
 from __future__ import annotations

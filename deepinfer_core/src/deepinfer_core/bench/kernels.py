@@ -1,7 +1,8 @@
 """How fast are a backend's kernels at the model's own sizes?
 
 Each is compared with its twin on the device first: a wrong kernel has no time. ``count`` calls in a
-graph, medians of replays, arguments that no cache holds; see ``kernel_timing``.
+graph, medians of replays, see ``kernel_timing``. Up to eight sets of arguments take turns, so that
+no cache holds them; cases so small that a cache holds all eight are timed from the cache.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["KernelTime", "kernel_times"]
 
 _SETS = 8
 _CACHE_SHARE = 3
-"""All sets together hold this many times what the device's cache does."""
+"""All sets together hold this many times what the device's cache does, if ``_SETS`` are enough."""
 _SEED = 0
 _US = 1e6
 

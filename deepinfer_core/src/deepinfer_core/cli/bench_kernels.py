@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deepinfer_core.bench.stamp import Stamp
     from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue
     from deepinfer_core.plugin.resolution import Resolution
+    from deepinfer_core.testing.evidence import KernelEvidence
 
 __all__ = ["add_kernels_action"]
 
@@ -43,11 +44,16 @@ def _run(args: argparse.Namespace) -> int:
         check_writable(args.out)
     resolution = resolve_components(settings_from(args))
     catalogues = _catalogues(resolution)
+    if not catalogues:
+        raise UsageError(
+            "no backend with tile kernels is installed",
+            hint="install one, e.g. deepinfer-nvidia: pip install -r requirements/nvidia.txt",
+        )
     if not any(_operators(catalogue, args.operator) for catalogue in catalogues):
         known = sorted(name for catalogue in catalogues for name in catalogue.operators)
         raise UsageError(
             f"no kernel's name holds {args.operator!r}",
-            hint=f"there is {', '.join(known) or 'no backend with tile kernels installed'}",
+            hint=f"there is {', '.join(known)}",
         )
     found, is_good = (_evidence if args.evidence else _times)(args, resolution, catalogues)
     if args.out is not None:
@@ -76,15 +82,21 @@ def _evidence(
 
     folder = kernel_cache_folder(settings_from(args).settings.kernels.cache_dir)
     kept = KeptResults(Path(folder) / "tiles") if folder else None
-    rows = [
-        row
-        for catalogue in catalogues
-        for row in evidence(catalogue, _operators(catalogue, args.operator), kept=kept)
-    ]
-    if not args.json:
-        head = ("kernel", "backend", "interpreted", "lowered", "compiled", "measured")
-        print_table([head, *(tuple(row.to_json().values()) for row in rows)])
+    rows = []
+    for catalogue in catalogues:
+        for row in evidence(catalogue, _operators(catalogue, args.operator), kept=kept):
+            rows.append(row)
+            if not args.json:
+                _print_evidence(row)
     return [row.to_json() for row in rows], all(row.is_right for row in rows)
+
+
+def _print_evidence(row: KernelEvidence) -> None:
+    """At once: the next kernel may take a minute."""
+    words = row.to_json()
+    print(f"{words.pop('kernel')} of {words.pop('backend')}")
+    for rung, found in words.items():
+        print(f"  {rung:<11}  {found}", flush=True)
 
 
 def _times(

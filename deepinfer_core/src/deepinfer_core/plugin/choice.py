@@ -269,7 +269,8 @@ def _nothing(
         known = sorted({name for item in fitting for name in item.spec.devices})
         return Unfilled(
             message=f"no loaded plugin offers device {device!r}",
-            hint=f"devices here: {', '.join(known) or 'none'}",
+            hint=f"devices here: {', '.join(known) or 'none'}; a device of another distribution "
+            "must be installed, e.g. deepinfer-nvidia for nvidia (requirements/nvidia.txt)",
         )
     reasons = "; ".join(
         f"{item.spec.name}: {(item.usable and skipped.get(item.offer.key)) or item.reason}"

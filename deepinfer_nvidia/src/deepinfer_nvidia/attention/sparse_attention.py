@@ -27,7 +27,8 @@ from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
 from deepinfer_core.numeric import number_format
 
 from deepinfer_nvidia.attention.tensors import check, dense, dtype_name
-from deepinfer_nvidia.kernels import attention_sparse, hopper_attention
+from deepinfer_nvidia.kernels import attention_sparse
+from deepinfer_nvidia.kernels.hopper import attention_sparse as hopper_attention
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["TileLangSparseAttention"]

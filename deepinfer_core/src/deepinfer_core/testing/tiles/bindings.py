@@ -117,7 +117,7 @@ def settle(scope: Scope, run: Run, what: tuple[str, str], wanted: Any, found: in
             run.values[slot] = found
     expected = translate(scope, wanted)(run)
     if expected is not None and expected != found:
+        said = str(expected) if str(wanted) == str(expected) else f"{wanted} = {expected}"
         raise ArgumentMismatch(
-            f"parameter {what[0]!r}: the {what[1]} is {found}, "
-            f"the program says {wanted} = {expected}"
+            f"parameter {what[0]!r}: the {what[1]} is {found}, the program says {said}"
         )

@@ -14,6 +14,7 @@ from deepinfer_core.testing.tiles import bindings
 from deepinfer_core.testing.tiles.blocks import note_block
 from deepinfer_core.testing.tiles.cores import VECTOR_CORES, is_split
 from deepinfer_core.testing.tiles.expressions import translate
+from deepinfer_core.testing.tiles.faults import ArgumentMismatch
 from deepinfer_core.testing.tiles.formats import numpy_dtype
 from deepinfer_core.testing.tiles.memory import Memory, View
 from deepinfer_core.testing.tiles.run import Run
@@ -30,10 +31,17 @@ class Program:
         func: a PrimFunc as the tile language's frontend makes it, before any lowering.
 
     Raises:
+        ArgumentMismatch: ``func`` is not a PrimFunc.
         UnknownTileOperation: it uses something that the interpreter does not know.
     """
 
     def __init__(self, func: Any) -> None:
+        if type(func).__name__ != "PrimFunc":
+            raise ArgumentMismatch(
+                f"cannot interpret a {type(func).__name__} as a tile program",
+                hint="pass the PrimFunc that the builder returns; a @tilelang.jit object makes it "
+                "with get_tir(...)",
+            )
         self.func = func
         self.scope = Scope()
         self.parameters: list[tuple[str, Any, Allocation]] = []
@@ -155,7 +163,7 @@ def interpret(func: Any, arguments: Mapping[str, Any]) -> None:
             Outputs are written in place.
 
     Raises:
-        ArgumentMismatch: an argument does not fit its parameter.
+        ArgumentMismatch: ``func`` is not a PrimFunc, or an argument does not fit its parameter.
         UnknownTileOperation: the program uses something the interpreter does not know.
         TileFault: the program read or wrote where it must not.
     """

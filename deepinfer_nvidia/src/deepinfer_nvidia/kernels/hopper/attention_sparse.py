@@ -3,7 +3,7 @@
 The same operator with the same arguments, for 512 channels, heads by 64, and the cache formats.
 What TileLang did not reach is that warps which gather and widen keys feed warps which multiply,
 each kind with registers of its own, and none waiting for what it does not need: the
-``hopper_*.cuh`` files have that. TileLang still compiles and launches it. The tile interpreter
+``attention_*.cuh`` files have that. TileLang still compiles and launches it. The tile interpreter
 cannot run it; on a device it has the same cases as its twin.
 """
 
@@ -139,8 +139,8 @@ def _words(pages_PB: Any, slot_TL: Any) -> tuple[Any, ...]:
 def _source_text(spec: SparseAttentionSpec, tuning: Tuning) -> str:
     """The kernel's parts, and a function for this spec that has one argument after the other."""
     header = "".join(
-        files(__package__).joinpath(f"hopper_{part}.cuh").read_text(encoding="utf-8")
-        for part in ("memory", "keys", "attention")
+        files(__package__).joinpath(f"attention_{part}.cuh").read_text(encoding="utf-8")
+        for part in ("memory", "keys", "sparse")
     )
     numbers = range(len(spec.sources))
     given = "".join(
