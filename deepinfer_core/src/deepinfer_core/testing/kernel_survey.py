@@ -20,7 +20,7 @@ import torch
 
 from deepinfer_core.testing.kernel_cases import KernelCase, all_cases, complaints
 from deepinfer_core.testing.tiles import Program
-from deepinfer_core.testing.tiles.subjects import FileSubject
+from deepinfer_core.testing.tiles.subjects import FileSubject, complaint
 from deepinfer_core.testing.tiles.survey import Outcome, caught_share, survey
 
 if TYPE_CHECKING:
@@ -40,12 +40,16 @@ def subjects(catalogue: KernelCatalogue, folder: Path, *, seed: int) -> list[Fil
         catalogue: whose kernels.
         folder: where changed files are written.
         seed: of the inputs.
+
+    Raises:
+        ValueError: a case fails without any mistake, so that it would notice everything.
     """
     groups: dict[str, list[KernelCase]] = defaultdict(list)
     for case in all_cases():
         if case.small and case.operator in catalogue.operators:
             groups[case.operator].append(case)
-    return [_subject(catalogue, groups[name], folder, seed) for name in groups]
+    made = (_subject(catalogue, groups[name], folder, seed) for name in groups)
+    return [_require_sound(subject) for subject in made]
 
 
 def _subject(
@@ -71,6 +75,14 @@ def _subject(
         checks=[(key, check) for spec, check in checks for key in keys(spec)],
         folder=folder,
     )
+
+
+def _require_sound(subject: FileSubject) -> FileSubject:
+    for key, check in subject.checks:
+        if found := complaint(subject.make(subject.original, key), check):
+            message = f"a case of {subject.name} fails without a mistake: {found}"
+            raise ValueError(f"{message}; make the case right for every seed first")
+    return subject
 
 
 def _check_of(case: KernelCase, seed: int) -> Any:

@@ -89,7 +89,11 @@ def _cut(shape: SampleShape) -> KernelCase:
     def bounds(_given: Tensors, expected: Tensors) -> Tensors:
         # Up to 129280 / 1024 shares in a row, and a tree of 1024 threads.
         share = 256 * roundoff(_FP64)
-        return {"kept_total_R": expected["kept_total_R"].nan_to_num(0) * share}
+        # The two zeros are one logit, of either sign.
+        return {
+            "cut_value_R": torch.zeros_like(expected["cut_value_R"]),
+            "kept_total_R": expected["kept_total_R"].nan_to_num(0) * share,
+        }
 
     return make_case(
         shape,

@@ -28,7 +28,7 @@ _EQUAL: tuple[tuple[int, Setting], ...] = (
     (1024, (1.0, 0.5, -1, 0.0, -1)),
     (1024, (1.0, 1.0, -1, 1.0, -1)),
     (1024, (1.0, 1.0, 512, 0.0, -1)),
-    (1024, (1.0, 1.0, -1, 0.0, 3)),
+    (1024, (1.0, 1.0, -1, 0.0, 0)),
     (512, (1.0, 0.25, -1, 0.0, -1)),
     (8, (1.0, 1.0, 8, 0.0, -1)),
     (4, (1.0, 0.5, -1, 0.0, -1)),
@@ -36,7 +36,7 @@ _EQUAL: tuple[tuple[int, Setting], ...] = (
     (2, (0.0, 1.0, -1, 0.0, 3)),
     (1, (1.0, 0.5, 1, 1.0, -1)),
 )
-_SEGMENT_END, _CHUNK_END, _HALF, _GREEDY, _UNLIKELY = 0, 1, 9, 10, 5
+_SEGMENT_END, _CHUNK_END, _LATE, _UNLIKELY, _HALF, _GREEDY = 0, 1, 3, 5, 9, 10
 
 _WIDE: tuple[Setting, ...] = (
     (0.375, 0.875, -1, 0.0, -1),
@@ -57,13 +57,14 @@ def _few_powers(given: Tensors, generator: torch.Generator) -> None:
     logits_RV = given["logits_RV"]
     vocabulary = logits_RV.shape[1]
     for row, (count, _) in enumerate(_EQUAL):
-        place_V = torch.randperm(vocabulary, generator=generator)
+        # In one row the equal tokens begin late.
+        start = 2000 if row == _LATE else 0
+        place_V = start + torch.randperm(vocabulary - start, generator=generator)
         logits_RV[row] = -torch.inf
         logits_RV[row, place_V[:count]] = 2.0 * (row % 3 - 1)
     some_RV = logits_RV > -torch.inf
     given["forced_R"][_GREEDY] = some_RV[_GREEDY].int().argmax()
-    logits_RV[_UNLIKELY, 3] = -torch.inf
-    logits_RV[_UNLIKELY, 4:6] = logits_RV[_UNLIKELY].max()
+    logits_RV[_UNLIKELY, 0] = -torch.inf
     ends = {
         _SEGMENT_END: some_RV[_SEGMENT_END, :SEGMENT_TOKENS].sum() / 1024,
         _CHUNK_END: some_RV[_CHUNK_END, : 9 * CHUNK_TOKENS].sum() / 1024,

@@ -20,7 +20,7 @@ from deepinfer_core.testing.tiles.source_mutations import (
 )
 from deepinfer_core.testing.tiles.survey import Verdict
 
-__all__ = ["FileSubject", "ProgramSubject"]
+__all__ = ["FileSubject", "ProgramSubject", "complaint"]
 
 Check = Callable[[Program], list[str]]
 """Runs a program on inputs and returns what is wrong with the results."""
