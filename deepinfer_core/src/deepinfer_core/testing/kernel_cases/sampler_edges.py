@@ -35,6 +35,7 @@ _EQUAL: tuple[tuple[int, Setting], ...] = (
     (2, (1.0, 0.5, -1, 0.0, -1)),
     (2, (0.0, 1.0, -1, 0.0, 3)),
     (1, (1.0, 0.5, 1, 1.0, -1)),
+    (1024, (1.0, 1.0, 2000, 0.0, -1)),
 )
 _SEGMENT_END, _CHUNK_END, _LATE, _UNLIKELY, _HALF, _GREEDY = 0, 1, 3, 5, 9, 10
 
@@ -60,6 +61,8 @@ def _few_powers(given: Tensors, generator: torch.Generator) -> None:
         # In one row the equal tokens begin late.
         start = 2000 if row == _LATE else 0
         place_V = start + torch.randperm(vocabulary - start, generator=generator)
+        if count == 1:
+            place_V[0] = 17 * 512 - 1  # the last of 512 threads, or of fewer, reads it
         logits_RV[row] = -torch.inf
         logits_RV[row, place_V[:count]] = 2.0 * (row % 3 - 1)
     some_RV = logits_RV > -torch.inf
