@@ -298,6 +298,20 @@ def test_the_oldest_recording_makes_room(whole: TextModel, counts: CountingRecor
     assert (counts.recorded, counts.repeated) == (4, 2)
 
 
+def test_recordings_that_are_given_away_are_made_anew(
+    whole: TextModel, counts: CountingRecorder
+) -> None:
+    batch = Batch(whole, [20])
+    for _ in range(3):
+        batch.decode(0)
+    assert (counts.recorded, counts.repeated) == (1, 1)
+    assert whole.repeats is not None
+    whole.repeats.clear()
+    for _ in range(3):
+        batch.decode(0)
+    assert (counts.recorded, counts.repeated) == (2, 2)
+
+
 def test_components_without_a_common_recorder_are_called_each_time() -> None:
     context = BuildContext(device="cpu", needs=ModelNeeds())
     mixed = cpu_parts(transform=build_transform(None, context))

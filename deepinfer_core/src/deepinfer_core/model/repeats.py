@@ -72,8 +72,7 @@ class StepRepeats(Generic[Result]):
         """
         if step.caches is not self._caches:
             self._caches = step.caches
-            self._repeats = {}
-            self._forget()
+            self.clear()
         tensors = step_tensors(step)
         visible = {ratio: _rounded_up(one.most_visible) for ratio, one in step.entries.items()}
         inputs = step.inputs
@@ -90,6 +89,11 @@ class StepRepeats(Generic[Result]):
             return self._work(step)
         kept = [tensor.clone() for tensor in tensors]
         return self._record(key, with_tensors(step, kept, visible), kept)
+
+    def clear(self) -> None:
+        """Give all recordings away; steps are recorded anew."""
+        self._repeats = {}
+        self._forget()
 
     def _record(self, key: _Sizes, step: StepContext, tensors: list[torch.Tensor]) -> Result:
         results: list[Result] = []
