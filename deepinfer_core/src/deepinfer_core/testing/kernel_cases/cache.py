@@ -235,12 +235,11 @@ def _compress(width: int, dtype: str, rows: int) -> KernelCase:
     spec = _pair_spec(width, dtype)
 
     def arguments(generator: torch.Generator) -> Tensors:
-        turn_T = torch.arange(rows) % 4
+        turn_T = torch.arange(rows) % 4  # a kept row, the row before, neither, a kept row
         own = _pair_arguments(width, rows, generator)
         own["gate_TD"][0], own["gate_TD"][2::3] = 120.0, 10 * own["gate_TD"][2::3]  # far apart
         return {
             **own,
-            # In turn: a kept row, the row before, neither, a kept row.
             "partner_slot_T": torch.where(turn_T == 2, -1, _slots(spec, rows, generator)),
             "partner_row_T": torch.where(turn_T == 1, torch.arange(rows) - 1, -1),
             "state_PRX": torch.randn(_PAGES, 7, 2 * width, generator=generator),
