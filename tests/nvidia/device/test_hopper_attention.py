@@ -19,7 +19,7 @@ CASES = [case for case in cases_of("attention_sparse") if hopper_attention.suppo
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
     if torch.cuda.get_device_capability()[0] != 9:
-        pytest.skip("this is not SM90")
+        pytest.skip("needs SM90: run nox -s 'device(nvidia)' on an H100 or H200")
     return catalogue().open("")
 
 

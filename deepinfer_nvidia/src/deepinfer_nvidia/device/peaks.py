@@ -23,8 +23,7 @@ _RATES: tuple[tuple[str, Mapping[str, float]], ...] = (
     ("H100 NVL", _NVL),
     ("H200 NVL", _NVL),
     ("H100", _SXM),
-    ("H200", _SXM),
-    ("GH200", _SXM),
+    ("H200", _SXM),  # GH200 too
     ("B200", _B200),
 )
 
