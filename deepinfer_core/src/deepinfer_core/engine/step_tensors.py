@@ -22,6 +22,9 @@ from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 
 __all__ = ["PackedStep", "StepShape", "step_inputs"]
 
+_WIDTH_STEP = 8
+"""Block tables grow by so many blocks, because a decode step of a new width is recorded anew."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
@@ -77,7 +80,7 @@ class PackedStep:
             position_T,
             sequence_T,
             previous_T3,
-            _block_table([step.block_ids for step in steps], shape.blocks if shape else 0),
+            _block_table([step.block_ids for step in steps], shape.blocks if shape else None),
             np.array([step.state_slot for step in steps], dtype=np.int64),
             np.array(self._wanted, dtype=np.int64),
             np.array(numbers, dtype=np.int64),
@@ -179,10 +182,12 @@ def _previous(step: SequenceStep) -> np.ndarray:
     return np.stack([known[3 - distance : 3 - distance + count] for distance in (1, 2, 3)], axis=1)
 
 
-def _block_table(blocks: list[tuple[int, ...]], width: int) -> np.ndarray:
-    """Blocks of all sequences [sequences, at least width], padded with -1."""
+def _block_table(blocks: list[tuple[int, ...]], width: int | None) -> np.ndarray:
+    """Blocks of all sequences [sequences, width], padded with -1; by default of the next width."""
     counts_Q = np.array([len(one) for one in blocks])
-    is_used_QB = np.arange(max(counts_Q.max(), width)) < counts_Q[:, None]
+    if width is None:
+        width = -(-int(counts_Q.max()) // _WIDTH_STEP) * _WIDTH_STEP
+    is_used_QB = np.arange(width) < counts_Q[:, None]
     table_QB = np.full(is_used_QB.shape, -1, dtype=np.int64)
     table_QB[is_used_QB] = np.fromiter(chain.from_iterable(blocks), np.int64, counts_Q.sum())
     return table_QB
