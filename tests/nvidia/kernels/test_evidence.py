@@ -63,7 +63,10 @@ def test_a_kernel_that_does_what_none_may_do_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("bytes_spilled", "words", "is_right"),
-    [(0, "sm_90a: 99 registers, none spilled", True), (8, "spills 8 bytes a thread", False)],
+    [
+        (0, "sm_90a: 4 cubins, 99 registers, none spilled", True),
+        (8, "spills 8 bytes a thread", False),
+    ],
 )
 def test_a_kernel_that_spills_registers_is_not_shown_to_be_right(
     bytes_spilled: int,
