@@ -107,14 +107,16 @@ class KernelCatalogue:
     @property
     def operators(self) -> tuple[str, ...]:
         """Names of the operators, sorted: files that are called family_operator."""
-        return tuple(name for name in self.kernels if is_tile_kernel(name))
+        names = (path.stem for path in self.folder.glob("*.py"))
+        return tuple(sorted(name for name in names if name.startswith(_FAMILIES)))
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Names of all kernels, sorted: operators, and those of folders below."""
+        """Names of all kernels, sorted: operators, and files of their names in folders below."""
+        operators = self.operators
         files = [path.relative_to(self.folder) for path in self.folder.rglob("*.py")]
         names = [path.with_suffix("").as_posix() for path in files]
-        return tuple(sorted(name for name in names if operator_of(name).startswith(_FAMILIES)))
+        return tuple(sorted(name for name in names if operator_of(name) in operators))
 
     def architectures_of(self, kernel: str) -> tuple[str, ...]:
         """What a kernel must lower for."""
