@@ -7,6 +7,7 @@ processes at once; nothing here needs a device.
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from deepinfer_nvidia.kernels import transform_rms_norm
 from deepinfer_nvidia.kernels.launch import TileLangCompiler
 
 SPEC = RmsNormSpec(
-    width=64, row_stride=64, dtype="bfloat16", weight_dtype="float32", out_dtype="bfloat16", eps=1e-6
-)  # fmt: skip
+    width=64,
+    row_stride=64,
+    dtype="bfloat16",
+    weight_dtype="float32",
+    out_dtype="bfloat16",
+    eps=1e-6,
+)
 TUNING = transform_rms_norm.default_tuning(SPEC)
-UNKNOWN = "no dtype"
-
 Compile = Callable[..., tuple[int, dict[str, Any], str]]
 
 
@@ -109,8 +113,6 @@ def test_a_torn_file_is_compiled_again(compile_: Compile, folder: Path) -> None:
 def test_a_kernel_that_fails_is_named_and_the_others_are_kept(
     compile_: Compile, compiler: TileLangCompiler
 ) -> None:
-    from dataclasses import replace
-
     wrong: Any = replace(SPEC, dtype="no dtype")  # type: ignore[arg-type]
     status, data, errors = compile_(SPEC, wrong)
     assert status == 1

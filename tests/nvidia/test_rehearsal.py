@@ -4,7 +4,6 @@ Kernels run nowhere here. The engine with numbers has memory of the host in the 
 so addresses, strides and sizes are those of real tensors.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from deepinfer_core.interfaces.operators.rehearsal import NotedKernels
 from deepinfer_core.interfaces.operators.wanted import Rehearsal, WantedKernel
 from deepinfer_core.model.builder import build_model
 from deepinfer_core.model.caches import allocate_caches
-from deepinfer_core.plugin import BuildContext, DeviceTarget, ModelNeeds, Resolved, load
+from deepinfer_core.plugin import BuildContext, DeviceTarget, ModelNeeds, Resolved
 from deepinfer_core.reference.device import build_cpu
 from deepinfer_core.testing.byte_checkpoint import make_byte_checkpoint
 from deepinfer_core.weights.checkpoint import open_checkpoint

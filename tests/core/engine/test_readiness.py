@@ -55,8 +55,15 @@ def test_steps_of_every_size_are_run_and_none_beyond_the_limits() -> None:
 
 
 def test_a_prompt_is_no_longer_than_a_text() -> None:
-    sizes = replace(SIZES, max_tokens=5)
-    assert max(plan.rows for plan in warm_up_steps(sizes)) == 6  # five, and a row beside them
+    plans = list(warm_up_steps(replace(SIZES, max_tokens=5)))
+    assert max(len(one.token_ids) for plan in plans for one in plan.sequences) == 5
+
+
+def test_a_step_may_have_more_rows_than_a_text() -> None:
+    counts = [plan.rows for plan in warm_up_steps(replace(SIZES, max_tokens=5))]
+    assert counts[-2:] == [20, 6]  # four texts, and a text with a row beside it
+    alone = [plan.rows for plan in warm_up_steps(replace(SIZES, max_tokens=5, max_sequences=1))]
+    assert max(alone) == 5
 
 
 @pytest.mark.parametrize("sizes", [{"max_rows": 1}, {"max_sequences": 1}])

@@ -154,6 +154,9 @@ def warm_up_steps(sizes: StepSizes) -> Iterator[StepPlan]:
         yield StepPlan((_step(1, sizes),) * rows)
     if sizes.max_tokens > 1:
         yield StepPlan((_step(1, sizes, start=sizes.max_tokens - 1),) * sizes.max_sequences)
+    if longest < sizes.max_rows and sizes.max_sequences > 1:
+        texts = min(sizes.max_rows // longest, sizes.max_sequences)
+        yield StepPlan((_step(longest, sizes),) * texts)
     if sizes.max_rows > 1 and sizes.max_sequences > 1:
         chunk = min(sizes.max_rows - 1, sizes.max_tokens)
         yield StepPlan((_step(chunk, sizes), _step(1, sizes)))

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepinfer_core.interfaces.operators.catalogue import KernelCompiler
+from deepinfer_core.interfaces.operators.wanted import KernelCompiler
 
 
 def build(spec, tuning):
