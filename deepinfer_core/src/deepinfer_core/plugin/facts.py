@@ -31,7 +31,8 @@ def read_facts(
         The facts; a failure is in their ``problem``.
     """
     if not module:
-        return DeviceFacts(device=device)
+        problem = f"no program describes {target.arch}" if target is not None else ""
+        return DeviceFacts(device=device, problem=problem)
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", module, *_arguments(target)],
