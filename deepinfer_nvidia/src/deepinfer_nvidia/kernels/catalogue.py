@@ -55,6 +55,6 @@ def _also(operator: str, spec: Any) -> tuple[Any, ...]:
 
 def _open(cache_dir: str) -> Kernels:
     from deepinfer_nvidia.device.gpu import current_gpu
-    from deepinfer_nvidia.kernels.launch import CompiledKernels, TileLangCompiler
+    from deepinfer_nvidia.kernels.launch import CompiledKernels
 
-    return CompiledKernels(TileLangCompiler(current_gpu().arch, kernel_folder(cache_dir)))
+    return CompiledKernels(current_gpu().arch, kernel_folder(cache_dir))
