@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from deepinfer_core.interfaces.operators.wanted import Build
+
 if TYPE_CHECKING:
     import torch
 
@@ -21,9 +23,6 @@ __all__ = [
 ]
 
 _FAMILIES = ("attention_", "gemm_", "transform_", "sampler_", "all_to_all_")
-
-Build = Callable[[Any, Any], Any]
-"""``build`` of a kernel's file: from spec and tuning to a TileLang PrimFunc; pure."""
 
 
 class Kernels(ABC):
