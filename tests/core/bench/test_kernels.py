@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,23 @@ def test_a_peer_is_timed_on_the_same_arguments() -> None:
     assert [figure.reference.kind for figure in found.figures()] == ["bound", "peer"]
     assert found.peer_s > 0
     assert set(seen) == set(kernels.read[1:])
+
+
+def test_a_peer_that_the_backend_finds_goes_before_the_one_of_the_case() -> None:
+    """Asked for with the operator and the spec."""
+    kernels = FakeKernels(2.0)
+    asked: list[tuple[str, Any]] = []
+
+    def peer(operator: str, spec: Any) -> tuple[str, Any]:
+        asked.append((operator, spec))
+        return "a_library 1.0", lambda given: None
+
+    case = doubled(peer=("torch.add", lambda given: pytest.fail("another peer was there")))
+    found = kernel_times(
+        DEVICE, replace(catalogue(kernels), peer=peer), kernels, [case], RATES, cache_bytes=0
+    )
+    assert [item.peer for item in found] == ["a_library 1.0"]
+    assert asked == [("transform_double", None)]
 
 
 def test_a_kernel_that_writes_its_input_has_complaints() -> None:

@@ -94,7 +94,7 @@ def kernel_times(
             continue
         copies = range(1, min(_SETS, wanted))
         sets = [given, *({name: x.clone() for name, x in given.items()} for _ in copies)]
-        name, peer = case.peer or ("", None)
+        name, peer = catalogue.peer(case.operator, case.spec) or case.peer or ("", None)
         yield KernelTime(
             case=case.id,
             seconds=time_of(device, [_bound_to(call, given) for given in sets]),

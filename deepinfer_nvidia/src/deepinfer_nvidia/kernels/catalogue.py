@@ -8,6 +8,7 @@ from typing import Any
 
 from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue, Kernels
 
+from deepinfer_nvidia.kernels.peers import peer
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.probe import kernel_folder
 
@@ -31,6 +32,7 @@ def catalogue() -> KernelCatalogue:
         open=_open,
         measured=_HERE / "measured.json",
         also=_also,
+        peer=peer,
     )
 
 

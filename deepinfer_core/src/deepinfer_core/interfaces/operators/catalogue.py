@@ -53,6 +53,9 @@ class KernelCatalogue:
         measured: JSON of what was measured on a device: operator to date, hardware and commit.
         also: from an operator's name and a spec to other tunings that launch code may choose; cases
             judge the kernel with each.
+        peer: from an operator's name and a spec to another implementation that is installed here
+            and timed next to the kernel: its name, and a call on a case's arguments by name that
+            may overwrite its outputs; None if there is none.
     """
 
     backend: str
@@ -64,6 +67,9 @@ class KernelCatalogue:
     open: Callable[[str], Kernels]
     measured: Path
     also: Callable[[str, Any], tuple[Any, ...]] = lambda _operator, _spec: ()
+    peer: Callable[[str, Any], tuple[str, Callable[[dict[str, torch.Tensor]], object]] | None] = (
+        lambda _operator, _spec: None
+    )
 
     @property
     def operators(self) -> tuple[str, ...]:
