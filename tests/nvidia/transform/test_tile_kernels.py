@@ -159,15 +159,15 @@ def test_a_norm_of_one_dtype_is_the_librarys(
     dtype: torch.dtype,
     generator: torch.Generator,
 ) -> None:
-    """Rows of a wider product too, and heads as rows."""
-    wide_TD = noise(generator, rows, 160, dtype=dtype)
+    """Rows of a wider product, also at a distance that the library refuses, and heads as rows."""
+    wide_TD, odd_TD = (noise(generator, rows, width, dtype=dtype) for width in (160, 152))
     weight_D = noise(generator, 48, dtype=dtype)
-    for x in (wide_TD[:, 16:64], wide_TD[:, :144].reshape(rows, 3, 48)):
+    for x in (wide_TD[:, 16:64], odd_TD[:, 16:64], wide_TD[:, :144].reshape(rows, 3, 48)):
         got, want = empty(*x.shape, dtype=dtype), empty(*x.shape, dtype=dtype)
         component.rms_norm(PLAN, x, weight_D, 1e-6, got)
         TWIN.rms_norm(PLAN, x, weight_D, 1e-6, want)
         assert_same_bits(got, want)
-    assert library.called == ["norm", "norm"]
+    assert library.called == ["norm", "norm", "norm"]
 
 
 @pytest.mark.parametrize(
