@@ -15,7 +15,6 @@ from deepinfer_core.testing.contracts import DenseGemmContract, TransformContrac
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.tolerance import assert_within, roundoff
 from deepinfer_nvidia.gemm import deep_gemm
-from deepinfer_nvidia.gemm import tilelang as gemm
 from deepinfer_nvidia.probe import DEEP_GEMM, TILE_KERNELS
 from deepinfer_nvidia.transform import tile_kernels
 
@@ -103,7 +102,7 @@ def test_heads_of_the_model_are_rotated_like_the_twins_and_stand_alone(
     ("in_width", "out_width", "groups", "out_dtype"),
     [(4096, 4096, 1, "bfloat16"), (5120, 384, 1, "float32"), (4096, 1024, 8, "bfloat16")],
 )
-def test_products_have_the_bits_of_the_own_kernels(
+def test_rows_of_the_models_products_stand_alone(
     multiplies: deep_gemm.DeepGemmDense,
     in_width: int,
     out_width: int,
@@ -111,8 +110,7 @@ def test_products_have_the_bits_of_the_own_kernels(
     out_dtype: str,
     generator: torch.Generator,
 ) -> None:
-    """Both walk K upwards with instructions of 16 inputs."""
-    own = gemm.build(None, CONTEXT)
+    """At row counts for which the library chooses other tiles; sums are those of fp64."""
     spec = DenseSpec(
         in_width=in_width,
         out_width=out_width,
@@ -121,13 +119,22 @@ def test_products_have_the_bits_of_the_own_kernels(
         out_dtype=out_dtype,
     )
     data = torch.randn(groups * out_width, in_width, generator=generator).bfloat16().cuda()
-    weight = QuantTensor(data=data, scale=None, format="bfloat16")
-    for rows in (1, 64, 300):
-        x = torch.randn(rows, groups * in_width, generator=generator).bfloat16().cuda()
-        results = []
-        for component in (multiplies, own):
-            dtype = getattr(torch, out_dtype)
-            out = torch.full((rows, len(data)), torch.nan, dtype=dtype, device="cuda")
-            component.run(component.plan(spec, rows), x, component.prepare(weight), out)
-            results.append(out)
-        assert_same_bits(*results)
+    weight = multiplies.prepare(QuantTensor(data=data, scale=None, format="bfloat16"))
+    x_TX = torch.randn(600, groups * in_width, generator=generator).bfloat16().cuda()
+
+    def product(rows: int) -> torch.Tensor:
+        dtype = getattr(torch, out_dtype)
+        out = torch.full((rows, len(data)), torch.nan, dtype=dtype, device="cuda")
+        multiplies.run(multiplies.plan(spec, rows), x_TX[:rows], weight, out)
+        return out
+
+    together = product(600)
+    for rows in (1, 17, 64, 300):
+        assert_same_bits(product(rows), together[:rows])
+    x_TGK = x_TX[:9].double().view(9, groups, in_width)
+    w_GNK = data.double().view(groups, out_width, in_width)
+    want = torch.einsum("tgk,gnk->tgn", x_TGK, w_GNK).flatten(1)
+    size = torch.einsum("tgk,gnk->tgn", x_TGK.abs(), w_GNK.abs()).flatten(1)
+    # K products and sums in fp32, and one rounding of the result.
+    bound = (in_width + 2) * roundoff(torch.float32) * size
+    assert_within(together[:9], want, bound + roundoff(together.dtype) * (want.abs() + bound))

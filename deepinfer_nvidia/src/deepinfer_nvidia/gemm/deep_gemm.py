@@ -8,7 +8,7 @@ Experts are not among them: on Hopper the library has no MXFP4, and its bf16 gro
 multiples of 128 rows, where the interface has rows without gaps.
 
 The library walks K upwards with instructions of 16 inputs and never splits it, so a row's bits
-depend on that row alone, and are those of ``nvidia.tilelang``.
+depend on that row alone, whatever tile it chooses for a number of rows.
 
 Shapes: T rows, K input width, N output width, G groups.
 """
