@@ -66,9 +66,11 @@ def catalogue(kernels: Kernels) -> KernelCatalogue:
 def times(monkeypatch: pytest.MonkeyPatch) -> Times:
     """The times of a kernel with one case."""
 
-    def times(kernels: Kernels, case: KernelCase, *, cache_bytes: int = 0) -> list[KernelTime]:
+    def times(
+        kernels: Kernels, case: KernelCase, *, cache_bytes: int = 0, **changes: Any
+    ) -> list[KernelTime]:
         monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: (case,))
-        names, made = ["transform_double"], catalogue(kernels)
+        names, made = ["transform_double"], replace(catalogue(kernels), **changes)
         return list(kernel_times(DEVICE, made, kernels, names, RATES, cache_bytes=cache_bytes))
 
     return times
@@ -114,6 +116,20 @@ def test_a_peer_is_timed_on_the_same_arguments(times: Times) -> None:
     wanted = doubled().arguments(torch.Generator().manual_seed(0))["x_T"].tolist()
     assert seen
     assert all(one == wanted for one in seen)
+
+
+def test_a_peer_that_the_backend_finds_goes_before_the_one_of_the_case(times: Times) -> None:
+    """Asked for with the operator and the spec."""
+    asked: list[tuple[str, Any]] = []
+
+    def peer(operator: str, spec: Any) -> tuple[str, Any]:
+        asked.append((operator, spec))
+        return "a_library 1.0", lambda given: None
+
+    case = doubled(peer=("torch.add", lambda given: pytest.fail("another peer was there")))
+    found = times(FakeKernels(2.0), case, peer=peer)
+    assert [item.peer for item in found] == ["a_library 1.0"]
+    assert asked == [("transform_double", None)]
 
 
 def test_a_kernel_that_writes_its_input_has_complaints(times: Times) -> None:

@@ -15,6 +15,7 @@ from deepinfer_core.interfaces.operators.catalogue import (
     operator_of,
 )
 
+from deepinfer_nvidia.kernels.peers import peer
 from deepinfer_nvidia.kernels.product_times import fastest, fitting
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.kernels.tuning.table import entries
@@ -49,6 +50,7 @@ def catalogue() -> KernelCatalogue:
         limits=_limits,
         arrange=_arrange,
         choices=_choices,
+        peer=peer,
     )
 
 

@@ -86,6 +86,9 @@ class KernelCatalogue:
         limits: from a kernel's name to what its file says of it.
         arrange: from a kernel's name and the operator's arguments to the kernel's own, which may
             have weights in another layout.
+        peer: from an operator's name and a spec to another implementation that is installed here
+            and timed next to the kernel: its name, and a call on a case's arguments by name that
+            may overwrite its outputs; None if there is none.
     """
 
     backend: str
@@ -101,6 +104,9 @@ class KernelCatalogue:
     limits: Callable[[str], KernelLimits] = lambda _kernel: KernelLimits()
     arrange: Callable[[str, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = (
         lambda _kernel, tensors: tensors
+    )
+    peer: Callable[[str, Any], tuple[str, Callable[[dict[str, torch.Tensor]], object]] | None] = (
+        lambda _operator, _spec: None
     )
 
     @property
