@@ -83,8 +83,8 @@ def _ppl(args: argparse.Namespace) -> int:
     measured = _measure(args, baseline.measurement.selection, chosen)
     differences = compare(baseline, measured)
     if REFERENCE_DEVICE in baselines:
-        names = {one.name(device): one.reference_name for one in chosen}
-        differences += strays(baselines[REFERENCE_DEVICE], measured, names)
+        held_to = {one.name(device): one.reference_name for one in chosen}
+        differences += strays(baselines[REFERENCE_DEVICE], measured, held_to)
     inexact = platform_differences(baseline, measured)
     if args.json:
         print_json(_as_data(measured, inexact, differences))

@@ -5,6 +5,8 @@ The oracle is a feeding of the whole text without engine (``testing.cold_text``)
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from deepinfer_core.testing.beginnings import ask_forced, check_answer
@@ -73,7 +75,7 @@ class ChunkSizesSweep:
         check_answer(cold, asked, answer)
 
 
-def _engine_of(make_engine: MakeEngine, cold: ColdText, rows: int, **modes: bool) -> SmallEngine:
+def _engine_of(make_engine: MakeEngine, cold: ColdText, rows: int, **modes: Any) -> SmallEngine:
     shape = EngineShape(
         max_rows=rows, max_sequences=min(rows, 2), blocks=64, snapshots=0, shares=False, **modes
     )

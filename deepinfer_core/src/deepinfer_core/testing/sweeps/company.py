@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -96,9 +97,9 @@ class CompanySweep:
             _assert_same([answer], _engine_of(make_engine, model, shares=False).answer([ask]))
 
 
-def _engine_of(make_engine: MakeEngine, model: TextModel, **sizes: int) -> SmallEngine:
-    shape = EngineShape(**{"max_rows": 50, "max_sequences": 7, "snapshots": 8} | sizes)
-    return make_engine(model, shape)
+def _engine_of(make_engine: MakeEngine, model: TextModel, **sizes: Any) -> SmallEngine:
+    usual: dict[str, Any] = {"max_rows": 50, "max_sequences": 7, "snapshots": 8}
+    return make_engine(model, EngineShape(**usual | sizes))
 
 
 def _company(seed: int) -> list[Ask]:

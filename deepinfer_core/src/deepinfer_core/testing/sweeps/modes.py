@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,9 @@ from deepinfer_core.testing.sweeps.fixtures import ColdTexts, MakeEngine
 
 __all__ = ["ModesSweep"]
 
-_MODES = [*product([False, True], repeat=3)]
+_Mode = tuple[bool, bool, bool]
+
+_MODES: list[_Mode] = [(a, b, c) for a, b, c in product([False, True], repeat=3)]
 """Asynchronous, mixes, shares."""
 
 
@@ -48,7 +51,7 @@ class ModesSweep:
         make_engine: MakeEngine,
         asks: list[Ask],
         plain: list[Answer],
-        mode: tuple[bool, bool, bool],
+        mode: _Mode,
     ) -> None:
         """With room for all."""
         found = _run(make_engine, cold, asks, mode)
@@ -63,7 +66,7 @@ class ModesSweep:
         make_engine: MakeEngine,
         asks: list[Ask],
         plain: list[Answer],
-        mode: tuple[bool, bool, bool],
+        mode: _Mode,
     ) -> None:
         """One request has up to 107 tokens, so seven blocks; five run at once."""
         found = _run(make_engine, cold, asks, mode, blocks=8, snapshots=2, longest=128)
@@ -95,15 +98,13 @@ def _run(
     make_engine: MakeEngine,
     cold: ColdText,
     asks: list[Ask],
-    mode: tuple[bool, bool, bool],
-    **sizes: int,
+    mode: _Mode,
+    **sizes: Any,
 ) -> list[Answer]:
     is_asynchronous, mixes, shares = mode
+    usual: dict[str, Any] = {"max_rows": 40, "max_sequences": 5, "snapshots": 8, "blocks": 100}
     shape = EngineShape(
-        is_asynchronous=is_asynchronous,
-        mixes=mixes,
-        shares=shares,
-        **{"max_rows": 40, "max_sequences": 5, "snapshots": 8, "blocks": 100} | sizes,
+        is_asynchronous=is_asynchronous, mixes=mixes, shares=shares, **usual | sizes
     )
     engine = make_engine(cold.model, shape)
     try:
