@@ -10,9 +10,10 @@ from deepinfer_core.testing.tiny_model import tiny_model
 SEMANTIC = Numerics(compute="float32", activation_quantisation=False, cache_quantisation=False)
 
 
+@pytest.fixture(scope="module", params=[Numerics(), SEMANTIC], ids=["production", "semantic"])
+def model(request: pytest.FixtureRequest) -> TextModel:
+    return tiny_model(request.param, config=slim_config(16))
+
+
 class TestCompany(CompanySweep):
     """On the components of the reference, rounded and not."""
-
-    @pytest.fixture(scope="class", params=[Numerics(), SEMANTIC], ids=["production", "semantic"])
-    def model(self, request: pytest.FixtureRequest) -> TextModel:
-        return tiny_model(request.param, config=slim_config(16))

@@ -84,6 +84,12 @@ def make_engine(picked: tuple[ModelParts, Sampler]) -> MakeEngine:
     return partial(small_engine, sampler=picked[1])
 
 
+@pytest.fixture(scope="module")
+def model(slim_models: SlimModels) -> TextModel:
+    """With a window of 16."""
+    return slim_models(16)
+
+
 class TestCachedLengths(CachedLengthsSweep):
     """Prompts of every length, cold and cached."""
 
@@ -99,15 +105,11 @@ class TestModes(ModesSweep):
 class TestCompany(CompanySweep):
     """Alone, first, last and in the middle."""
 
-    @pytest.fixture(scope="class")
-    def model(self, slim_models: SlimModels) -> TextModel:
-        return slim_models(16)
-
 
 class TestRecordedCompany(TestCompany):
     """The same with decode steps that are repeated from recordings."""
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def make_engine(self, picked: tuple[ModelParts, Sampler]) -> MakeEngine:
         def make(model: TextModel, shape: EngineShape) -> SmallEngine:
             engine = small_engine(model, shape, sampler=picked[1])

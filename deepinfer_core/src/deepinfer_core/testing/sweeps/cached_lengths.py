@@ -11,7 +11,7 @@ Windows of 16 with blocks of 16, and of 128 with blocks of 128.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -30,6 +30,7 @@ from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.small_engines import Ask, EngineShape, SmallEngine
 from deepinfer_core.testing.sweeps.fixtures import ColdTexts, MakeEngine
 from deepinfer_core.testing.sweeps.prefix_states import PARTIAL_STATES, Arrange, Left, whole
+from deepinfer_core.testing.sweeps.sweep import Sweep
 
 __all__ = ["CachedLengthsSweep"]
 
@@ -39,25 +40,24 @@ _EDGES = [*range(1, 132), *range(255, 260), *range(383, 388), *range(511, 515), 
 _Residues = Callable[[int, int], list[int]]
 
 
-class CachedLengthsSweep:
+class CachedLengthsSweep(Sweep):
     """Prompts of 1 to 640 tokens."""
 
-    @pytest.fixture(scope="class", params=[16, 128])
+    @pytest.fixture(params=[16, 128])
     def size(self, request: pytest.FixtureRequest) -> int:
         """Tokens of the window and of a block."""
         return int(request.param)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def cold(self, cold_texts: ColdTexts, size: int) -> ColdText:
         """The text in windows of that size."""
         return cold_texts(size)
 
-    @pytest.fixture(scope="class")
-    def warm(self, cold: ColdText, make_engine: MakeEngine, size: int) -> Iterator[SmallEngine]:
+    @pytest.fixture
+    def warm(self, cold: ColdText, make_engine: MakeEngine, size: int) -> SmallEngine:
         """One engine for all states of the cache."""
-        engine = make_engine(cold.model, EngineShape(block_tokens=size, max_rows=4096))
-        yield engine
-        engine.close()
+        shape = EngineShape(block_tokens=size, max_rows=4096)
+        return self.once(("warm", size), lambda: make_engine(cold.model, shape))
 
     @pytest.mark.parametrize(
         "lengths", [_EDGES[:44], _EDGES[44:88], _EDGES[88:]], ids=["a", "b", "c"]

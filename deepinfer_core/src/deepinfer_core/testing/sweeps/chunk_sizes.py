@@ -13,6 +13,7 @@ from deepinfer_core.testing.beginnings import ask_forced, check_answer
 from deepinfer_core.testing.cold_text import ColdText
 from deepinfer_core.testing.small_engines import Answer, EngineShape, SmallEngine
 from deepinfer_core.testing.sweeps.fixtures import ColdTexts, MakeEngine
+from deepinfer_core.testing.sweeps.sweep import Sweep
 
 __all__ = ["ChunkSizesSweep"]
 
@@ -20,10 +21,10 @@ _TAIL = 25
 """Tokens of a prompt beyond its first chunk: with a window of 16 more than a ring of 22 holds."""
 
 
-class ChunkSizesSweep:
+class ChunkSizesSweep(Sweep):
     """Chunks of 1 to 130 rows; a window of 16, and one of 128 around its length."""
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def cold(self, cold_texts: ColdTexts) -> ColdText:
         """The text in windows of 16."""
         return cold_texts(16)

@@ -19,6 +19,7 @@ from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.small_engines import Answer, Ask, EngineShape, SmallEngine
 from deepinfer_core.testing.sweeps.fixtures import MakeEngine
+from deepinfer_core.testing.sweeps.sweep import Sweep
 
 __all__ = ["CompanySweep"]
 
@@ -33,24 +34,18 @@ _ROOMS = {"roomy": {"blocks": 200}, "short": {"blocks": 9, "longest": 128, "snap
 _Alone = Callable[[SamplingParams], list[Answer]]
 
 
-class CompanySweep:
+class CompanySweep(Sweep):
     """One prompt beside others, with room for all and with too little."""
 
-    @pytest.fixture(scope="class")
-    def model(self) -> TextModel:
-        """A small model with a window of 16; each subclass provides it."""
-        raise NotImplementedError(f"{type(self).__name__} must define the fixture 'model'")
-
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def alone(self, model: TextModel, make_engine: MakeEngine) -> _Alone:
         """The answers to the prompt in an engine that does nothing else."""
-        made: dict[int, list[Answer]] = {}
 
         def answers(params: SamplingParams) -> list[Answer]:
-            if id(params) not in made:
-                engine = _engine_of(make_engine, model)
-                made[id(params)] = engine.answer([Ask(prompt=_MINE, params=params)])
-            return made[id(params)]
+            asks = [Ask(prompt=_MINE, params=params)]
+            return self.once(
+                (id(model), id(params)), lambda: _engine_of(make_engine, model).answer(asks)
+            )
 
         return answers
 

@@ -17,6 +17,7 @@ from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.cold_text import ColdText
 from deepinfer_core.testing.small_engines import Answer, Ask, EngineShape
 from deepinfer_core.testing.sweeps.fixtures import ColdTexts, MakeEngine
+from deepinfer_core.testing.sweeps.sweep import Sweep
 
 __all__ = ["ModesSweep"]
 
@@ -26,23 +27,23 @@ _MODES: list[_Mode] = [(a, b, c) for a, b, c in product([False, True], repeat=3)
 """Asynchronous, mixes, shares."""
 
 
-class ModesSweep:
+class ModesSweep(Sweep):
     """Every combination of modes against the plainest."""
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def cold(self, cold_texts: ColdTexts) -> ColdText:
         """The text in windows of 16."""
         return cold_texts(16)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def asks(self, cold: ColdText) -> list[Ask]:
         """Requests that share beginnings."""
         return _workload(cold)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def plain(self, cold: ColdText, make_engine: MakeEngine, asks: list[Ask]) -> list[Answer]:
         """The answers of a synchronous engine that mixes and shares nothing."""
-        return _run(make_engine, cold, asks, _MODES[0])
+        return self.once("plain", lambda: _run(make_engine, cold, asks, _MODES[0]))
 
     @pytest.mark.parametrize("mode", _MODES[1:], ids=str)
     def test_modes_of_stepping_and_reuse_change_no_bit(
