@@ -3,11 +3,13 @@
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deepinfer_core.engine.gate import conditions, measuring
 from deepinfer_core.engine.gate.baseline import SampleScore
+from deepinfer_core.engine.gate.conditions import Condition
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 FEW = (
@@ -148,3 +150,34 @@ def test_a_refresh_leaves_other_devices_alone(refreshed: Run, tmp_path: Path) ->
     found = json.loads(file.read_text())["devices"]
     assert found["acme"] == data["devices"]["acme"]
     assert [item["reason"] for item in found["cpu"]["history"]] == ["second"]
+
+
+def test_numbers_that_are_stable_and_wrong_fail_and_become_no_baseline(
+    refreshed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a device of its own, with a baseline of its own that says the same."""
+    file = tmp_path / "gate.json"
+    chosen = conditions.conditions_of("cpu")
+    ours = tuple(
+        replace(one, components="core.cpu") for one in chosen if one.numerics == "semantic"
+    )
+    monkeypatch.setattr(conditions, "conditions_of", lambda device: (*chosen, *ours))
+    assert refreshed("refresh", "--reason", "second").returncode == 0
+    assert refreshed("ppl", "--only", "core.cpu").returncode == 0
+    true = measuring.token_likelihoods
+
+    def moved(llm: object, samples: object, condition: Condition) -> tuple[SampleScore, ...]:
+        scores = true(llm, samples, condition)  # type: ignore[arg-type]
+        if condition.components == "core.reference":
+            return scores
+        return tuple(SampleScore(id=one.id, nats=(9.0, *one.nats[1:])) for one in scores)
+
+    monkeypatch.setattr(measuring, "token_likelihoods", moved)
+    before = file.read_bytes()
+    done = refreshed("refresh", "--reason", "third")
+    assert done.returncode == 1
+    assert "against cpu/semantic/cache-plain/prefill/whole: sum " in done.stderr
+    assert file.read_bytes() == before
+    done = refreshed("ppl", "--only", "core.cpu")
+    assert done.returncode == 1
+    assert "against cpu/semantic/cache-plain/prefill/whole: sum " in done.stdout
