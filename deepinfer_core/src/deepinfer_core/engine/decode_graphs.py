@@ -23,7 +23,7 @@ from functools import partial
 import torch
 
 from deepinfer_core.cache.storage import Caches
-from deepinfer_core.engine.step_tensors import PackedStep, StepShape
+from deepinfer_core.engine.packed_step import PackedStep, StepShape
 from deepinfer_core.interfaces.device import Graph
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.step import StepInputs

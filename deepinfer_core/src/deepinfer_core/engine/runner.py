@@ -16,9 +16,9 @@ from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.cache.storage import Caches
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
 from deepinfer_core.engine.drawn import Drawn
+from deepinfer_core.engine.packed_step import PackedStep
 from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
 from deepinfer_core.engine.sampler_inputs import SamplerInputs
-from deepinfer_core.engine.step_tensors import PackedStep
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.device import Event, Stream
 from deepinfer_core.interfaces.sampler import Sampler, SamplerSpec

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from deepinfer_core.engine.step_tensors import PackedStep, StepShape, step_inputs
+from deepinfer_core.engine.packed_step import PackedStep, StepShape, step_inputs
 from deepinfer_core.reference.device import CpuDevice
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep, StepPlan
 
