@@ -18,6 +18,7 @@ import threading
 import time
 from pathlib import Path
 
+from deepinfer_core.engine.late_recordings import LateRecordings
 from deepinfer_core.testing.byte_checkpoint import make_byte_checkpoint
 from deepinfer_core.testing.peak_memory import resident_bytes
 from deepinfer_core.testing.soak import Soak
@@ -53,9 +54,9 @@ def settled_bytes() -> int:
 def state(driver: Soak | None = None) -> dict[str, int]:
     """What must not grow."""
     if driver is not None:
-        repeats = driver.faults.runner.model.repeats
-        if repeats is not None:
-            repeats.clear()
+        recordings = driver.faults.runner.graphs
+        if isinstance(recordings, LateRecordings):
+            recordings.clear()
     resident = settled_bytes()
     return {
         "resident_bytes": resident,

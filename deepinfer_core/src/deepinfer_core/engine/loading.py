@@ -36,8 +36,11 @@ from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.telemetry.progress import ProgressStream
 
 if TYPE_CHECKING:
+    from deepinfer_core.cache.storage import Caches
+    from deepinfer_core.engine.late_recordings import LateRecordings
     from deepinfer_core.engine.readiness import BuiltKernels
     from deepinfer_core.engine.runner import ModelRunner
+    from deepinfer_core.model.backbone import TextModel
 
 __all__ = ["Loaded", "load_engine"]
 
@@ -238,9 +241,29 @@ def _build_runner(
         parts.device.stream() if has_stream else InlineStream(),
         vocabulary=config.text_config.vocab_size,
         truncation=truncation,
+        graphs=_late_recordings(model, caches, settings, memory) if truncation is None else None,
     )
     # Weights and caches were written by work in another order than that of the runner's stream.
     parts.device.synchronise()
     layout = layout_fingerprint(caches.layout)
     policy = _reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
     return runner, memory, policy
+
+
+def _late_recordings(
+    model: TextModel, caches: Caches, settings: Settings, memory: MemoryPlan
+) -> LateRecordings | None:
+    """Decode steps that components record; a device records them when all is ready."""
+    from deepinfer_core.engine.late_recordings import LateRecordings, shared_recorder
+
+    recorder = shared_recorder(model.parts)
+    if recorder is None or not settings.engine.graphs:
+        return None
+    return LateRecordings(
+        model,
+        caches,
+        recorder,
+        max_sequences=settings.engine.max_num_seqs,
+        max_tokens=memory.max_model_tokens,
+        block_tokens=BLOCK_TOKENS,
+    )
