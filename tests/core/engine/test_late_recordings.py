@@ -1,6 +1,9 @@
 """Do steps that components repeat have the bits of called ones, and do they keep to a limit?"""
 
+import gc
+import weakref
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import torch
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
 from deepinfer_core.engine import rungs
 from deepinfer_core.engine.late_recordings import LateRecordings, shared_recorder
+from deepinfer_core.engine.rungs import Rung
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.device import InlineStream
@@ -216,6 +220,32 @@ def test_recordings_that_are_given_away_are_made_anew(
     batch.graphs.clear()
     batch.decode(0)
     assert recorder.counts == (2, 3)
+
+
+class Forgetful(Recorder):
+    """Keeps nothing of the work, but watches what becomes of its inputs."""
+
+    def __init__(self) -> None:
+        self.inputs: list[weakref.ref[torch.Tensor]] = []
+
+    def record(self, work: Any) -> Recording:
+        work()
+        values = [getattr(work.args[0], one.name) for one in fields(work.args[0])]
+        self.inputs = [weakref.ref(one) for one in values if isinstance(one, torch.Tensor)]
+        return _Counting(CountingRecorder(self), None)  # type: ignore[arg-type]
+
+
+def test_what_a_recording_reads_outlasts_the_recording(model: TextModel) -> None:
+    recorder = Forgetful()
+    graphs = Batch(model, recorder).graphs
+    assert graphs is not None
+    words, inputs = graphs._largest(Rung(1, 112))
+    step = graphs._recorded(recorder, Rung(1, 112), words, inputs)
+    del words, inputs
+    gc.collect()
+    assert step is not None
+    assert len(recorder.inputs) > 5
+    assert all(one() is not None for one in recorder.inputs)
 
 
 def asks() -> list[Ask]:
