@@ -7,7 +7,7 @@ nothing. Components that record their own calls have ``late_recordings``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -30,6 +30,7 @@ class DecodeGraphs(RecordedSteps):
         max_sequences: most rows.
         max_tokens: longest text.
         block_tokens: tokens of a block.
+        row_counts: sizes to record, the largest ``max_sequences``; None: those of ``row_rungs``.
 
     Attributes:
         recorded: how many recordings there are.
@@ -43,8 +44,9 @@ class DecodeGraphs(RecordedSteps):
         max_sequences: int,
         max_tokens: int,
         block_tokens: int,
+        row_counts: Sequence[int] | None = None,
     ) -> None:
-        self._rungs = FewRungs(max_sequences, max_tokens, block_tokens)
+        self._rungs = FewRungs(max_sequences, max_tokens, block_tokens, row_counts)
         super().__init__(model, caches, self._rungs)
         self._recordings: dict[Rung, RecordedStep] = {}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
@@ -91,11 +92,24 @@ class Ladder(ABC):
 
 
 class FewRungs(Ladder):
-    """Two row counts for each doubling, three reaches for a million tokens."""
+    """Two row counts for each doubling, three reaches for a million tokens.
 
-    def __init__(self, max_sequences: int, max_tokens: int, block_tokens: int) -> None:
+    Args:
+        max_sequences: most rows.
+        max_tokens: longest text.
+        block_tokens: tokens of a block.
+        row_counts: others than these, the largest ``max_sequences``.
+    """
+
+    def __init__(
+        self,
+        max_sequences: int,
+        max_tokens: int,
+        block_tokens: int,
+        row_counts: Sequence[int] | None = None,
+    ) -> None:
         super().__init__(max_sequences, max_tokens, block_tokens)
-        self._rows = row_rungs(max_sequences)
+        self._rows = row_rungs(max_sequences) if row_counts is None else sorted(row_counts)
         self._reaches = reach_rungs(max_tokens, block_tokens)
 
     @property
