@@ -17,13 +17,8 @@ from typing import Any, NamedTuple
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.attention import SparseAttentionSpec
 
-from deepinfer_nvidia.kernels.key_rows import (
-    gatherer,
-    key_rows,
-    lister,
-    source_arguments,
-    widener,
-)
+from deepinfer_nvidia.kernels.key_rows import gatherer, key_rows, lister, widener
+from deepinfer_nvidia.kernels.key_sources import with_sources
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build"]
@@ -75,50 +70,7 @@ class _State(NamedTuple):
 def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
     """Attention over one or two sources."""
     rows = T.dynamic("rows")
-    # Every argument needs a buffer of its own: two names for one would be one argument.
-    q, out = (T.Tensor((rows, spec.heads, spec.head_width), spec.compute) for _ in range(2))
-    sink = T.Tensor((spec.heads,), "float32")
-    lse = T.Tensor((rows, spec.heads), "float32")
-    attend = _attention(spec, tuning, rows)
-    data_0, scale_0, slot_0 = source_arguments(0, spec.sources[0], rows)
-    data_1, scale_1, slot_1 = source_arguments(1, spec.sources[-1], rows)
-
-    def over_one_source() -> Any:
-        @T.prim_func
-        def attention_sparse(
-            q_TND: q,
-            data_0_PE: data_0,
-            scale_0_PB: scale_0,
-            slot_0_TL: slot_0,
-            sink_N: sink,
-            out_TND: out,
-            lse_TN: lse,
-        ) -> None:
-            attend(q_TND, ((data_0_PE, scale_0_PB, slot_0_TL),), sink_N, out_TND, lse_TN)
-
-        return attention_sparse
-
-    def over_two_sources() -> Any:
-        @T.prim_func
-        def attention_sparse(
-            q_TND: q,
-            data_0_PE: data_0,
-            scale_0_PB: scale_0,
-            slot_0_TL: slot_0,
-            data_1_PE: data_1,
-            scale_1_PB: scale_1,
-            slot_1_TL: slot_1,
-            sink_N: sink,
-            out_TND: out,
-            lse_TN: lse,
-        ) -> None:
-            first = (data_0_PE, scale_0_PB, slot_0_TL)
-            second = (data_1_PE, scale_1_PB, slot_1_TL)
-            attend(q_TND, (first, second), sink_N, out_TND, lse_TN)
-
-        return attention_sparse
-
-    return over_one_source() if len(spec.sources) == 1 else over_two_sources()
+    return with_sources(spec, rows, _attention(spec, tuning, rows))
 
 
 def _attention(spec: SparseAttentionSpec, tuning: Tuning, rows: Any) -> Any:
