@@ -89,6 +89,12 @@ class DecodeGraphs(RecordedSteps):
         # The last step ran on another stream than those that will be repeated.
         device.synchronise()
 
+    @torch.inference_mode()
+    def rehearse(self) -> None:
+        """Run the step of every rung once, and record none."""
+        for rung in self.rungs:
+            self.model.forward(self._largest(rung)[1], self.caches)
+
     def rung_of(self, plan: StepPlan) -> Rung | None:
         """The smallest recording that can do a step; see ``RecordedSteps``."""
         return self._rungs.rung_of(plan) if self._recordings else None
