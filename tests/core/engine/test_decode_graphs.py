@@ -9,7 +9,6 @@ from deepinfer_core.engine import rungs
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
 from deepinfer_core.engine.packed_step import PackedStep
 from deepinfer_core.engine.rungs import Rung
-from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import DeviceError
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.backbone import TextModel
@@ -66,17 +65,16 @@ def make_graphs(
     return make
 
 
-def feeding(start: int, blocks: int | None = None, **changes: object) -> SequenceStep:
-    step = SequenceStep(
-        sequence_id=1,
-        start=start,
-        token_ids=(5,),
-        history=(1, 2, 3),
-        block_ids=tuple(range(1, 2 + (start // BLOCK if blocks is None else blocks - 1))),
-        state_slot=1,
-        wants_token=True,
-    )
-    return step._replace(**changes)  # type: ignore[arg-type]
+FIRST = SequenceStep(
+    sequence_id=1,
+    start=3,
+    token_ids=(5,),
+    history=(1, 2, 3),
+    block_ids=(0,),
+    state_slot=0,
+    wants_token=True,
+)
+"""Over the dummy pages."""
 
 
 def test_every_rung_is_recorded_the_largest_first(
@@ -88,36 +86,6 @@ def test_every_rung_is_recorded_the_largest_first(
     assert graphs.recorded == len(device.recordings) == 12
 
 
-@pytest.mark.parametrize(
-    ("steps", "rung"),
-    [
-        ([feeding(0)], Rung(1, 32)),
-        ([feeding(32)], Rung(1, 32)),
-        ([feeding(33)], Rung(1, 64)),
-        ([feeding(32, blocks=4)], Rung(1, 64)),
-        ([feeding(64)], Rung(1, 64)),
-        ([feeding(65)], Rung(1, 112)),
-        ([feeding(112)], Rung(1, 112)),
-        ([feeding(113)], None),
-        ([feeding(3), feeding(65), feeding(9)], Rung(3, 112)),
-        ([feeding(3)] * 4, Rung(4, 32)),
-        ([feeding(3)] * 5, None),
-        ([feeding(3), feeding(5, token_ids=(1, 2))], None),
-        ([feeding(3, wants_token=False)], None),
-        ([feeding(3, scored_rows=1)], None),
-        ([feeding(32, cached_end=32)], Rung(1, 32)),
-        ([feeding(31, cached_end=32)], None),
-        ([feeding(20, valid_start=20)], Rung(1, 32)),
-    ],
-)
-def test_a_step_goes_to_the_smallest_rung_that_can_do_it(
-    make_graphs: Callable[..., DecodeGraphs], steps: list[SequenceStep], rung: Rung | None
-) -> None:
-    graphs = make_graphs()
-    graphs.record()
-    assert graphs.rung_of(StepPlan(tuple(steps))) == rung
-
-
 def test_a_device_without_a_recorder_records_nothing(
     make_graphs: Callable[..., DecodeGraphs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +93,16 @@ def test_a_device_without_a_recorder_records_nothing(
     graphs = make_graphs()
     graphs.record()
     assert graphs.recorded == 0
-    assert graphs.rung_of(StepPlan((feeding(0),))) is None
+    assert graphs.rung_of(StepPlan((FIRST,))) is None
+
+
+def test_a_step_beyond_the_largest_rung_is_launched_call_by_call(
+    make_graphs: Callable[..., DecodeGraphs],
+) -> None:
+    graphs = make_graphs(rows=2)
+    graphs.record()
+    assert graphs.rung_of(StepPlan((FIRST,) * 2)) == Rung(2, 32)
+    assert graphs.rung_of(StepPlan((FIRST,) * 3)) is None
 
 
 def test_a_step_that_cannot_be_repeated_is_an_error(
@@ -157,30 +134,16 @@ def engine_of(model: TextModel, *, is_recorded: bool, is_asynchronous: bool) -> 
     return engine
 
 
-def asks() -> list[Ask]:
-    """Texts of every length around the window, blocks and reaches; greedy and random."""
-    lengths = (1, 2, 15, 16, 17, 30)
-    return [
-        Ask(
-            prompt=[(7 * place + length) % 250 for place in range(length)],
-            params=SamplingParams(
-                max_tokens=40 + length % 5, seed=length, temperature=float(length % 2)
-            ),
-        )
-        for length in lengths
-    ]
-
-
 @pytest.mark.usefixtures("low_reach")
 @pytest.mark.parametrize("is_asynchronous", [False, True])
 def test_answers_have_the_bits_of_steps_that_are_launched_piece_by_piece(
-    model: TextModel, device: RerunDevice, is_asynchronous: bool
+    model: TextModel, device: RerunDevice, asks: list[Ask], is_asynchronous: bool
 ) -> None:
-    wanted = engine_of(model, is_recorded=False, is_asynchronous=is_asynchronous).answer(asks())
+    wanted = engine_of(model, is_recorded=False, is_asynchronous=is_asynchronous).answer(asks)
     device.recordings.clear()
     engine = engine_of(model, is_recorded=True, is_asynchronous=is_asynchronous)
     for _ in range(2):  # the second time a part of each prompt is cached
-        for got, want in zip(engine.answer(asks()), wanted, strict=True):
+        for got, want in zip(engine.answer(asks), wanted, strict=True):
             assert got.done.token_ids == want.done.token_ids
             assert_same_bits(got.logits_RV, want.logits_RV)
             assert got.kept.keys() == want.kept.keys()
@@ -200,7 +163,7 @@ def test_padding_leaves_the_pages_of_sequences_alone(
         caches.blocks_PB[1:] = 7
         caches.states_PB[1:] = 7
         packed = PackedStep(
-            StepPlan((feeding(3, block_ids=(0,), state_slot=0),)),
+            StepPlan((FIRST,)),
             model.parts.device,
             shape=graphs.shape_of(Rung(4, 32)),
         )

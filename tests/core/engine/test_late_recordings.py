@@ -14,7 +14,6 @@ from deepinfer_core.engine import rungs
 from deepinfer_core.engine.late_recordings import LateRecordings, shared_recorder
 from deepinfer_core.engine.rungs import Rung
 from deepinfer_core.engine.runner import ModelRunner
-from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.interfaces.recording import MOST_RECORDED_BYTES, Recorder, Recording
@@ -248,19 +247,6 @@ def test_what_a_recording_reads_outlasts_the_recording(model: TextModel) -> None
     assert all(one() is not None for one in recorder.inputs)
 
 
-def asks() -> list[Ask]:
-    """Texts of every length around blocks and reaches; greedy and random."""
-    return [
-        Ask(
-            prompt=[(7 * place + length) % 250 for place in range(length)],
-            params=SamplingParams(
-                max_tokens=30 + length % 5, seed=length, temperature=float(length % 2)
-            ),
-        )
-        for length in (1, 2, 15, 16, 17, 30)
-    ]
-
-
 def engine_of(model: TextModel, recorder: Recorder | None, *, is_asynchronous: bool) -> SmallEngine:
     shape = EngineShape(
         block_tokens=BLOCK,
@@ -283,14 +269,14 @@ def engine_of(model: TextModel, recorder: Recorder | None, *, is_asynchronous: b
 
 @pytest.mark.parametrize("is_asynchronous", [False, True])
 def test_answers_have_the_bits_of_steps_that_are_called(
-    model: TextModel, recorder: CountingRecorder, is_asynchronous: bool
+    model: TextModel, recorder: CountingRecorder, asks: list[Ask], is_asynchronous: bool
 ) -> None:
     plain = engine_of(model, None, is_asynchronous=is_asynchronous)
-    wanted = plain.answer(asks())
+    wanted = plain.answer(asks)
     plain.close()
     engine = engine_of(model, recorder, is_asynchronous=is_asynchronous)
     for _ in range(2):  # the second time a part of each prompt is cached
-        for got, want in zip(engine.answer(asks()), wanted, strict=True):
+        for got, want in zip(engine.answer(asks), wanted, strict=True):
             assert got.done.token_ids == want.done.token_ids
             assert_same_bits(got.logits_RV, want.logits_RV)
     engine.close()

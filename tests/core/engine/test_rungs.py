@@ -1,6 +1,7 @@
 """Does every decode step find a rung that can do it, and none that pads it too much?"""
 
 import pytest
+from deepinfer_core.engine import rungs
 from deepinfer_core.engine.rungs import FewRungs, NearRungs, Rung, reach_rungs, row_rungs
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 
@@ -21,7 +22,7 @@ def feeding(start: int, blocks: int | None = None, **changes: object) -> Sequenc
 
 
 @pytest.mark.parametrize(
-    ("most", "rungs"),
+    ("most", "sizes"),
     [
         (1, [1]),
         (2, [1, 2]),
@@ -31,19 +32,19 @@ def feeding(start: int, blocks: int | None = None, **changes: object) -> Sequenc
         (20, [1, 2, 3, 4, 6, 8, 12, 16, 20]),
     ],
 )
-def test_row_counts_double_in_two_rungs_and_end_at_the_most(most: int, rungs: list[int]) -> None:
-    assert row_rungs(most) == rungs
+def test_row_counts_double_in_two_rungs_and_end_at_the_most(most: int, sizes: list[int]) -> None:
+    assert row_rungs(most) == sizes
 
 
 def test_less_than_half_of_a_step_is_padding() -> None:
     for most in range(1, 257):
-        rungs = row_rungs(most)
+        sizes = row_rungs(most)
         for rows in range(1, most + 1):
-            assert next(rung for rung in rungs if rung >= rows) < 2 * rows
+            assert next(rung for rung in sizes if rung >= rows) < 2 * rows
 
 
 @pytest.mark.parametrize(
-    ("tokens", "rungs"),
+    ("tokens", "sizes"),
     [
         (1, [128]),
         (128, [128]),
@@ -54,8 +55,39 @@ def test_less_than_half_of_a_step_is_padding() -> None:
         (1 << 20, [4096, 32768, 262144, 1 << 20]),
     ],
 )
-def test_reaches_are_whole_blocks_and_cover_the_longest_text(tokens: int, rungs: list[int]) -> None:
-    assert reach_rungs(tokens, 128) == rungs
+def test_reaches_are_whole_blocks_and_cover_the_longest_text(tokens: int, sizes: list[int]) -> None:
+    assert reach_rungs(tokens, 128) == sizes
+
+
+@pytest.mark.parametrize(
+    ("steps", "rung"),
+    [
+        ([feeding(0)], Rung(1, 32)),
+        ([feeding(32)], Rung(1, 32)),
+        ([feeding(33)], Rung(1, 64)),
+        ([feeding(32, blocks=4)], Rung(1, 64)),
+        ([feeding(64)], Rung(1, 64)),
+        ([feeding(65)], Rung(1, 112)),
+        ([feeding(112)], Rung(1, 112)),
+        ([feeding(113)], None),
+        ([feeding(3), feeding(65), feeding(9)], Rung(3, 112)),
+        ([feeding(3)] * 4, Rung(4, 32)),
+        ([feeding(3)] * 5, None),
+        ([feeding(3), feeding(5, token_ids=(1, 2))], None),
+        ([feeding(3, wants_token=False)], None),
+        ([feeding(3, scored_rows=1)], None),
+        ([feeding(32, cached_end=32)], Rung(1, 32)),
+        ([feeding(31, cached_end=32)], None),
+        ([feeding(20, valid_start=20)], Rung(1, 32)),
+    ],
+)
+def test_a_step_goes_to_the_smallest_of_few_rungs_that_can_do_it(
+    steps: list[SequenceStep], rung: Rung | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rungs, "_LOWEST_REACH", 32)
+    monkeypatch.setattr(rungs, "_REACH_FACTOR", 2)
+    ladder = FewRungs(max_sequences=4, max_tokens=100, block_tokens=BLOCK)
+    assert ladder.rung_of(StepPlan(tuple(steps))) == rung
 
 
 @pytest.mark.parametrize(
