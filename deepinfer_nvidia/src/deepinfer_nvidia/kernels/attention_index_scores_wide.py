@@ -10,6 +10,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
 
 from deepinfer_nvidia.kernels import number_codes as codes
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -17,7 +18,7 @@ __all__ = ["build", "default_tuning"]
 
 def default_tuning(spec: IndexScoresSpec) -> KernelTuning:
     """An entry a thread."""
-    return KernelTuning(threads=128, pass_configs=(("tl.disable_safe_memory_legalize", True),))
+    return KernelTuning(threads=128, pass_configs=NO_BOUNDS_CHECKS)
 
 
 def build(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:

@@ -18,6 +18,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.attention import SparseAttentionSpec
 from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
 from deepinfer_nvidia.kernels.key_rows import gatherer, key_rows, lister, widener
 from deepinfer_nvidia.kernels.key_sources import with_sources
 from deepinfer_nvidia.kernels.tuning import KernelTuning
@@ -34,9 +35,6 @@ _LOWEST = -3.4028234663852886e38
 _WIDE_KEYS = 16
 """Keys in a tile of fp32 products."""
 
-_NO_BOUNDS_CHECKS = (("tl.disable_safe_memory_legalize", True),)
-"""They would break up the 16-byte copies; every index of this kernel is in range by itself."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(KernelTuning):
@@ -49,7 +47,7 @@ class Tuning(KernelTuning):
     """
 
     threads: int = 256
-    pass_configs: tuple[tuple[str, bool | int | str], ...] = _NO_BOUNDS_CHECKS
+    pass_configs: tuple[tuple[str, bool | int | str], ...] = NO_BOUNDS_CHECKS
     keys: int = 64
     stages: int = 2
 

@@ -15,6 +15,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.gemm import GemmExpertsSpec
 
+from deepinfer_nvidia.kernels.compiler_switches import NO_WARP_SPLIT
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -37,9 +38,7 @@ class Tuning(KernelTuning):
     channels: int = 64
     depth: int = 64
     stages: int = 2
-    pass_configs: tuple[tuple[str, bool | int | str], ...] = (
-        ("tl.disable_warp_specialized", True),
-    )
+    pass_configs: tuple[tuple[str, bool | int | str], ...] = NO_WARP_SPLIT
 
 
 def default_tuning(spec: GemmExpertsSpec) -> Tuning:
