@@ -11,7 +11,7 @@ import pytest
 import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
-from deepinfer_core.interfaces.transform import Transform, TransformSpec
+from deepinfer_core.interfaces.transform import MixSpec, Transform, TransformSpec
 from deepinfer_core.numeric import fake_quantise
 from deepinfer_core.reference.transform import ReferenceTransform
 from deepinfer_core.testing.bits import assert_same_bits
@@ -85,6 +85,21 @@ def both(
     getattr(component, operator)(PLAN, *arguments, out)
     getattr(TWIN, operator)(PLAN, *arguments, want)
     return out, want
+
+
+def test_projections_are_split_when_they_are_prepared(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    """Into the parts that the products read, and nothing else is taken."""
+    fn_MK = torch.randn(24, 4 * 64, generator=generator)
+    part_NK = component.prepare_mixes(fn_MK)
+    assert (part_NK.shape, part_NK.dtype) == ((80, 4 * 64), torch.bfloat16)
+    assert bool((sum(part_NK[i : i + 24].double() for i in (48, 24, 0)) == fn_MK.double()).all())
+    outs = torch.empty(1, 4), torch.empty(1, 4), torch.empty(1, 4, 4)
+    trunk_TSD = noise(generator, 1, 4, 64)
+    spec = MixSpec(sinkhorn_iterations=1, eps=1e-6, norm_eps=1e-20)
+    with pytest.raises(NotSupported, match="bfloat16"):
+        component.mhc_mixes(PLAN, trunk_TSD, fn_MK, fn_MK[:, 0], fn_MK[0, :3], spec, *outs)
 
 
 @pytest.mark.parametrize("rows", [1, 5])
@@ -256,6 +271,15 @@ def test_outputs_that_vectors_cannot_reach_are_refused(component: TileLangTransf
         component.fake_quantise(PLAN, x_TD, "mxfp8", odd)
     with pytest.raises(NotSupported, match="contiguous"):
         component.fake_quantise(PLAN, x_TD, "mxfp8", torch.zeros(64, 2).bfloat16()[:, :1].t())
+
+
+def test_more_experts_than_a_warp_has_lanes_are_refused(component: TileLangTransform) -> None:
+    logits_TE, image_T = torch.zeros(1, 40), torch.zeros(1, dtype=torch.bool)
+    expert_Tk, weight_Tk = torch.empty(1, 33, dtype=torch.int64), torch.empty(1, 33)
+    with pytest.raises(NotSupported, match="33 experts a row, found kernels for 32"):
+        component.gate_topk(
+            PLAN, logits_TE, logits_TE[0], logits_TE[0], image_T, 1.5, expert_Tk, weight_Tk
+        )
 
 
 def test_more_experts_than_there_are_are_refused(component: TileLangTransform) -> None:

@@ -3,8 +3,8 @@
 That is ``row_product``, and ``row_sum`` of squares.
 
 Tensor cores multiply bf16, and every fp32 number is the sum of three bf16 numbers: so the weights
-are split into three parts on the way, each part is multiplied exactly, and sums are fp32. A trunk
-of fp32 is split as well. The parts stand one below the other in a single product.
+come as three parts (``transform.parts``), each part is multiplied exactly, and sums are fp32. The
+parts stand one below the other in a single product. A trunk of fp32 is split on the way.
 
 Blocks share the width in pieces of a length that the spec fixes; ``transform_mhc_mixes`` adds them
 in their order, so a row's bits depend on no other row.
@@ -21,8 +21,6 @@ from deepinfer_nvidia.kernels.tuning import KernelTuning
 __all__ = ["Tuning", "build", "default_tuning"]
 
 _PARTS = 3
-_GRANULE = 32
-"""Columns of a tensor core's product come in multiples of it."""
 
 _SQUARES = 16
 """Channels whose squares a row adds up apart from each other, to save registers."""
@@ -40,7 +38,7 @@ class Tuning(KernelTuning):
 
     tile_rows: int = 64
     tile_width: int = 64
-    stages: int = 3
+    stages: int = 4
 
 
 def default_tuning(spec: MhcProductsSpec) -> Tuning:
@@ -49,7 +47,7 @@ def default_tuning(spec: MhcProductsSpec) -> Tuning:
     Fewer steps in flight where the trunk is split too, which takes shared memory.
     """
     return Tuning(
-        stages=3 if spec.dtype == "bfloat16" else 1,
+        stages=4 if spec.dtype == "bfloat16" else 1,
         pass_configs=(("tl.disable_warp_specialized", True),),
     )
 
@@ -58,24 +56,19 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
     """Trunks of ``spec.width`` channels, streams flattened."""
     rows = T.dynamic("rows")
     width, mixes, pieces, dtype = spec.width, spec.mixes, spec.pieces, spec.dtype
-    tile, step_width = tuning.tile_rows, tuning.tile_width
-    # Trace-time loops run over tuples; a range would become a loop of the kernel.
-    spacing = -(-mixes // _GRANULE) * _GRANULE
-    places = tuple(part * spacing for part in range(_PARTS))
-    columns = _PARTS * spacing
-    fillers = places if spacing > mixes else ()
+    tile, step_width, columns = tuning.tile_rows, tuning.tile_width, spec.columns
+    # A trace-time choice; a range would become a loop of the kernel.
     split_shapes = () if dtype == "bfloat16" else ((tile, step_width),) * _PARTS
 
     @T.prim_func
     def transform_mhc_products(
         trunk_TK: T.Tensor((rows, width), dtype),
-        fn_MK: T.Tensor((mixes, width), "float32"),
+        part_NK: T.Tensor((columns, width), "bfloat16"),
         product_PTM: T.Tensor((pieces, rows, mixes), "float32"),
         square_PT: T.Tensor((pieces, rows), "float32"),
     ) -> None:
         with T.Kernel(pieces, T.ceildiv(rows, tile), threads=tuning.threads) as (piece, block):
             x = T.alloc_shared((tile, step_width), dtype)
-            fn = T.alloc_shared((mixes, step_width), "float32")
             weight = T.alloc_shared((columns, step_width), "bfloat16")
             split = [T.alloc_shared(shape, "bfloat16") for shape in split_shapes]
             operands = split if split_shapes else [x]
@@ -89,15 +82,7 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
             for step in T.Pipelined(spec.piece_width // step_width, num_stages=tuning.stages):
                 first = piece * spec.piece_width + step * step_width
                 T.copy(trunk_TK[block * tile, first], x)
-                T.copy(fn_MK[0, first], fn)
-                for m, j in T.Parallel(mixes, step_width):
-                    rest = fn[m, j]
-                    for part in places:
-                        weight[part + m, j] = T.cast(rest, "bfloat16")
-                        rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
-                for place in fillers:
-                    for m, j in T.Parallel(spacing - mixes, step_width):
-                        weight[place + mixes + m, j] = T.cast(0, "bfloat16")
+                T.copy(part_NK[0, first], weight)
                 for chunk in T.unroll(step_width // _SQUARES):
                     for i, j in T.Parallel(tile, _SQUARES):
                         channel = T.cast(x[i, chunk * _SQUARES + j], "float32")
@@ -121,7 +106,7 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
             for i, m in T.Parallel(tile, mixes):
                 if block * tile + i < rows:
                     product_PTM[piece, block * tile + i, m] = (
-                        sums_shared[i, places[2] + m] + sums_shared[i, places[1] + m]
+                        sums_shared[i, 2 * mixes + m] + sums_shared[i, mixes + m]
                     ) + sums_shared[i, m]
             for i in T.Parallel(tile):
                 if block * tile + i < rows:

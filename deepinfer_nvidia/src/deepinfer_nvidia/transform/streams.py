@@ -16,6 +16,7 @@ from deepinfer_core.interfaces.operators.transform import (
     MhcStreamsSpec,
 )
 from deepinfer_core.interfaces.transform import MixSpec, Transform
+from deepinfer_core.numeric import bf16_parts
 
 from deepinfer_nvidia.kernels import (
     transform_mhc_collapse,
@@ -54,11 +55,16 @@ class TileLangStreams(Transform):
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
 
+    def prepare_mixes(self, fn_MK: torch.Tensor) -> torch.Tensor:
+        """Split the weights into parts of bf16."""
+        mixes, width = fn_MK.shape
+        return bf16_parts(fn_MK, products_spec(width, mixes, "bfloat16").columns)
+
     def mhc_mixes(
         self,
         plan: Plan,
         trunk_TSD: torch.Tensor,
-        fn_MK: torch.Tensor,
+        projection: torch.Tensor,
         base_M: torch.Tensor,
         scale_3: torch.Tensor,
         spec: MixSpec,
@@ -73,14 +79,14 @@ class TileLangStreams(Transform):
         mixes = streams * (2 + streams)
         dtype = trunk_TSD.dtype
         products = products_spec(streams * width, mixes, dtype_name(dtype))
-        product_PTM = fn_MK.new_empty((products.pieces, rows, mixes))
-        square_PT = fn_MK.new_empty((products.pieces, rows))
+        product_PTM = base_M.new_empty((products.pieces, rows, mixes))
+        square_PT = base_M.new_empty((products.pieces, rows))
         self._kernels.call(
             transform_mhc_products.build,
             products,
             transform_mhc_products.default_tuning(products),
             trunk_TK=check(trunk_TSD, dtype, rows, streams, width).view(rows, -1),
-            fn_MK=check(fn_MK, _FP32, mixes, streams * width),
+            part_NK=check(projection, torch.bfloat16, products.columns, streams * width),
             product_PTM=product_PTM,
             square_PT=square_PT,
         )

@@ -21,6 +21,8 @@ __all__ = [
     "SwigluSpec",
 ]
 
+_COLUMNS = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RmsNormSpec:
@@ -91,8 +93,9 @@ class CastSpec:
 class MhcProductsSpec:
     """The products of ``Transform.mhc_mixes``, in pieces of the trunk's width.
 
-    Arguments trunk_TK [T, K], fn_MK fp32 [M, K], product_PTM fp32 [P, T, M] and square_PT fp32
-    [P, T], the sums over one piece of channel times weight, and of the squares of the channels.
+    Arguments trunk_TK [T, K], part_NK bf16 [N, K], product_PTM fp32 [P, T, M] and square_PT fp32
+    [P, T], the sums over one piece of channel times weight, and of the squares of the channels. A
+    weight is the sum of its three parts (``numeric.bf16_parts``).
 
     Attributes:
         width: K = S * D.
@@ -110,6 +113,11 @@ class MhcProductsSpec:
     def pieces(self) -> int:
         """P."""
         return -(-self.width // self.piece_width)
+
+    @property
+    def columns(self) -> int:
+        """N: three parts of each mix, in whole columns of a matrix instruction."""
+        return -(-3 * self.mixes // _COLUMNS) * _COLUMNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

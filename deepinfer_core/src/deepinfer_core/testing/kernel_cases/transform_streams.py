@@ -15,6 +15,7 @@ from deepinfer_core.interfaces.operators.transform import (
     MhcStreamsSpec,
 )
 from deepinfer_core.interfaces.transform import MixSpec
+from deepinfer_core.numeric import bf16_parts
 from deepinfer_core.reference import hyper_connections
 from deepinfer_core.reference.arithmetic import row_product, row_sum, sigmoid
 from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors, poisoned
@@ -57,7 +58,7 @@ def _products(
 ) -> KernelCase:
     mixes = 24
     spec = MhcProductsSpec(width=width, mixes=mixes, dtype=dtype, piece_width=piece_width)
-    moved_bytes = width * (rows * _BYTES[dtype] + 4 * mixes)
+    moved_bytes = width * (rows * _BYTES[dtype] + 2 * spec.columns)
     moved_bytes += 4 * spec.pieces * rows * (mixes + 1)
 
     def arguments(generator: torch.Generator) -> Tensors:
@@ -68,14 +69,14 @@ def _products(
             trunk_TK[torch.arange(rows), torch.randperm(width, generator=generator)[:rows]] = 0.25
         return {
             "trunk_TK": trunk_TK.to(_torch(dtype)),
-            "fn_MK": torch.randn(mixes, width, generator=generator),
+            "part_NK": bf16_parts(torch.randn(mixes, width, generator=generator), spec.columns),
             "product_PTM": poisoned(spec.pieces, rows, mixes, dtype=torch.float32),
             "square_PT": poisoned(spec.pieces, rows, dtype=torch.float32),
         }
 
     def expect(given: Tensors) -> Tensors:
         trunk = _pieces(given["trunk_TK"].float(), piece_width)
-        fn = _pieces(given["fn_MK"], piece_width)
+        fn = _pieces(_whole(given["part_NK"], mixes), piece_width)
         return {
             "product_PTM": torch.stack(
                 [row_product(x, weight) for x, weight in zip(trunk, fn, strict=True)]
@@ -89,7 +90,7 @@ def _products(
         # A sum of n products, in any order, is off by n roundings of the absolute products. A
         # tensor core cuts off where the twin rounds, which counts twice.
         trunk = _pieces(given["trunk_TK"].double().abs(), piece_width)
-        fn = _pieces(given["fn_MK"].double().abs(), piece_width)
+        fn = _pieces(_whole(given["part_NK"], mixes).double().abs(), piece_width)
         size = torch.stack([x @ weight.t() for x, weight in zip(trunk, fn, strict=True)])
         return {
             "product_PTM": 3 * piece_width * _U * size,
@@ -247,6 +248,12 @@ def _expand(
         small=small,
         moved_bytes=0 if small else rows * (2 * streams + 1) * width * _BYTES[dtype],
     )
+
+
+def _whole(part_NK: torch.Tensor, mixes: int) -> torch.Tensor:
+    """The weights: smallest parts first, so that no sum is rounded."""
+    first, second, third = (part_NK[i * mixes : (i + 1) * mixes].float() for i in range(3))
+    return first + (second + third)
 
 
 def _pieces(x_NK: torch.Tensor, width: int) -> list[torch.Tensor]:
