@@ -124,6 +124,7 @@ def _add_up(spec: MhcMixesSpec, tuning: Tuning) -> Any:
         parts = T.alloc_local((pieces * vector,), "float32")
         squares = T.alloc_local((pieces,), "float32")
         total = T.alloc_local((vector,), "float32")
+        run = T.alloc_local((vector,), "float32")
         for trip in T.unroll(-(-vectors // threads)):
             index = trip * threads + thread
             place, first = index // per_row, index % per_row * vector
@@ -144,16 +145,24 @@ def _add_up(spec: MhcMixesSpec, tuning: Tuning) -> Any:
                 for v in T.unroll(vector):
                     total[v] = T.float32(0)
                 if has_vector:
-                    for p in T.unroll(pieces):
+                    for r in T.unroll(pieces // spec.run):
                         for v in T.unroll(vector):
-                            total[v] += parts[p * vector + v]
+                            run[v] = T.float32(0)
+                        for p in T.unroll(spec.run):
+                            for v in T.unroll(vector):
+                                run[v] += parts[(r * spec.run + p) * vector + v]
+                        for v in T.unroll(vector):
+                            total[v] += run[v]
                 for v in T.unroll(vector):
                     sums[place, first + v] = total[v]
             if own < block_rows:
                 total[0] = T.float32(0)
                 if has_square:
-                    for p in T.unroll(pieces):
-                        total[0] += squares[p]
+                    for r in T.unroll(pieces // spec.run):
+                        run[0] = T.float32(0)
+                        for p in T.unroll(spec.run):
+                            run[0] += squares[r * spec.run + p]
+                        total[0] += run[0]
                 sums[own, mixes] = total[0]
 
     return add_up

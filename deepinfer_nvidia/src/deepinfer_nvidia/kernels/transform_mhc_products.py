@@ -6,8 +6,9 @@ Tensor cores multiply bf16, and every fp32 number is the sum of three bf16 numbe
 come as three parts (``transform.parts``), each part is multiplied exactly, and sums are fp32. The
 parts stand one below the other in a single product. A trunk of fp32 is split on the way.
 
-Blocks share the width in pieces of a length that the spec fixes; ``transform_mhc_mixes`` adds them
-in their order, so a row's bits depend on no other row.
+Blocks share the width in pieces of a length that the spec fixes. The sum of a piece is complete
+before it is added to the others, here or in ``transform_mhc_mixes``, in their order: so a row's
+bits depend neither on other rows nor on who adds.
 """
 
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
     rows = T.dynamic("rows")
     width, mixes, pieces, dtype = spec.width, spec.mixes, spec.pieces, spec.dtype
     tile, step_width, columns = tuning.tile_rows, tuning.tile_width, spec.columns
+    steps = spec.piece_width // step_width
     # A trace-time choice; a range would become a loop of the kernel.
     split_shapes = () if dtype == "bfloat16" else ((tile, step_width),) * _PARTS
 
@@ -74,19 +76,23 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
             operands = split if split_shapes else [x]
             splits = [split] if split_shapes else []
             sums = T.alloc_fragment((tile, columns), "float32")
-            sums_shared = T.alloc_shared((tile, columns), "float32")
-            squares = T.alloc_fragment((tile, _SQUARES), "float32")
+            product = T.alloc_fragment((tile, mixes), "float32")
+            products = T.alloc_fragment((tile, mixes), "float32")
+            channels = T.alloc_fragment((tile, _SQUARES), "float32")
             square = T.alloc_fragment((tile,), "float32")
+            squares = T.alloc_fragment((tile,), "float32")
             T.clear(sums)
+            T.clear(products)
+            T.clear(channels)
             T.clear(squares)
-            for step in T.Pipelined(spec.piece_width // step_width, num_stages=tuning.stages):
-                first = piece * spec.piece_width + step * step_width
+            for step in T.Pipelined(spec.run * steps, num_stages=tuning.stages):
+                first = piece * (spec.run * spec.piece_width) + step * step_width
                 T.copy(trunk_TK[block * tile, first], x)
                 T.copy(part_NK[0, first], weight)
                 for chunk in T.unroll(step_width // _SQUARES):
                     for i, j in T.Parallel(tile, _SQUARES):
                         channel = T.cast(x[i, chunk * _SQUARES + j], "float32")
-                        squares[i, j] += channel * channel
+                        channels[i, j] += channel * channel
                 for parts in splits:
                     for i, j in T.Parallel(tile, step_width):
                         rest = x[i, j]
@@ -101,15 +107,26 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
                         transpose_B=True,
                         policy=T.GemmWarpPolicy.FullRow,
                     )
-            T.reduce_sum(squares, square, dim=1)
-            T.copy(sums, sums_shared)
+                if step % steps == steps - 1:
+                    # Smallest parts first; the compiler wants a loop for each distance.
+                    for i, m in T.Parallel(tile, mixes):
+                        product[i, m] = sums[i, 2 * mixes + m]
+                    for i, m in T.Parallel(tile, mixes):
+                        product[i, m] += sums[i, mixes + m]
+                    for i, m in T.Parallel(tile, mixes):
+                        product[i, m] += sums[i, m]
+                    for i, m in T.Parallel(tile, mixes):
+                        products[i, m] += product[i, m]
+                    T.reduce_sum(channels, square, dim=1)
+                    for i in T.Parallel(tile):
+                        squares[i] += square[i]
+                    T.clear(sums)
+                    T.clear(channels)
             for i, m in T.Parallel(tile, mixes):
                 if block * tile + i < rows:
-                    product_PTM[piece, block * tile + i, m] = (
-                        sums_shared[i, 2 * mixes + m] + sums_shared[i, mixes + m]
-                    ) + sums_shared[i, m]
+                    product_PTM[piece, block * tile + i, m] = products[i, m]
             for i in T.Parallel(tile):
                 if block * tile + i < rows:
-                    square_PT[piece, block * tile + i] = square[i]
+                    square_PT[piece, block * tile + i] = squares[i]
 
     return transform_mhc_products
