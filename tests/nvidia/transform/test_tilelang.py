@@ -18,6 +18,7 @@ from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.contracts import TransformContract
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.tiles import InterpretedKernels
+from deepinfer_nvidia.transform.streams import products_spec
 from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
 KERNELS = InterpretedKernels()
@@ -100,6 +101,30 @@ def test_projections_are_split_when_they_are_prepared(
     spec = MixSpec(sinkhorn_iterations=1, eps=1e-6, norm_eps=1e-20)
     with pytest.raises(NotSupported, match="bfloat16"):
         component.mhc_mixes(PLAN, trunk_TSD, fn_MK, fn_MK[:, 0], fn_MK[0, :3], spec, *outs)
+
+
+def test_many_rows_have_runs_of_pieces_and_the_same_mixes(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    """Five pieces of 128 channels, added up by the products from 513 rows on."""
+    width, spec = 160, MixSpec(sinkhorn_iterations=2, eps=1e-6, norm_eps=1e-20)
+    assert [products_spec(4 * width, 24, "bfloat16", rows).pieces for rows in (512, 513)] == [5, 1]
+    trunk_TSD = noise(generator, 513, 4, width)
+    fn_MK = torch.randn(24, 4 * width, generator=generator) / (4 * width) ** 0.5
+    rest = fn_MK[:, 0].contiguous(), torch.ones(3), spec
+
+    def mixes(by: Transform, rows: int) -> torch.Tensor:
+        pre, post, comb = (torch.empty(rows, 4, *more) for more in ((), (), (4,)))
+        trunk, projection = trunk_TSD[:rows].contiguous(), by.prepare_mixes(fn_MK)
+        by.mhc_mixes(PLAN, trunk, projection, *rest, pre, post, comb)
+        return torch.cat([pre, post, comb.flatten(1)], 1)
+
+    want = mixes(TWIN, 513)
+    # A mix is off by the 640 roundings of a sum of absolute products of 20 or so; a power is off
+    # by as much of itself. Powers of a row add up to one, and normalisation makes none larger.
+    bound = {"rtol": 0, "atol": 2 * 640 * 20 * 2.0**-24}
+    torch.testing.assert_close(mixes(component, 513), want, **bound)
+    torch.testing.assert_close(mixes(component, 512), want[:512], **bound)
 
 
 @pytest.mark.parametrize("rows", [1, 5])

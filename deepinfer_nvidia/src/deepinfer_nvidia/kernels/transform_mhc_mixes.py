@@ -81,6 +81,8 @@ def build(spec: MhcMixesSpec, tuning: Tuning) -> Any:
             base[1] = base_M[streams + stream]
             for n in T.unroll(streams):
                 base[2 + n] = base_M[(2 + stream) * streams + n]
+            # The products may still be on their way: this kernel starts before they end.
+            T.pdl_sync()
             add_up(product_PTM, square_PT, sums, block, rows)
             T.sync_threads()
             mean = sums[place, mixes] * T.float32(1 / spec.width)

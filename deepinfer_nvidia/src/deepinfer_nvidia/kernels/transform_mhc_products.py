@@ -81,6 +81,8 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
             channels = T.alloc_fragment((tile, _SQUARES), "float32")
             square = T.alloc_fragment((tile,), "float32")
             squares = T.alloc_fragment((tile,), "float32")
+            # The mixes may start as soon as all blocks have; they wait for the end themselves.
+            T.pdl_trigger()
             T.clear(sums)
             T.clear(products)
             T.clear(channels)
