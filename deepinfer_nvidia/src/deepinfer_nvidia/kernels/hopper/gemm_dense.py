@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import tilelang.language as T
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
 
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
 from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.tuning.table import entries
 
-__all__ = ["Tuning", "build"]
+__all__ = ["LIMITS", "Tuning", "build", "default_tuning"]
 
 _SOURCES = [Path(__file__).with_name(name) for name in ("copies.cuh", "gemm_dense.cuh")]
 
@@ -46,6 +48,19 @@ class Tuning(KernelTuning):
     blocks_per_core: int = 1
     cores: int = 132
     registers: int = 0
+
+
+def _takes(spec: GemmDenseSpec) -> bool:
+    """With groups a stage of 64 inputs must not reach into the inputs of the next group."""
+    return spec.in_width % (64 if spec.groups > 1 else 8) == 0
+
+
+LIMITS = KernelLimits(architectures=("sm_90a",), takes=_takes)
+
+
+def default_tuning(_spec: GemmDenseSpec) -> Any:
+    """The smallest tile; ``choice`` has what launches use for each number of rows."""
+    return entries("hopper/gemm_dense")[0].tuning
 
 
 def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
