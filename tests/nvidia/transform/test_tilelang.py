@@ -18,7 +18,7 @@ from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.contracts import TransformContract
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.tiles import InterpretedKernels
-from deepinfer_nvidia.transform.streams import products_spec
+from deepinfer_nvidia.transform.streams import products_spec, products_tuning
 from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
 KERNELS = InterpretedKernels()
@@ -106,10 +106,13 @@ def test_projections_are_split_when_they_are_prepared(
 def test_many_rows_have_runs_of_pieces_and_the_same_mixes(
     component: TileLangTransform, generator: torch.Generator
 ) -> None:
-    """Five pieces of 128 channels, added up by the products from 513 rows on."""
+    """Five pieces of 128 channels, added up by the products from 1025 rows on."""
     width, spec = 160, MixSpec(sinkhorn_iterations=2, eps=1e-6, norm_eps=1e-20)
-    assert [products_spec(4 * width, 24, "bfloat16", rows).pieces for rows in (512, 513)] == [5, 1]
-    trunk_TSD = noise(generator, 513, 4, width)
+    assert [products_spec(4 * width, 24, "bfloat16", rows).pieces for rows in (1024, 1025)] == [
+        5,
+        1,
+    ]
+    trunk_TSD = noise(generator, 1025, 4, width)
     fn_MK = torch.randn(24, 4 * width, generator=generator) / (4 * width) ** 0.5
     rest = fn_MK[:, 0].contiguous(), torch.ones(3), spec
 
@@ -119,12 +122,21 @@ def test_many_rows_have_runs_of_pieces_and_the_same_mixes(
         by.mhc_mixes(PLAN, trunk, projection, *rest, pre, post, comb)
         return torch.cat([pre, post, comb.flatten(1)], 1)
 
-    want = mixes(TWIN, 513)
+    want = mixes(TWIN, 1025)
     # A mix is off by the 640 roundings of a sum of absolute products of 20 or so; a power is off
     # by as much of itself. Powers of a row add up to one, and normalisation makes none larger.
     bound = {"rtol": 0, "atol": 2 * 640 * 20 * 2.0**-24}
-    torch.testing.assert_close(mixes(component, 513), want, **bound)
-    torch.testing.assert_close(mixes(component, 512), want[:512], **bound)
+    torch.testing.assert_close(mixes(component, 1025), want, **bound)
+    torch.testing.assert_close(mixes(component, 1024), want[:1024], **bound)
+
+
+def test_tiles_grow_while_they_fill_the_device() -> None:
+    """4096 rows of the model are 16 tiles by 8 runs, 1024 are 8 by 40 pieces, 256 are 4 by 40."""
+    tall = {}
+    for rows in (1, 64, 256, 1024, 2048, 4096):
+        spec = products_spec(20480, 24, "bfloat16", rows)
+        tall[rows] = products_tuning(spec, rows).tile_rows
+    assert tall == {1: 64, 64: 64, 256: 64, 1024: 256, 2048: 128, 4096: 256}
 
 
 @pytest.mark.parametrize("rows", [1, 5])

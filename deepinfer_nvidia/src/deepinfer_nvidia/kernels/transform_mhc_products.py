@@ -19,7 +19,7 @@ from deepinfer_core.interfaces.operators.transform import MhcProductsSpec
 
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build", "default_tuning"]
+__all__ = ["Tuning", "build", "default_tuning", "launch_tunings"]
 
 _PARTS = 3
 
@@ -43,14 +43,21 @@ class Tuning(KernelTuning):
 
 
 def default_tuning(spec: MhcProductsSpec) -> Tuning:
-    """Small blocks that overlap with each other rather than warps with a producer.
+    """The tallest tiles where blocks add up runs, which is for many rows, or else the shortest."""
+    return launch_tunings(spec)[-1 if spec.run > 1 else 0]
 
-    Fewer steps in flight where the trunk is split too, which takes shared memory.
+
+def launch_tunings(spec: MhcProductsSpec) -> tuple[Tuning, ...]:
+    """Shortest tiles first: the taller, the more rows share what is read of the weights.
+
+    Small blocks overlap with each other, tall ones have warps that only copy. A trunk of fp32 is
+    split in shared memory, which leaves none for steps in flight and for more rows.
     """
-    return Tuning(
-        stages=4 if spec.dtype == "bfloat16" else 1,
-        pass_configs=(("tl.disable_warp_specialized", True),),
-    )
+    alone = (("tl.disable_warp_specialized", True),)
+    if spec.dtype != "bfloat16":
+        return (Tuning(stages=1, pass_configs=alone),)
+    taller = (Tuning(tile_rows=rows, threads=2 * rows) for rows in (128, 256))
+    return (Tuning(pass_configs=alone), *taller)
 
 
 def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:

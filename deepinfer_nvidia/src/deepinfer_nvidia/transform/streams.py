@@ -39,8 +39,11 @@ _MOST_PIECES = 40
 _RUN = 5
 """Pieces that are added up at once, by the block that multiplies or by the one that mixes."""
 
-_FEW_ROWS = 512
+_FEW_ROWS = 1024
 """Up to here, blocks of one piece; more rows fill the device with blocks of a whole run."""
+
+_FULL_BLOCKS = 120
+"""Nine tenths of the multiprocessors of a Hopper GPU."""
 
 
 def products_spec(width: int, mixes: int, dtype: str, rows: int = 1) -> MhcProductsSpec:
@@ -59,8 +62,13 @@ def products_spec(width: int, mixes: int, dtype: str, rows: int = 1) -> MhcProdu
 
 
 def products_tuning(spec: MhcProductsSpec, rows: int) -> transform_mhc_products.Tuning:
-    """Tall tiles share weights among many rows."""
-    return transform_mhc_products.default_tuning(spec)
+    """The tallest tiles of which there are enough for the whole device."""
+    shortest, *taller = transform_mhc_products.launch_tunings(spec)
+    found = shortest
+    for tuning in taller:
+        if -(-rows // tuning.tile_rows) * spec.pieces >= _FULL_BLOCKS:
+            found = tuning
+    return found
 
 
 class TileLangStreams(Transform):
