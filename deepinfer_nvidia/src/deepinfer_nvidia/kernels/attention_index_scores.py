@@ -23,6 +23,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
 
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS, NO_WARP_SPLIT
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning", "launch_tunings"]
@@ -30,7 +31,7 @@ __all__ = ["Tuning", "build", "default_tuning", "launch_tunings"]
 _THREADS = 128
 _ENTRIES = 64
 """Entries of one matrix product of a warp group."""
-PASS_CONFIGS = (("tl.disable_safe_memory_legalize", True), ("tl.disable_warp_specialized", True))
+_SWITCHES = (*NO_BOUNDS_CHECKS, *NO_WARP_SPLIT)
 _PAIR_MAGNITUDES = 0x01C001C0
 _PAIR_SIGNS = -0x7FFF8000  # 0x80008000 as int32
 
@@ -46,7 +47,7 @@ class Tuning(KernelTuning):
         blocks_per_sm: blocks that must fit on a multiprocessor at once; 0 lets the compiler choose.
     """
 
-    pass_configs: tuple[tuple[str, bool | int | str], ...] = PASS_CONFIGS
+    pass_configs: tuple[tuple[str, bool | int | str], ...] = _SWITCHES
     row_tile: int = 1
     joined_rows: int = 1
     steps: int = 8

@@ -14,8 +14,8 @@ from deepinfer_core.bench.layers.results import LayerResult
 from deepinfer_core.bench.layers.survey import Survey
 from deepinfer_core.bench.stamp import stamp_of
 from deepinfer_core.config import LoadedSettings, resolve_components
-from deepinfer_core.engine.loading import model_parts
 from deepinfer_core.engine.model_folder import model_needs
+from deepinfer_core.engine.model_loading import model_parts
 from deepinfer_core.plugin import Resolved, load
 
 if TYPE_CHECKING:
