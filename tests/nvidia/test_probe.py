@@ -125,3 +125,16 @@ def test_kernels_compute_in_bfloat16_only(make_context: Make, compute: str) -> N
 def test_the_owner_of_an_import_name_is_found_in_the_metadata() -> None:
     claims = probe.importlib_metadata.packages_distributions().get("tilelang", [])
     assert sorted(set(claims)) in ([], ["tilelang"])
+
+
+def test_for_a_device_that_is_not_here_no_driver_and_no_build_of_torch_is_needed(
+    make_context: Make,
+) -> None:
+    context = make_context(extra={"is_absent": True, "torch_cuda": "", "driver_cuda": ""})
+    assert probe.cuda(context).usable
+    assert probe.tilelang(context).usable
+
+
+def test_a_device_that_is_not_here_still_needs_the_compiler(make_context: Make) -> None:
+    context = make_context({}, extra={"is_absent": True})
+    assert probe.tilelang(context).reason == "tilelang is not installed"

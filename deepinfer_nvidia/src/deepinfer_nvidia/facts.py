@@ -1,5 +1,7 @@
 """Program: which NVIDIA devices may this process use? Prints one JSON object.
 
+With ``--arch`` it describes a device of that architecture instead, which need not be here.
+
 The driver's library is asked directly: that opens no context, imports nothing heavy, and works
 whatever torch was built for. The first device stands for all. What goes wrong becomes a sentence
 in ``problem``, with what to do in ``fix``.
@@ -7,6 +9,7 @@ in ``problem``, with what to do in ``fix``.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import importlib.util
 import json
@@ -16,7 +19,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Driver", "DriverProblem", "device_facts", "open_driver"]
+__all__ = ["Driver", "DriverProblem", "absent_facts", "device_facts", "open_driver"]
 
 _LIBRARY = "libcuda.so.1"
 _VERSION_FILE = Path("/proc/driver/nvidia/version")
@@ -28,6 +31,12 @@ _CLOCK_KHZ = 13
 _L2_BYTES = 38
 _MAJOR, _MINOR = 75, 76
 _SHARED_BYTES = 97
+
+_ARCHITECTURES: dict[str, tuple[tuple[int, int], int]] = {
+    "sm_90a": ((9, 0), 132),
+    "sm_100a": ((10, 0), 148),
+}
+"""Capability, and multiprocessors of the usual devices: H100 and H200 as SXM modules, and B200."""
 
 
 class DriverProblem(Exception):
@@ -88,6 +97,32 @@ def device_facts(driver: Driver) -> dict[str, Any]:
         "driver": _driver_version(_VERSION_FILE),
         "driver_cuda": driver.cuda_version(),
         "torch_cuda": _torch_cuda(),
+        "nvcc": _compiler(),
+    }
+
+
+def absent_facts(arch: str, cores: int) -> dict[str, Any]:
+    """Facts of a device that is only described.
+
+    Args:
+        arch: a key of ``_ARCHITECTURES``.
+        cores: streaming multiprocessors; 0: the usual number.
+
+    Raises:
+        DriverProblem: no kernels are written for the architecture.
+    """
+    if arch not in _ARCHITECTURES:
+        raise DriverProblem(
+            f"no kernels are written for {arch}", f"name one of {', '.join(_ARCHITECTURES)}"
+        )
+    capability, usual = _ARCHITECTURES[arch]
+    return {
+        "device": "nvidia",
+        "model": f"{arch} with {cores or usual} cores",
+        "count": 1,
+        "capability": list(capability),
+        "cores": cores or usual,
+        "is_absent": True,
         "nvcc": _compiler(),
     }
 
@@ -188,7 +223,13 @@ def _compiler() -> str:
 
 
 def _answer() -> dict[str, Any]:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--arch", default="")
+    parser.add_argument("--cores", type=int, default=0)
+    asked = parser.parse_args()
     try:
+        if asked.arch:
+            return absent_facts(asked.arch, asked.cores)
         return device_facts(open_driver())
     except DriverProblem as problem:
         return {"device": "nvidia", "problem": problem.problem, "fix": problem.fix}

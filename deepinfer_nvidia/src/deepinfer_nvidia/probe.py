@@ -55,6 +55,8 @@ def kernel_folder(cache_dir: str) -> Path | None:
 def _device_problem(facts: DeviceFacts) -> Verdict | None:
     if facts.problem:
         return Verdict(False, reason=facts.problem, fix=facts.fix)
+    if facts.extra.get("is_absent"):
+        return None  # kernels are compiled for it; nothing runs
     if not facts.count:
         return Verdict(False, reason="no NVIDIA device", fix="start it where a GPU is")
     built = str(facts.extra.get("torch_cuda", ""))

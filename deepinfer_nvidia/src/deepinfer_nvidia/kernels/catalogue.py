@@ -54,9 +54,7 @@ def _also(operator: str, spec: Any) -> tuple[Any, ...]:
 
 
 def _open(cache_dir: str) -> Kernels:
-    import torch
+    from deepinfer_nvidia.device.gpu import current_gpu
+    from deepinfer_nvidia.kernels.launch import CompiledKernels, TileLangCompiler
 
-    from deepinfer_nvidia.kernels.launch import CompiledKernels
-
-    major, minor = torch.cuda.get_device_capability()
-    return CompiledKernels(f"sm_{major}{minor}a", kernel_folder(cache_dir))
+    return CompiledKernels(TileLangCompiler(current_gpu().arch, kernel_folder(cache_dir)))

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from deepinfer_core.interfaces.operators.wanted import Build
+
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Build", "KernelCatalogue", "Kernels"]
-
-Build = Callable[[Any, Any], Any]
-"""``build`` of a kernel's file: from spec and tuning to a TileLang PrimFunc; pure."""
 
 
 class Kernels(ABC):
