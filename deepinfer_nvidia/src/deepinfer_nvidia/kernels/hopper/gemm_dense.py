@@ -1,80 +1,93 @@
-"""Products of many bf16 rows with bf16 weights on Hopper. Twin: ``kernels.gemm_dense``.
+"""Products of bf16 rows with bf16 weights on Hopper. Twin: ``kernels.gemm_dense``.
 
-Hand-written CUDA (``gemm_dense.cuh``): persistent blocks in clusters that share what they read, and
-matrix instructions that are not waited for one by one.
+Hand-written CUDA (``gemm_dense.cuh``): persistent blocks in clusters that share what they read,
+matrix instructions that are not waited for one by one, and results that are written while the next
+tile is multiplied.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
+from math import gcd
 from typing import Any
 
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
 
+from deepinfer_nvidia.kernels.hopper.gemm_ring import SHARED_BYTES, RingTuning, sources
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
-from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build"]
 
-_SOURCES = [Path(__file__).with_name(name) for name in ("copies.cuh", "gemm_dense.cuh")]
+_FILES = ("copies.cuh", "gemm_ring.cuh", "gemm_dense.cuh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning(KernelTuning):
+class Tuning(RingTuning):
     """How the work is cut.
 
     Attributes:
-        groups: warp groups that multiply.
-        tiles: tiles of 64 rows that each of them owns.
-        channels: channels of a tile, 8 to 256.
-        stages: stages of 64 inputs in shared memory.
-        down: tiles of rows in a cluster.
-        across: tiles of channels in a cluster.
+        parts: parts of K, summed on their own and added in order. The one number here that changes
+            bits: it follows from the widths of a product, and is the same for all numbers of rows.
         band: clusters of rows that run next to each other.
         blocks_per_core: blocks that share a core.
         cores: streaming multiprocessors of the device.
         registers: of a multiplying thread when they are moved between warp groups; 0 leaves them.
     """
 
-    groups: int = 2
-    tiles: int = 1
-    channels: int
-    stages: int
-    down: int = 1
-    across: int = 1
+    parts: int = 1
     band: int = 8
     blocks_per_core: int = 1
     cores: int = 132
     registers: int = 0
+
+    def chunk(self, number_bytes: int) -> int:
+        """Channels whose results, of so many bytes each, fit behind the ring."""
+        left = (SHARED_BYTES + 1024) // self.blocks_per_core - 1024 - self.ring_bytes
+        pieces = [self.channels // n for n in range(1, 33) if self.channels % (8 * n) == 0]
+        bytes_a_channel = self.groups * 64 * number_bytes
+        return next((piece for piece in pieces if piece * bytes_a_channel <= left), 0)
 
 
 def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     """One persistent kernel for any number of rows."""
     rows = T.dynamic("rows")
     groups, out_width, in_width = spec.groups, spec.out_width, spec.in_width
-    tile_rows = tuning.groups * tuning.tiles * 64
-    out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
-    cut = (tuning.groups, tuning.tiles, tuning.channels, tuning.stages)
+    out_type, number_bytes = {"float32": ("float", 4), "bfloat16": ("bfloat16_t", 2)}[
+        spec.out_dtype
+    ]
+    # Rows of results that begin at no multiple of 16 bytes are beyond the copy engine.
+    chunk = tuning.chunk(number_bytes) if out_width * number_bytes % 16 == 0 else 0
+    box = gcd(chunk, 128 // number_bytes, out_width if groups > 1 else 0)
+    if box % 8:
+        chunk = box = 0
     cluster = tuning.down * tuning.across
-    numbers = (groups, out_width, in_width, *cut, tuning.down, tuning.across, tuning.band)
-    struct = (
-        f"deepinfer_dense::Dense<{', '.join(map(str, (*numbers, out_type, tuning.registers)))}>"
-    )
+    head = (groups, out_width, in_width, tuning.parts, tuning.ring(out_width))
+    numbers = (*head, tuning.band, chunk, box, out_type, tuning.registers)
+    result_bytes = tuning.groups * 64 * chunk * number_bytes
     entry = f"""
 namespace deepinfer_dense {{
 __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensorMap &x,
-    const CUtensorMap &weight, {out_type} *out, int rows) {{
-  {struct} kernel{{(char *)shared, x, weight, out, rows}};
+    const CUtensorMap &weight, const CUtensorMap &results, {out_type} *out, int rows) {{
+  Dense<{", ".join(map(str, numbers))}> kernel{{
+      {{(char *)shared + {result_bytes}}}, x, weight, results, out, rows}};
   kernel.run();
 }}
 }}
 """
-    source = "".join(path.read_text() for path in _SOURCES) + entry
-    shared_bytes = tuning.stages * ((tile_rows + tuning.channels) * 128 + 16)
+    source = sources(*_FILES) + entry
+    shared_bytes = tuning.ring_bytes + result_bytes
     blocks = tuning.cores * tuning.blocks_per_core // cluster * cluster
 
     # Registers are moved between warp groups, so the copying warp then gets a whole group.
     threads = 128 * tuning.groups + (128 if tuning.registers else 32)
+
+    def map_of_rows(x_TGK: Any, rows: Any) -> Any:
+        return matrix_map(x_TGK, rows, groups * in_width, tuning.row_box)
+
+    def map_of_results(x_TGK: Any, out_TGN: Any, rows: Any) -> Any:
+        if not chunk:
+            return map_of_rows(x_TGK, rows)
+        width, dtype = groups * out_width, spec.out_dtype
+        return matrix_map(out_TGN, rows, width, 16, box_columns=box, dtype=dtype)
 
     @T.prim_func
     def gemm_dense(
@@ -90,10 +103,11 @@ __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensor
                 "handle",
                 "deepinfer_dense::gemm_dense_entry",
                 T.address_of(shared[0]),
-                matrix_map(x_TGK, rows, groups * in_width, tile_rows // tuning.across),
+                map_of_rows(x_TGK, rows),
                 matrix_map(
-                    weight_GNK, groups * out_width, in_width, tuning.channels // tuning.down
+                    weight_GNK, groups * out_width, in_width, tuning.channel_box(out_width)
                 ),
+                map_of_results(x_TGK, out_TGN, rows),
                 T.address_of(out_TGN[0, 0, 0]),
                 rows,
             )

@@ -50,6 +50,11 @@ class Tuning(KernelTuning):
     probe: int = 0
 
     @property
+    def row_box(self) -> int:
+        """Rows of one copy; large tiles are halved for the last rows of an expert."""
+        return self.rows // 2 if self.rows >= 128 else self.rows
+
+    @property
     def shared_bytes(self) -> int:
         """Of the ring, without barriers and ends."""
         weights = self.groups * self.tiles * self.depth * _RECORD_BYTES
@@ -97,7 +102,7 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
                 "deepinfer::gemm_experts_packed_entry",
                 T.address_of(shared[0]),
                 T.address_of(weight_P[0, 0, 0, 0]),
-                matrix_map(x_RK, rows, in_width, tuning.rows),
+                matrix_map(x_RK, rows, in_width, tuning.row_box),
                 T.address_of(ends_E[0]),
                 T.address_of(out_RN[0, 0]),
             )
