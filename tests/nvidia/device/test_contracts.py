@@ -97,11 +97,23 @@ class TestDense(DenseGemmContract):
 
 class TestGrouped(GroupedGemmContract):
     device = "cuda"
-    compute_dtypes = COMPUTE
+    compute_dtypes = ("bfloat16",)
 
     @pytest.fixture
     def component(self, multiplies: gemm.TileLangGemm) -> gemm.TileLangGemm:
         return multiplies
+
+
+class TestGroupedOfExactRows(GroupedGemmContract):
+    """What is built where the model computes in fp32: experts stay as they are stored."""
+
+    device = "cuda"
+    compute_dtypes = ("float32",)
+
+    @pytest.fixture(scope="class")
+    def component(self) -> gemm.TileLangGemm:
+        needs = ModelNeeds(compute="float32")
+        return gemm.build(None, BuildContext(device="nvidia", needs=needs))
 
 
 class TestSampler(SamplerContract):

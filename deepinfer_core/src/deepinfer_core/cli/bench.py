@@ -1,8 +1,8 @@
 """How fast is the engine here, next to what this machine could do at best?
 
 ``throughput`` asks for everything at once and counts what is finished a second; ``latency`` runs
-one batch after the other and notes when each token comes; ``kernels`` is described in
-``bench_kernels``. The first two are offline, greedy, and draw past
+one batch after the other and notes when each token comes; ``kernels`` and ``layers`` have files of
+their own. The first two are offline, greedy, and draw past
 the end of the sequence, so that every run draws the tokens it was asked for. Figures go to standard
 output, as a table or with ``--json`` as data; progress and problems go to standard error.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepinfer_core.cli.bench_kernels import add_kernels_action
+from deepinfer_core.cli.bench_layers import add_layers_action
 from deepinfer_core.cli.generation import (
     add_model_arguments,
     model_settings,
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_common(latency, batch_size="1", repeats=5)
     latency.set_defaults(num_prompts=None)
     add_kernels_action(actions)
+    add_layers_action(actions)
 
 
 def _add_common(parser: argparse.ArgumentParser, *, batch_size: str, repeats: int) -> None:

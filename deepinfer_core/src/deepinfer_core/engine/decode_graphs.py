@@ -16,7 +16,7 @@ Shapes: T rows of a rung, V vocabulary.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -83,6 +83,7 @@ class DecodeGraphs:
         max_sequences: most rows.
         max_tokens: longest text.
         block_tokens: tokens of a block.
+        row_counts: sizes to record, the largest ``max_sequences``; None: those of ``row_rungs``.
 
     Attributes:
         recorded: how many recordings there are.
@@ -96,11 +97,12 @@ class DecodeGraphs:
         max_sequences: int,
         max_tokens: int,
         block_tokens: int,
+        row_counts: Sequence[int] | None = None,
     ) -> None:
         self._model = model
         self._caches = caches
         self._block_tokens = block_tokens
-        self._rows = row_rungs(max_sequences)
+        self._rows = row_rungs(max_sequences) if row_counts is None else sorted(row_counts)
         self._reaches = reach_rungs(max_tokens, block_tokens)
         self._recordings: dict[Rung, _Recording] = {}
 

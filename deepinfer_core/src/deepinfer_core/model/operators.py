@@ -1,8 +1,8 @@
 """How does the model call row-wise operators without carrying plans and buffers around?
 
 Components write into buffers of their caller and run by plans made beforehand. The two classes here
-own the plans of one model, renew a plan when a step has more rows than any step before, and hand
-out fresh outputs. They compute nothing.
+own the plans of one model, make one when a step has a new size, and hand out fresh outputs. They
+compute nothing.
 
 Shapes: T rows, D width, S streams, M mixes, H heads, E experts, k experts a row, I expert width.
 """
@@ -33,7 +33,10 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 class Planned(Generic[AnyPlan]):
-    """The plan of one operator, made again whenever more rows come than ever before.
+    """The plans of one operator, one for each power of two of rows.
+
+    Components choose tiles by the most rows of a plan, so a decode step must not run by the plan of
+    a long prompt.
 
     Args:
         make: makes a plan for at most so many rows.
@@ -41,13 +44,15 @@ class Planned(Generic[AnyPlan]):
 
     def __init__(self, make: Callable[[int], AnyPlan]) -> None:
         self._make = make
-        self._plan: AnyPlan | None = None
+        self._plans: dict[int, AnyPlan] = {}
 
     def __call__(self, rows: int) -> AnyPlan:
-        """Return a plan for ``rows`` rows; room grows by doubling."""
-        if self._plan is None or rows > self._plan.max_rows:
-            self._plan = self._make(1 << max(rows - 1, 0).bit_length())
-        return self._plan
+        """Return the smallest plan for ``rows`` rows."""
+        size = 1 << max(rows - 1, 0).bit_length()
+        plan = self._plans.get(size)
+        if plan is None:
+            plan = self._plans[size] = self._make(size)
+        return plan
 
 
 class Linear:

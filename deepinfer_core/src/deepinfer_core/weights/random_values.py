@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from deepinfer_core.weights.manifest import StoredTensor, WeightSpec
 
-__all__ = ["random_pieces"]
+__all__ = ["code_tables", "moments", "random_pieces", "table_spread"]
 
 _PIECE_VALUES = 2**20
 _E2M1 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
@@ -34,7 +34,7 @@ def random_pieces(seed: int) -> Callable[[WeightSpec, StoredTensor], Iterator[_B
 
     def pieces(weight: WeightSpec, stored: StoredTensor) -> Iterator[_Bytes]:
         generator = np.random.default_rng([seed, zlib.crc32(stored.name.encode())])
-        mean, spread = _moments(weight)
+        mean, spread = moments(weight)
         left = prod(stored.shape)
         while left:
             count = min(left, _PIECE_VALUES)
@@ -42,15 +42,24 @@ def random_pieces(seed: int) -> Callable[[WeightSpec, StoredTensor], Iterator[_B
             if stored.dtype in {"BF16", "F32"}:
                 yield _plain(generator, count, mean, spread, stored.dtype)
             elif stored.name != weight.name:
-                yield _scales(generator, count, spread / _table_spread(weight.format))
+                yield _scales(generator, count, spread / table_spread(weight.format))
             else:
-                table = _e2m1_pairs() if stored.dtype == "I8" else _e4m3_codes()
+                table = code_tables(weight.format)
                 yield table[generator.integers(0, 256, count, dtype=np.uint8)]
 
     return pieces
 
 
-def _moments(weight: WeightSpec) -> tuple[float, float]:
+def code_tables(form: str) -> _Bytes:
+    """The 256 bytes, each as likely, that a quantised weight's data are drawn from.
+
+    Args:
+        form: ``mxfp4``, two codes a byte, or a format of e4m3 codes.
+    """
+    return _e2m1_pairs() if form == "mxfp4" else _e4m3_codes()
+
+
+def moments(weight: WeightSpec) -> tuple[float, float]:
     """Mean and standard deviation by the part that the weight plays."""
     name = weight.name
     near_one = ("norm.weight", "norm1.weight", "norm2.weight", ".q_weight", ".k_weight", "_scale")
@@ -86,7 +95,7 @@ def _scales(generator: np.random.Generator, count: int, factor: float) -> _Bytes
     return (upper + (exponent + 127)).astype(np.uint8)
 
 
-def _table_spread(form: str) -> float:
+def table_spread(form: str) -> float:
     """Root mean square of the values that the code tables decode to."""
     is_fp4 = form == "mxfp4"
     values = _E2M1[_e2m1_codes() & 7] if is_fp4 else _e4m3_values()[_e4m3_codes() & 0x7F]

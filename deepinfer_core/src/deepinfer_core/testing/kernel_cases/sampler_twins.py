@@ -38,7 +38,7 @@ def scan_logits(given: Tensors) -> Tensors:
     distance_RSX = x_RSX.double() - base_RSX
     scale_R = _scale(given)
     scaled_RS = (distance_RSX * scale_R[:, None, None]).exp().sum(-1)
-    first_S = torch.arange(peak_RS.shape[1]) * SEGMENT_TOKENS
+    first_S = torch.arange(peak_RS.shape[1], device=x_RV.device) * SEGMENT_TOKENS
     groups = (_GROUP_STRETCHES, -1, _GROUP_NEIGHBOURS)
     return {
         "peak_RS": peak_RS,
@@ -231,7 +231,7 @@ def _survivors(
     before_RV = ordered_RV.cumsum(-1) - ordered_RV
     top_k_R, top_p_R = given["top_k_R"], given["top_p_R"]
     passes_RV = (before_RV <= _limits(top_p_R)[:, None]) | (top_p_R == 1)[:, None]
-    rank_V = torch.arange(logits_RV.shape[1])
+    rank_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
     passes_RV &= (rank_V < top_k_R[:, None]) | (top_k_R < 0)[:, None]
     kept_RV = torch.empty_like(passes_RV).scatter_(1, order_RV, passes_RV)
     if with_min_p:
@@ -251,7 +251,7 @@ def _kept(given: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Logits, whether each survives the cut, and weights of survivors."""
     logits_RV, share_RV = _shares(given)
     value_R1, token_R1 = given["cut_value_R"][:, None], given["cut_token_R"][:, None]
-    token_V = torch.arange(logits_RV.shape[1])
+    token_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
     kept_RV = (logits_RV > value_R1) | ((logits_RV == value_R1) & (token_V <= token_R1))
     kept_RV &= (logits_RV > -torch.inf) & (share_RV >= given["min_p_R"].double()[:, None])
     return logits_RV, kept_RV, _weights(share_RV * kept_RV, given["kept_total_R"])

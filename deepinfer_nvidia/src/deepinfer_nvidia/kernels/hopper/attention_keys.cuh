@@ -101,40 +101,54 @@ TL_DEVICE uint4 times_all(uint4 v, uint32_t factor) {
   return make_uint4(times(v.x, factor), times(v.y, factor), times(v.z, factor), times(v.w, factor));
 }
 
+// Keeps what is computed from x out of the registers that live through a loop.
+template <typename X> TL_DEVICE void forget(X &x) { asm volatile("" : "+r"(x)); }
+
 // How a thread of the gathering warps takes part in a tile of a format. Warp w has keys 8w to 8w + 7;
-// eight neighbouring lanes store to eight different pieces. Loads come in groups of one key; each
-// is followed, one tile later, by the store of the same number.
+// eight neighbouring lanes store to eight different pieces. The load of a group of keys follows the
+// store of the same group of the tile before; registers are short, because a spilled one would share
+// the wait for the loads.
 //
 // Scales that bf16 cannot hold together with the 2^120 or 2^126 that spread bits lack are multiplied
 // in a second step, which all lanes of a warp take or skip for a whole tile.
 template <int kFormat> struct Gather;
 
 template <> struct Gather<kMxfp8> {
-  static constexpr int kKeys = 4, kLoads = 2;
-  uint4 raw[kKeys][kLoads];
+  static constexpr int kGroups = 4;
+  uint4 raw[kGroups][2];    // pieces p and p + 16 of a key
   uint32_t scales, coming;  // four of the 16 of key lane / 4, and of that of the next tile
+  uint32_t lane, to, from, selector, turn;
   bool is_large;
 
-  static TL_DEVICE int key(int j, int lane) { return j * 2 + (lane >> 2 & 1); }
-  static TL_DEVICE int piece(int i, int lane) { return (lane >> 3) * 4 + (lane & 3) + i * 16; }
-
-  TL_DEVICE void load(int j, int lane, const uint8_t *row) {
-#pragma unroll
-    for (int i = 0; i < kLoads; i++) raw[j][i] = load16(row + piece(i, lane) * 16);
+  TL_DEVICE void begin() {
+    lane = threadIdx.x % 32;
+    const uint32_t odd = lane >> 2 & 1;
+    to = (lane >> 3) * kBlockBytes + odd * 128;
+    turn = ((lane & 3) * 2 ^ odd) << 4;
+    from = odd * 4 + (lane >> 4);
+    selector = 0x4440 | (lane >> 2 & 2) | (lane >> 1 & 1);
   }
-  TL_DEVICE void load_scales(int lane, const uint8_t *row) {
+  TL_DEVICE int key(int j) const { return j * 2 + (lane >> 2 & 1); }
+  TL_DEVICE void load(int j, const uint8_t *row) {
+    row += (lane >> 3) * 64 + (lane & 3) * 16;
+    raw[j][0] = load16(row);
+    raw[j][1] = load16(row + 256);
+  }
+  TL_DEVICE int key_of_scales() const { return lane / 4; }
+  TL_DEVICE void load_scales(const uint8_t *row) {
     coming = __ldg((const uint32_t *)(row + 512) + (lane & 3));
   }
   TL_DEVICE void take_scales() {  // is a byte above 134?
-    scales = coming;
+    scales = __shfl_sync(~0u, coming, lane);  // no copy, which would wait for it a tile early
     is_large = __any_sync(~0u, ((scales & 0x7F7F7F7F) + 0x79797979) & scales & 0x80808080);
   }
-  TL_DEVICE void store(int j, int lane, uint32_t rows) {
-    const int r = key(j, lane), c = (lane & 3) * 2;
+  TL_DEVICE void store(int j, uint32_t rows) {
+    forget(turn), forget(from);
+    const uint32_t address = rows + to + (turn ^ j << 5) + j * 256;
 #pragma unroll
-    for (int i = 0; i < kLoads; i++) {
-      uint32_t s = __shfl_sync(~0u, scales, r * 4 + (piece(i, lane) >> 3));
-      s = __byte_perm(s, 0, 0x4440 | (piece(i, lane) >> 1 & 3));
+    for (int i = 0; i < 2; i++) {
+      uint32_t s = __shfl_sync(~0u, scales, from + j * 8 + i * 2);
+      s = __byte_perm(s, 0, selector);
       const uint4 x = raw[j][i];
       uint32_t factor = twice(is_large ? power(120) & 0xFFFF : (s + 120) << 7);
       const uint32_t nan = nan_e4m3(x.x) | nan_e4m3(x.y) | nan_e4m3(x.z) | nan_e4m3(x.w);
@@ -148,43 +162,50 @@ template <> struct Gather<kMxfp8> {
         const uint32_t more = twice(max(s << 7, 0x0040u));
         low = times_all(low, more), high = times_all(high, more);
       }
-      const uint32_t to = rows + (piece(i, lane) >> 2) * kBlockBytes + r * 128;
-      store16(to + ((c ^ r) << 4), low);
-      store16(to + (((c + 1) ^ r) << 4), high);
+      store16(address + i * 4 * kBlockBytes, low);
+      store16((address ^ 16) + i * 4 * kBlockBytes, high);
     }
   }
 };
 
 template <> struct Gather<kFp4> {
-  static constexpr int kKeys = 2, kLoads = 2;
-  uint4 raw[kKeys][kLoads];
-  uint32_t scale[kKeys][kLoads];
+  static constexpr int kGroups = 2;
+  uint4 raw[kGroups][2];  // pieces p and p + 8 of a key
+  uint32_t scale[kGroups][2];
+  uint32_t lane, to, turn;
   bool is_large;
 
-  static TL_DEVICE int key(int j, int lane) { return j * 4 + (lane >> 1 & 3); }
-  static TL_DEVICE int piece(int i, int lane) { return (lane >> 3) * 2 + (lane & 1) + i * 8; }
-
-  TL_DEVICE void load(int j, int lane, const uint8_t *row) {
+  TL_DEVICE void begin() {
+    lane = threadIdx.x % 32;
+    const uint32_t r = lane >> 1 & 3;
+    to = (lane >> 3) * kBlockBytes + r * 128;
+    turn = ((lane & 1) * 4 ^ r) << 4;
+  }
+  TL_DEVICE int key(int j) const { return j * 4 + (lane >> 1 & 3); }
+  TL_DEVICE void load(int j, const uint8_t *row) {
+    const uint32_t piece = (lane >> 3) * 2 + (lane & 1);
 #pragma unroll
-    for (int i = 0; i < kLoads; i++) {
-      raw[j][i] = load16(row + piece(i, lane) * 16);
-      scale[j][i] = __ldg((const unsigned short *)(row + 256) + piece(i, lane));
+    for (int i = 0; i < 2; i++) {
+      raw[j][i] = load16(row + piece * 16 + i * 128);
+      scale[j][i] = __ldg((const unsigned short *)(row + 256) + piece + i * 8);
     }
   }
-  TL_DEVICE void load_scales(int lane, const uint8_t *row) {}
+  TL_DEVICE int key_of_scales() const { return 0; }
+  TL_DEVICE void load_scales(const uint8_t *) {}
   TL_DEVICE void take_scales() {
     uint32_t largest = 0;
 #pragma unroll
-    for (int j = 0; j < kKeys; j++)
+    for (int j = 0; j < kGroups; j++)
 #pragma unroll
-      for (int i = 0; i < kLoads; i++)
+      for (int i = 0; i < 2; i++)
         largest = max(largest, max(scale[j][i] & 0x7F, scale[j][i] >> 8 & 0x7F));
     is_large = __any_sync(~0u, largest >= 0x48);  // e4m3 of 4
   }
-  TL_DEVICE void store(int j, int lane, uint32_t rows) {
-    const int r = key(j, lane), c = (lane & 1) * 4;
+  TL_DEVICE void store(int j, uint32_t rows) {
+    forget(turn);
+    const uint32_t address = rows + to + (turn ^ j << 6) + j * 512;
 #pragma unroll
-    for (int i = 0; i < kLoads; i++) {
+    for (int i = 0; i < 2; i++) {
       const uint32_t pair = __byte_perm(scale[j][i], 0, 0x1404);
       uint32_t s = times(spread_e4m3(pair), power(120));
       s = times(s, is_large ? power(117) : power(126));
@@ -192,12 +213,11 @@ template <> struct Gather<kFp4> {
       if ((pair & 0x7F000000) == 0x7F000000) s = (s & 0xFFFF) | 0x7FC00000;
       const uint32_t s0 = __byte_perm(s, 0, 0x1010), s1 = __byte_perm(s, 0, 0x3232);
       const uint32_t words[4] = {raw[j][i].x, raw[j][i].y, raw[j][i].z, raw[j][i].w};
-      const uint32_t to = rows + (piece(i, lane) >> 1) * kBlockBytes + r * 128;
 #pragma unroll
       for (int p = 0; p < 4; p++) {
         uint4 v = widen_e2m1(words[p], p < 2 ? s0 : s1);
         if (is_large) v = times_all(v, power(9));
-        store16(to + (((c + p) ^ r) << 4), v);
+        store16((address ^ p << 4) + i * 4 * kBlockBytes, v);
       }
     }
   }
@@ -239,26 +259,27 @@ TL_DEVICE void gather_source(const uint8_t *pages, const int64_t *list, int coun
   } else if constexpr (kFormat != kNone) {
     using G = Gather<kFormat>;
     G held;
+    held.begin();
     const int last = count - 1;
     int next = warp * 8;
     if (tiles > 0) {
+      held.load_scales(pages + list[min(next + held.key_of_scales(), last)]);
 #pragma unroll
-      for (int j = 0; j < G::kKeys; j++)
-        held.load(j, lane, pages + list[min(next + G::key(j, lane), last)]);
-      held.load_scales(lane, pages + list[min(next + lane / 4, last)]);
+      for (int j = 0; j < G::kGroups; j++)
+        held.load(j, pages + list[min(next + held.key(j), last)]);
     }
     for (int t = 0; t < tiles; t++, tile++) {
       const int stage = tile & 1;
       const uint32_t rows = smem + kKeyAt + stage * kTileBytes + warp * 1024;
       next += kTile;
-      held.take_scales();
-      if (t + 1 < tiles) held.load_scales(lane, pages + list[min(next + lane / 4, last)]);
       tl::mbarrier_wait(shared->free[stage], (tile >> 1 & 1) ^ 1);
+      held.take_scales();
+      if (t + 1 < tiles) held.load_scales(pages + list[min(next + held.key_of_scales(), last)]);
 #pragma unroll
-      for (int j = 0; j < G::kKeys; j++) {
-        const int64_t at = list[min(next + G::key(j, lane), last)];
-        held.store(j, lane, rows);
-        if (t + 1 < tiles) held.load(j, lane, pages + at);
+      for (int j = 0; j < G::kGroups; j++) {
+        const int64_t at = list[min(next + held.key(j), last)];
+        held.store(j, rows);
+        if (t + 1 < tiles) held.load(j, pages + at);
       }
       announce<kByThread>(shared->full[stage]);
     }
