@@ -104,9 +104,7 @@ __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensor
                 "deepinfer_dense::gemm_dense_entry",
                 T.address_of(shared[0]),
                 map_of_rows(x_TGK, rows),
-                matrix_map(
-                    weight_GNK, groups * out_width, in_width, tuning.channel_box(out_width)
-                ),
+                matrix_map(weight_GNK, groups * out_width, in_width, tuning.channel_box(out_width)),
                 map_of_results(x_TGK, out_TGN, rows),
                 T.address_of(out_TGN[0, 0, 0]),
                 rows,

@@ -2,9 +2,7 @@
 //
 // out^T = W x^T: 64 output channels are the M of one wgmma, the rows of an expert are its N. Packed
 // weights travel by bulk copies through a ring in shared memory, are widened to bf16 in registers
-// (exact) and enter the tensor core from there. The layout of the packed weights is that of
-// deepinfer_nvidia.gemm.packing: for 64 channels and 64 inputs one record of 2048 bytes of codes, in
-// the order of the registers, and 128 bytes of scales.
+// (exact) and enter the tensor core from there.
 //
 // One warp group copies, the others multiply. Work items (a tile of rows, a tile of channels) are
 // dealt out in a fixed order, from running ends that live on the device. If the last round leaves
@@ -14,48 +12,8 @@
 
 namespace deepinfer {
 
-constexpr int kCodeBytes = 2048;               // 64 channels x 64 inputs
-constexpr int kRecordBytes = kCodeBytes + 128; // and their scales
-
-// Parts that a probe may leave out, to see what bounds the kernel.
-constexpr int kNoScale = 1, kNoWiden = 2, kOneExpert = 4, kNoRows = 8, kNoMma = 16, kNoWeights = 32;
-
-__device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b) {
-  uint32_t d;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-  return d;
-}
-
-// Eight codes of a thread become the four A registers of one k16 step, still without their scale:
-// the bits of a code, put where bf16 has sign, exponent and first mantissa bit, are the value times
-// 2^-126.
-template <int kFlags>
-__device__ __forceinline__ void widen(uint32_t codes, uint32_t scale_low, uint32_t scale_high,
-                                      uint32_t *a) {
-  constexpr uint32_t kBits = 0x81C081C0u;
-  if constexpr (kFlags & kNoWiden) {
-    a[0] = a[1] = a[2] = a[3] = codes;
-  } else {
-    a[0] = codes & kBits;
-    a[1] = (codes << 3) & kBits;
-    a[2] = (codes << 6) & kBits;
-    a[3] = ((codes << 1) & 0x80008000u) | ((codes >> 5) & 0x01000100u) |
-           ((codes >> 4) & 0x00C000C0u);
-  }
-  if constexpr (!(kFlags & kNoScale)) {
-    a[0] = times(a[0], scale_low);
-    a[1] = times(a[1], scale_high);
-    a[2] = times(a[2], scale_low);
-    a[3] = times(a[3], scale_high);
-  }
-}
-// A stored scale byte is the exponent field of 2^126 times the scale; twice, for bf16x2.
-__device__ __forceinline__ uint32_t spread(uint32_t bytes, int which) {
-  return __byte_perm(bytes, 0, 0x4040 | which << 8 | which) << 7;
-}
-
 template <int kExperts, int kN, int kK, int kGroups, int kTilesPerGroup, int kRows, int kDepth,
-          int kStages, typename Out, int kFlags, int kRegisters>
+          int kStages, typename Out, int kRegisters>
 struct Experts {
   static constexpr int kSteps = (kK + 63) / 64;                  // records along K
   static constexpr int kTurns = (kSteps + kDepth - 1) / kDepth;  // stages along K
@@ -163,14 +121,12 @@ struct Experts {
 
   __device__ __forceinline__ void copy_weights(uint32_t to, const Item &it, int turn,
                                                uint32_t bar) const {
-    int expert = kFlags & kOneExpert ? 0 : it.expert;
-    int tile = kFlags & kOneExpert ? 0 : it.channel_tile;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       if (i == kGroups * it.tiles)
         break;
       int64_t record =
-          (int64_t(expert) * kTilesN + tile + i) * kStoredSteps + turn * kDepth;
+          (int64_t(it.expert) * kTilesN + it.channel_tile + i) * kStoredSteps + turn * kDepth;
       bulk_copy(to + i * kDepth * kRecordBytes, weight + record * kRecordBytes,
                 kDepth * kRecordBytes, bar);
     }
@@ -183,16 +139,13 @@ struct Experts {
     const Rounds all = rounds();
     for (int index = blockIdx.x; index < all.all; index += gridDim.x) {
       Item it = item(index, all);
-      int bytes = (kFlags & kNoRows ? 0 : kDepth * it.boxes() * kBox * 128) +
-                  (kFlags & kNoWeights ? 0 : kGroups * it.tiles * kDepth * kRecordBytes);
+      int bytes = kDepth * (it.boxes() * kBox * 128 + kGroups * it.tiles * kRecordBytes);
       for (int turn = 0; turn < kTurns; ++turn) {
         barrier_wait(empty(stage), phase);
         uint32_t to = shared_address(shared + stage * kStageBytes);
         barrier_expect(full(stage), bytes);
-        if constexpr (!(kFlags & kNoWeights))
-          copy_weights(to + kRowBytes, it, turn, full(stage));
-        if constexpr (!(kFlags & kNoRows))
-          copy_rows(to, it, turn, full(stage));
+        copy_weights(to + kRowBytes, it, turn, full(stage));
+        copy_rows(to, it, turn, full(stage));
         if (++stage == kStages)
           stage = 0, phase ^= 1;
       }
@@ -248,30 +201,24 @@ struct Experts {
               *reinterpret_cast<const uint32_t *>(record + kCodeBytes + warp * 32 + lane / 4 * 4);
           uint32_t low0 = spread(scales, 0), low1 = spread(scales, 1);
           uint32_t high0 = spread(scales, 2), high1 = spread(scales, 3);
-          widen<kFlags>(codes.x, low0, high0, set);
-          widen<kFlags>(codes.y, low0, high0, set + 4);
-          widen<kFlags>(codes.z, low1, high1, set + 8);
-          widen<kFlags>(codes.w, low1, high1, set + 12);
-          if constexpr (kFlags & kNoMma) {
+          widen(codes.x, low0, high0, set);
+          widen(codes.y, low0, high0, set + 4);
+          widen(codes.z, low1, high1, set + 8);
+          widen(codes.w, low1, high1, set + 12);
 #pragma unroll
-            for (int k = 0; k < 16; ++k)
-              sum[m][k % kSums] += __uint_as_float(set[k]);
-          } else {
+          for (int j = 0; j < kSums; ++j)
+            asm volatile("" : "+f"(sum[m][j])::"memory");
 #pragma unroll
-            for (int j = 0; j < kSums; ++j)
-              asm volatile("" : "+f"(sum[m][j])::"memory");
+          for (int k = 0; k < 16; ++k)
+            asm volatile("" : "+r"(set[k])::"memory");
+          asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-            for (int k = 0; k < 16; ++k)
-              asm volatile("" : "+r"(set[k])::"memory");
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
-              tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16,
-                           tl::DataType::kFloat32, 64, kUsed, 16, false, false>(
-                  set + 4 * k, rows + 2 * k, reinterpret_cast<uint32_t *>(sum[m]), true);
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-          }
+          for (int k = 0; k < 4; ++k)
+            tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16,
+                         tl::DataType::kFloat32, 64, kUsed, 16, false, false>(
+                set + 4 * k, rows + 2 * k, reinterpret_cast<uint32_t *>(sum[m]), true);
+          asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           if (step == 0 && m == 0 && previous >= 0)
             release(previous);
         }
@@ -280,14 +227,12 @@ struct Experts {
       if (++at.stage == kStages)
         at.stage = 0, at.phase ^= 1;
     }
-    if constexpr (!(kFlags & kNoMma)) {
-      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-      for (int m = 0; m < kCount; ++m)
+    for (int m = 0; m < kCount; ++m)
 #pragma unroll
-        for (int j = 0; j < kSums; ++j)
-          asm volatile("" : "+f"(sum[m][j])::"memory");
-    }
+      for (int j = 0; j < kSums; ++j)
+        asm volatile("" : "+f"(sum[m][j])::"memory");
     release(previous);
 #pragma unroll
     for (int m = 0; m < kCount; ++m)

@@ -19,7 +19,10 @@ from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build"]
 
-_SOURCES = [Path(__file__).with_name(name) for name in ("copies.cuh", "gemm_experts.cuh")]
+_SOURCES = [
+    Path(__file__).with_name(name)
+    for name in ("copies.cuh", "expert_records.cuh", "gemm_experts.cuh")
+]
 _RECORD_BYTES = 2176
 
 
@@ -36,7 +39,6 @@ class Tuning(KernelTuning):
         blocks_per_core: blocks that share a core.
         cores: streaming multiprocessors of the device.
         registers: of a multiplying thread when they are moved between warp groups; 0 leaves them.
-        probe: parts left out to see what bounds the kernel (see the source); 0 in production.
     """
 
     groups: int
@@ -47,7 +49,6 @@ class Tuning(KernelTuning):
     blocks_per_core: int = 1
     cores: int = 132
     registers: int = 0
-    probe: int = 0
 
     @property
     def row_box(self) -> int:
@@ -69,7 +70,7 @@ def build(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     records = -(-in_width // 256) * 4
     out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
     numbers = (experts, out_width, in_width, tuning.groups, tuning.tiles, tuning.rows, tuning.depth)
-    tail = (out_type, tuning.probe, tuning.registers)
+    tail = (out_type, tuning.registers)
     struct = f"deepinfer::Experts<{', '.join(map(str, (*numbers, tuning.stages, *tail)))}>"
     entry = f"""
 namespace deepinfer {{
