@@ -46,6 +46,7 @@ class Tuning(KernelTuning):
         blocks_per_sm: blocks that must fit on a multiprocessor at once; 0 lets the compiler choose.
     """
 
+    pass_configs: tuple[tuple[str, bool | int | str], ...] = PASS_CONFIGS
     row_tile: int = 1
     joined_rows: int = 1
     steps: int = 8
@@ -53,15 +54,15 @@ class Tuning(KernelTuning):
 
 
 def default_tuning(spec: IndexScoresSpec) -> Tuning:
-    """For rows of many sequences; launch code chooses the row tile of long prompts."""
-    return Tuning(pass_configs=PASS_CONFIGS)
+    """For rows of many sequences; launch code takes measured ones."""
+    return Tuning()
 
 
 def launch_tunings(_spec: IndexScoresSpec) -> tuple[Tuning, ...]:
     """Of long prompts; fewer steps, so that short ones have several blocks of several steps."""
     return (
-        Tuning(row_tile=4, joined_rows=2, steps=2, pass_configs=PASS_CONFIGS),
-        Tuning(row_tile=3, joined_rows=3, steps=1, pass_configs=PASS_CONFIGS),
+        Tuning(row_tile=4, joined_rows=2, steps=2),
+        Tuning(row_tile=3, joined_rows=3, steps=1),
     )
 
 

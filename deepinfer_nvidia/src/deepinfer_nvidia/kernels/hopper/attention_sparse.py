@@ -13,11 +13,12 @@ from typing import Any
 
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseAttentionSpec
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 
 from deepinfer_nvidia.kernels.key_rows import source_arguments
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build", "supports"]
+__all__ = ["LIMITS", "Tuning", "build"]
 
 _FORMATS = {"bfloat16": 1, "mxfp8": 2, "fp4_e4m3x16": 3}
 _WIDTH, _HEADS, _THREADS = 512, 64, 512
@@ -42,8 +43,7 @@ class Tuning(KernelTuning):
     blending: int = 160
 
 
-def supports(spec: SparseAttentionSpec) -> bool:
-    """Whether this kernel has been written for a spec."""
+def _takes(spec: SparseAttentionSpec) -> bool:
     return (
         spec.head_width == _WIDTH
         and spec.heads % _HEADS == 0
@@ -54,8 +54,12 @@ def supports(spec: SparseAttentionSpec) -> bool:
     )
 
 
+LIMITS = KernelLimits(architectures=("sm_90a",), spilled_bytes=100, takes=_takes)
+"""The spilled bytes cost a wait a group of keys: see ``docs/nvidia-kernels.md``."""
+
+
 def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
-    """Attention over one or two sources; see ``supports``."""
+    """Attention over one or two sources; see ``LIMITS``."""
     rows = T.dynamic("rows")
     blocks = (rows, spec.heads // _HEADS)
     lists = sum(source.list_capacity for source in spec.sources)

@@ -2,60 +2,60 @@
 
 Hand-written CUDA (``gemm_dense.cuh``): persistent blocks in clusters that share what they read,
 matrix instructions that are not waited for one by one, and results that are written while the next
-tile is multiplied.
+tile is multiplied. With few channels, the blocks of a cluster divide K (``gemm_spread.cuh``).
 """
 
-from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
 import tilelang.language as T
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
 
-from deepinfer_nvidia.kernels.hopper.gemm_ring import SHARED_BYTES, RingTuning, sources
+from deepinfer_nvidia.kernels.hopper.ring import SHARED_BYTES, Tuning, sources
+from deepinfer_nvidia.kernels.hopper.spread import spread
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
+from deepinfer_nvidia.kernels.tuning.table import entries
 
-__all__ = ["Tuning", "build"]
+__all__ = ["LIMITS", "Tuning", "build", "default_tuning"]
 
 _FILES = ("copies.cuh", "gemm_ring.cuh", "gemm_dense.cuh")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning(RingTuning):
-    """How the work is cut.
+def _takes(spec: GemmDenseSpec) -> bool:
+    """With groups a stage of 64 inputs must not reach into the inputs of the next group."""
+    return spec.in_width % (64 if spec.groups > 1 else 8) == 0
 
-    Attributes:
-        parts: parts of K, summed on their own and added in order. The one number here that changes
-            bits: it follows from the widths of a product, and is the same for all numbers of rows.
-        band: clusters of rows that run next to each other.
-        blocks_per_core: blocks that share a core.
-        cores: streaming multiprocessors of the device.
-        registers: of a multiplying thread when they are moved between warp groups; 0 leaves them.
-    """
 
-    parts: int = 1
-    band: int = 8
-    blocks_per_core: int = 1
-    cores: int = 132
-    registers: int = 0
+LIMITS = KernelLimits(architectures=("sm_90a",), takes=_takes)
 
-    def chunk(self, number_bytes: int) -> int:
-        """Channels whose results, of so many bytes each, fit behind the ring."""
-        left = (SHARED_BYTES + 1024) // self.blocks_per_core - 1024 - self.ring_bytes
-        pieces = [self.channels // n for n in range(1, 33) if self.channels % (8 * n) == 0]
-        bytes_a_channel = self.groups * 64 * number_bytes
-        return next((piece for piece in pieces if piece * bytes_a_channel <= left), 0)
+
+def default_tuning(_spec: GemmDenseSpec) -> Any:
+    """The smallest tile; ``choice`` has what launches use for each number of rows."""
+    return entries("hopper/gemm_dense")[0].tuning
 
 
 def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
-    """One persistent kernel for any number of rows."""
+    """One kernel for any number of rows."""
+    return spread(spec, tuning) if tuning.is_spread else _persistent(spec, tuning)
+
+
+def _chunk(tuning: Tuning, number_bytes: int) -> int:
+    """Channels whose results, of so many bytes each, fit beside the ring."""
+    left = (SHARED_BYTES + 1024) // tuning.blocks_per_core - 1024 - tuning.ring_bytes
+    pieces = [tuning.channels // n for n in range(1, 33) if tuning.channels % (8 * n) == 0]
+    bytes_a_channel = tuning.groups * 64 * number_bytes
+    return next((piece for piece in pieces if piece * bytes_a_channel <= left), 0)
+
+
+def _persistent(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     rows = T.dynamic("rows")
     groups, out_width, in_width = spec.groups, spec.out_width, spec.in_width
     out_type, number_bytes = {"float32": ("float", 4), "bfloat16": ("bfloat16_t", 2)}[
         spec.out_dtype
     ]
     # Rows of results that begin at no multiple of 16 bytes are beyond the copy engine.
-    chunk = tuning.chunk(number_bytes) if out_width * number_bytes % 16 == 0 else 0
+    chunk = _chunk(tuning, number_bytes) if out_width * number_bytes % 16 == 0 else 0
     box = gcd(chunk, 128 // number_bytes, out_width if groups > 1 else 0)
     if box % 8:
         chunk = box = 0

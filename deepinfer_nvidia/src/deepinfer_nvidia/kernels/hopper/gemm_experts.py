@@ -12,18 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import tilelang.language as T
+import torch
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 from deepinfer_core.interfaces.operators.gemm import GemmExpertsSpec
+from deepinfer_core.numeric import QuantTensor
 
+from deepinfer_nvidia.gemm.packing import RECORD_BYTES, pack_experts
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
+from deepinfer_nvidia.kernels.product_times import fitting
 from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.tuning.table import entries
 
-__all__ = ["Tuning", "build"]
+__all__ = ["LIMITS", "Tuning", "arranged", "build", "default_tuning"]
 
 _SOURCES = [
     Path(__file__).with_name(name)
     for name in ("copies.cuh", "expert_records.cuh", "gemm_experts.cuh")
 ]
-_RECORD_BYTES = 2176
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +63,31 @@ class Tuning(KernelTuning):
     @property
     def shared_bytes(self) -> int:
         """Of the ring, without barriers and ends."""
-        weights = self.groups * self.tiles * self.depth * _RECORD_BYTES
+        weights = self.groups * self.tiles * self.depth * RECORD_BYTES
         return self.stages * -(-(self.depth * self.rows * 128 + weights) // 1024) * 1024
+
+
+def _takes(spec: GemmExpertsSpec) -> bool:
+    """Rows of 16 bytes, which the copy engine asks for."""
+    is_packed = spec.x_dtype == "bfloat16" and spec.weight_format == "mxfp4"
+    return is_packed and spec.in_width % 8 == 0
+
+
+LIMITS = KernelLimits(architectures=("sm_90a",), takes=_takes)
+
+
+def default_tuning(spec: GemmExpertsSpec) -> Any:
+    """The first measured one that fits; ``choice`` has what launches use."""
+    return fitting("gemm_experts", entries("hopper/gemm_experts"), spec)[0].tuning
+
+
+def arranged(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The operator's arguments with weights in this kernel's order."""
+    own = dict(tensors)
+    data_ENC, scale_ENG = own.pop("weight_ENC"), own.pop("scale_ENG")
+    return own | {
+        "weight_P": pack_experts(QuantTensor(data=data_ENC, scale=scale_ENG, format="mxfp4"))
+    }
 
 
 def build(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
@@ -88,9 +116,9 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
     threads = 128 * tuning.groups + (128 if tuning.registers else 32)
 
     @T.prim_func
-    def gemm_experts_packed(
+    def gemm_experts(
         x_RK: T.Tensor((rows, in_width), "bfloat16"),
-        weight_P: T.Tensor((experts, channel_tiles, records, _RECORD_BYTES), "uint8"),
+        weight_P: T.Tensor((experts, channel_tiles, records, RECORD_BYTES), "uint8"),
         ends_E: T.Tensor((experts,), "int64"),
         out_RN: T.Tensor((rows, out_width), spec.out_dtype),
     ) -> None:
@@ -108,4 +136,4 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
                 T.address_of(out_RN[0, 0]),
             )
 
-    return gemm_experts_packed
+    return gemm_experts

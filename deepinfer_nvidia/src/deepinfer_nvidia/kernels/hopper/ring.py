@@ -1,7 +1,4 @@
-"""How large are the tiles that dense products on Hopper multiply, and how do they come to a block?
-
-The C++ side is ``gemm_ring.cuh``.
-"""
+"""How are dense products on Hopper cut into tiles? The C++ side is ``gemm_ring.cuh``."""
 
 from dataclasses import dataclass
 from math import gcd
@@ -9,14 +6,14 @@ from pathlib import Path
 
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["SHARED_BYTES", "RingTuning", "sources"]
+__all__ = ["SHARED_BYTES", "Tuning", "sources"]
 
 SHARED_BYTES = 227 * 1024
 """Shared memory that a block of Hopper can have; a core has 1024 more for each block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RingTuning(KernelTuning):
+class Tuning(KernelTuning):
     """How the work is cut.
 
     Attributes:
@@ -27,6 +24,13 @@ class RingTuning(KernelTuning):
         down: tiles of rows in a cluster.
         across: tiles of channels in a cluster.
         row_box: rows of one copy; rows that do not exist cost time, so small tiles have small ones.
+        parts: parts of K, summed on their own and added in order. The one number here that changes
+            bits: it follows from the widths of a product, and is the same for all numbers of rows.
+        is_spread: the parts are multiplied by as many blocks, not one after the other by one.
+        band: clusters of rows that run next to each other, if blocks stay.
+        blocks_per_core: blocks that share a core, if they stay.
+        cores: streaming multiprocessors of the device.
+        registers: of a multiplying thread when they are moved between warp groups; 0 leaves them.
     """
 
     groups: int = 2
@@ -36,6 +40,12 @@ class RingTuning(KernelTuning):
     down: int = 1
     across: int = 1
     row_box: int = 64
+    parts: int = 1
+    is_spread: bool = False
+    band: int = 8
+    blocks_per_core: int = 1
+    cores: int = 132
+    registers: int = 0
 
     @property
     def rows(self) -> int:

@@ -6,7 +6,7 @@
 
 namespace deepinfer_dense {
 
-template <int kN, int kK, int kParts, typename Ring, typename Out> struct Split {
+template <int kN, int kK, int kParts, typename Ring, typename Out> struct Spread {
   using Part = Parts<kK, kParts>;
   static constexpr int kWarpGroups = Ring::kWarpGroups;
   // Of a thread: four sums each, two channels of a row and of the row eight below.

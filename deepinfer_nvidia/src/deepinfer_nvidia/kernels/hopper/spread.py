@@ -1,46 +1,33 @@
-"""Products of bf16 rows with few channels on Hopper. Twin: ``kernels.gemm_dense``.
+"""How do the blocks of a cluster share a dense product? They divide K, and add parts in order.
 
-Hand-written CUDA (``gemm_split.cuh``): the blocks of a cluster divide K, and add their parts in
-order. ``hopper.gemm_dense`` with as many parts gives the same bits.
+The C++ side is ``gemm_spread.cuh``.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
 
-from deepinfer_nvidia.kernels.hopper.gemm_ring import RingTuning, sources
+from deepinfer_nvidia.kernels.hopper.ring import Tuning, sources
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
 
-__all__ = ["Tuning", "build"]
+__all__ = ["spread"]
 
-_FILES = ("copies.cuh", "gemm_ring.cuh", "gemm_split.cuh")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning(RingTuning):
-    """How the work is cut; tiles of a cluster are 1 by 1.
-
-    Attributes:
-        parts: parts of K and blocks of a cluster, 2 to 8; as in ``hopper.gemm_dense``.
-    """
-
-    parts: int
+_FILES = ("copies.cuh", "gemm_ring.cuh", "gemm_spread.cuh")
 
 
-def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
-    """Any number of rows; one product, as ``spec.groups`` is 1."""
+def spread(spec: GemmDenseSpec, tuning: Tuning) -> Any:
+    """The kernel of ``hopper.gemm_dense`` with a block for each part of K, and a block a tile."""
     rows = T.dynamic("rows")
     out_width, in_width, parts = spec.out_width, spec.in_width, tuning.parts
     out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
     numbers = (out_width, in_width, parts, tuning.ring(out_width), out_type)
     entry = f"""
 namespace deepinfer_dense {{
-__device__ __forceinline__ void gemm_split_entry(uint8_t *shared, const CUtensorMap &x,
+__device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensorMap &x,
     const CUtensorMap &weight, {out_type} *out, int rows, int part, int channel_tile,
     int row_tile) {{
-  Split<{", ".join(map(str, numbers))}> kernel{{{{(char *)shared}}, x, weight, out, rows}};
+  Spread<{", ".join(map(str, numbers))}> kernel{{{{(char *)shared}}, x, weight, out, rows}};
   kernel.run(part, channel_tile, row_tile);
 }}
 }}
@@ -49,7 +36,7 @@ __device__ __forceinline__ void gemm_split_entry(uint8_t *shared, const CUtensor
     shared_bytes = tuning.ring_bytes
 
     @T.prim_func
-    def gemm_split(
+    def gemm_dense(
         x_TGK: T.Tensor((rows, 1, in_width), "bfloat16"),
         weight_GNK: T.Tensor((1, out_width, in_width), "bfloat16"),
         out_TGN: T.Tensor((rows, 1, out_width), spec.out_dtype),
@@ -65,7 +52,7 @@ __device__ __forceinline__ void gemm_split_entry(uint8_t *shared, const CUtensor
             shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")
             T.call_extern(
                 "handle",
-                "deepinfer_dense::gemm_split_entry",
+                "deepinfer_dense::gemm_dense_entry",
                 T.address_of(shared[0]),
                 matrix_map(x_TGK, rows, in_width, tuning.row_box),
                 matrix_map(weight_GNK, out_width, in_width, tuning.channel_box(out_width)),
@@ -76,4 +63,4 @@ __device__ __forceinline__ void gemm_split_entry(uint8_t *shared, const CUtensor
                 row_tile,
             )
 
-    return gemm_split
+    return gemm_dense
