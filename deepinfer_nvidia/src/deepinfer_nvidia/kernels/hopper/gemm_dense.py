@@ -5,6 +5,8 @@ matrix instructions that are not waited for one by one, and results that are wri
 tile is multiplied. With few channels, the blocks of a cluster divide K (``gemm_spread.cuh``).
 """
 
+from dataclasses import dataclass
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -40,54 +42,67 @@ def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     return spread(spec, tuning) if tuning.is_spread else _persistent(spec, tuning)
 
 
-def _chunk(tuning: Tuning, number_bytes: int) -> int:
-    """Channels whose results, of so many bytes each, fit beside the ring."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Results:
+    """How results leave shared memory: ``chunk`` channels at a time, in boxes of ``box``.
+
+    Both are 0 if they leave registers at once.
+    """
+
+    chunk: int
+    box: int
+    bytes: int
+
+
+def _results(spec: GemmDenseSpec, tuning: Tuning) -> _Results:
+    """As many at a time as fit beside the ring.
+
+    Rows of results that begin at no multiple of 16 bytes are beyond the copy engine.
+    """
+    size = 4 if spec.out_dtype == "float32" else 2
     left = (SHARED_BYTES + 1024) // tuning.blocks_per_core - 1024 - tuning.ring_bytes
     pieces = [tuning.channels // n for n in range(1, 33) if tuning.channels % (8 * n) == 0]
-    bytes_a_channel = tuning.groups * 64 * number_bytes
-    return next((piece for piece in pieces if piece * bytes_a_channel <= left), 0)
+    a_channel = tuning.groups * 64 * size
+    chunk = next((piece for piece in pieces if piece * a_channel <= left), 0)
+    box = gcd(chunk, 128 // size, spec.out_width if spec.groups > 1 else 0)
+    if spec.out_width * size % 16 or box % 8:
+        return _Results(chunk=0, box=0, bytes=0)
+    return _Results(chunk=chunk, box=box, bytes=chunk * a_channel)
+
+
+def _source(spec: GemmDenseSpec, tuning: Tuning, results: _Results) -> str:
+    out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
+    head = (spec.groups, spec.out_width, spec.in_width, tuning.parts, tuning.ring(spec.out_width))
+    tail = (tuning.band, results.chunk, results.box, out_type, tuning.registers)
+    return f"""{sources(*_FILES)}
+namespace deepinfer_dense {{
+__device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensorMap &x,
+    const CUtensorMap &weight, const CUtensorMap &results, {out_type} *out, int rows) {{
+  Dense<{", ".join(map(str, (*head, *tail)))}> kernel{{
+      {{(char *)shared + {results.bytes}}}, x, weight, results, out, rows}};
+  kernel.run();
+}}
+}}
+"""
 
 
 def _persistent(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     rows = T.dynamic("rows")
     groups, out_width, in_width = spec.groups, spec.out_width, spec.in_width
-    out_type, number_bytes = {"float32": ("float", 4), "bfloat16": ("bfloat16_t", 2)}[
-        spec.out_dtype
-    ]
-    # Rows of results that begin at no multiple of 16 bytes are beyond the copy engine.
-    chunk = _chunk(tuning, number_bytes) if out_width * number_bytes % 16 == 0 else 0
-    box = gcd(chunk, 128 // number_bytes, out_width if groups > 1 else 0)
-    if box % 8:
-        chunk = box = 0
+    results = _results(spec, tuning)
+    source = _source(spec, tuning, results)
+    shared_bytes = tuning.ring_bytes + results.bytes
     cluster = tuning.down * tuning.across
-    head = (groups, out_width, in_width, tuning.parts, tuning.ring(out_width))
-    numbers = (*head, tuning.band, chunk, box, out_type, tuning.registers)
-    result_bytes = tuning.groups * 64 * chunk * number_bytes
-    entry = f"""
-namespace deepinfer_dense {{
-__device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensorMap &x,
-    const CUtensorMap &weight, const CUtensorMap &results, {out_type} *out, int rows) {{
-  Dense<{", ".join(map(str, numbers))}> kernel{{
-      {{(char *)shared + {result_bytes}}}, x, weight, results, out, rows}};
-  kernel.run();
-}}
-}}
-"""
-    source = sources(*_FILES) + entry
-    shared_bytes = tuning.ring_bytes + result_bytes
     blocks = tuning.cores * tuning.blocks_per_core // cluster * cluster
-
     # Registers are moved between warp groups, so the copying warp then gets a whole group.
     threads = 128 * tuning.groups + (128 if tuning.registers else 32)
-
-    def map_of_rows(x_TGK: Any, rows: Any) -> Any:
-        return matrix_map(x_TGK, rows, groups * in_width, tuning.row_box)
+    map_of_rows = partial(matrix_map, columns=groups * in_width, box_rows=tuning.row_box)
 
     def map_of_results(x_TGK: Any, out_TGN: Any, rows: Any) -> Any:
-        if not chunk:
+        if not results.chunk:
             return map_of_rows(x_TGK, rows)
         width, dtype = groups * out_width, spec.out_dtype
-        return matrix_map(out_TGN, rows, width, 16, box_columns=box, dtype=dtype)
+        return matrix_map(out_TGN, rows, width, 16, box_columns=results.box, dtype=dtype)
 
     @T.prim_func
     def gemm_dense(
