@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from deepinfer_core.plugin import DeviceFacts
+from deepinfer_core.plugin import DeviceFacts, DeviceTarget
 from deepinfer_core.plugin.facts import read_facts
-from deepinfer_nvidia.facts import DriverProblem, device_facts, open_driver
+from deepinfer_nvidia.facts import DriverProblem, absent_facts, device_facts, open_driver
 
 from deepinfer_nvidia import facts
 
@@ -142,3 +142,25 @@ def test_the_program_imports_nothing_heavy() -> None:
     code = "import sys, deepinfer_nvidia.facts; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "numpy", "tilelang", "pydantic"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arch", "asked", "capability", "cores"),
+    [("sm_90a", 0, (9, 0), 132), ("sm_90a", 114, (9, 0), 114), ("sm_100a", 0, (10, 0), 148)],
+)
+def test_a_device_that_is_not_here_has_facts_too(
+    arch: str, asked: int, capability: tuple[int, int], cores: int
+) -> None:
+    found = read_facts(
+        "nvidia", "deepinfer_nvidia.facts", 30.0, DeviceTarget(arch=arch, cores=asked)
+    )
+    assert (found.capability, found.cores, found.problem) == (capability, cores, "")
+    assert found.model == f"{arch} with {cores} cores"
+
+
+def test_an_architecture_without_kernels_is_a_problem() -> None:
+    with pytest.raises(DriverProblem) as raised:
+        absent_facts("sm_80", 0)
+    assert (raised.value.problem, raised.value.fix) == (
+        "no kernels are written for sm_80", "name one of sm_90a, sm_100a",
+    )  # fmt: skip

@@ -1,5 +1,7 @@
 """Program: which NVIDIA devices may this process use? Prints one JSON object.
 
+With ``--arch`` it describes a device of that architecture instead, which need not be here.
+
 The driver's library is asked directly: that opens no context, imports nothing heavy, and works
 whatever torch was built for. The first device stands for all. What goes wrong becomes a sentence
 in ``problem``, with what to do in ``fix``.
@@ -7,16 +9,19 @@ in ``problem``, with what to do in ``fix``.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import importlib.util
 import json
 import re
 import runpy
 import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Driver", "DriverProblem", "device_facts", "open_driver"]
+__all__ = ["Driver", "DriverProblem", "absent_facts", "device_facts", "open_driver"]
 
 _LIBRARY = "libcuda.so.1"
 _VERSION_FILE = Path("/proc/driver/nvidia/version")
@@ -28,6 +33,12 @@ _CLOCK_KHZ = 13
 _L2_BYTES = 38
 _MAJOR, _MINOR = 75, 76
 _SHARED_BYTES = 97
+
+_ARCHITECTURES: dict[str, tuple[tuple[int, int], int]] = {
+    "sm_90a": ((9, 0), 132),
+    "sm_100a": ((10, 0), 148),
+}
+"""Capability, and multiprocessors of the usual devices: H100 and H200 as SXM modules, and B200."""
 
 
 class DriverProblem(Exception):
@@ -75,6 +86,7 @@ def device_facts(driver: Driver) -> dict[str, Any]:
             "the NVIDIA driver shows this process no device",
             "start it where a GPU is; CUDA_VISIBLE_DEVICES may hide one",
         )
+    nvcc = _compiler()
     return {
         "device": "nvidia",
         "model": driver.name(0),
@@ -88,6 +100,33 @@ def device_facts(driver: Driver) -> dict[str, Any]:
         "driver": _driver_version(_VERSION_FILE),
         "driver_cuda": driver.cuda_version(),
         "torch_cuda": _torch_cuda(),
+        "nvcc": nvcc,
+        "compiler": _versions(nvcc),
+    }
+
+
+def absent_facts(arch: str, cores: int) -> dict[str, Any]:
+    """Facts of a device that is only described.
+
+    Args:
+        arch: a key of ``_ARCHITECTURES``.
+        cores: streaming multiprocessors; 0: the usual number.
+
+    Raises:
+        DriverProblem: no kernels are written for the architecture.
+    """
+    if arch not in _ARCHITECTURES:
+        raise DriverProblem(
+            f"no kernels are written for {arch}", f"name one of {', '.join(_ARCHITECTURES)}"
+        )
+    capability, usual = _ARCHITECTURES[arch]
+    return {
+        "device": "nvidia",
+        "model": f"{arch} with {cores or usual} cores",
+        "count": 1,
+        "capability": list(capability),
+        "cores": cores or usual,
+        "is_absent": True,
         "nvcc": _compiler(),
     }
 
@@ -187,8 +226,36 @@ def _compiler() -> str:
     return next(filter(None, (shutil.which("nvcc", path=folder) for folder in folders)), "")
 
 
-def _answer() -> dict[str, Any]:
+def _versions(nvcc: str) -> str:
+    """Releases of what compiles kernels: bits may change with them."""
     try:
+        tilelang = version("tilelang")
+    except PackageNotFoundError:
+        tilelang = "none"
+    return f"tilelang {tilelang}, nvcc {_nvcc_release(nvcc)}"
+
+
+def _nvcc_release(nvcc: str) -> str:
+    if not nvcc:
+        return "none"
+    try:
+        told = subprocess.run(
+            [nvcc, "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    found = re.search(r"release \S+, V(\S+)", told.stdout)
+    return found.group(1) if found else "unknown"
+
+
+def _answer() -> dict[str, Any]:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--arch", default="")
+    parser.add_argument("--cores", type=int, default=0)
+    asked = parser.parse_args()
+    try:
+        if asked.arch:
+            return absent_facts(asked.arch, asked.cores)
         return device_facts(open_driver())
     except DriverProblem as problem:
         return {"device": "nvidia", "problem": problem.problem, "fix": problem.fix}

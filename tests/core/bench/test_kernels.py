@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from deepinfer_core.bench import kernel_timing
 from deepinfer_core.bench.kernel_timing import Ceilings, ceilings, time_of
-from deepinfer_core.bench.kernels import KernelTime, kernel_times
+from deepinfer_core.bench.kernels import KernelTime, kernel_times, wrong_trials
 from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue, Kernels
 from deepinfer_core.reference.device import CpuDevice
 from deepinfer_core.testing import kernel_trials
@@ -65,9 +66,11 @@ def catalogue(kernels: Kernels) -> KernelCatalogue:
 def times(monkeypatch: pytest.MonkeyPatch) -> Times:
     """The times of a kernel with one case."""
 
-    def times(kernels: Kernels, case: KernelCase, *, cache_bytes: int = 0) -> list[KernelTime]:
+    def times(
+        kernels: Kernels, case: KernelCase, *, cache_bytes: int = 0, **changes: Any
+    ) -> list[KernelTime]:
         monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: (case,))
-        names, made = ["transform_double"], catalogue(kernels)
+        names, made = ["transform_double"], replace(catalogue(kernels), **changes)
         return list(kernel_times(DEVICE, made, kernels, names, RATES, cache_bytes=cache_bytes))
 
     return times
@@ -115,6 +118,20 @@ def test_a_peer_is_timed_on_the_same_arguments(times: Times) -> None:
     assert all(one == wanted for one in seen)
 
 
+def test_a_peer_that_the_backend_finds_goes_before_the_one_of_the_case(times: Times) -> None:
+    """Asked for with the operator and the spec."""
+    asked: list[tuple[str, Any]] = []
+
+    def peer(operator: str, spec: Any) -> tuple[str, Any]:
+        asked.append((operator, spec))
+        return "a_library 1.0", lambda given: None
+
+    case = doubled(peer=("torch.add", lambda given: pytest.fail("another peer was there")))
+    found = times(FakeKernels(2.0), case, peer=peer)
+    assert [item.peer for item in found] == ["a_library 1.0"]
+    assert asked == [("transform_double", None)]
+
+
 def test_a_kernel_that_writes_its_input_has_complaints(times: Times) -> None:
     class Spoiling(FakeKernels):
         def call(self, build: Any, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
@@ -123,6 +140,32 @@ def test_a_kernel_that_writes_its_input_has_complaints(times: Times) -> None:
 
     (found,) = times(Spoiling(2.0), doubled())
     assert [words[:4] for words in found.complaints] == ["x_T:"]
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_trial_that_a_kernel_does_not_pass_is_named(
+    monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    """Cases of every size, those that are not timed too."""
+    case = replace(doubled(moved_bytes=0), small=small)
+    monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: (case,))
+
+    def wrong(kernels: Kernels) -> dict[str, tuple[str, ...]]:
+        return wrong_trials(catalogue(kernels), kernels, "transform_double", "cpu")
+
+    assert wrong(FakeKernels(2.0)) == {}
+    assert "out_T" in wrong(FakeKernels(2.5))["transform_double[ten]"][0]
+
+
+def test_a_kernel_that_raises_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(FakeKernels):
+        def call(self, build: Any, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
+            raise ZeroDivisionError("no such tile")
+
+    monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: (doubled(),))
+    kernels = Broken(2.0)
+    found = wrong_trials(catalogue(kernels), kernels, "transform_double", "cpu")
+    assert found == {"transform_double[ten]": ("ZeroDivisionError: no such tile",)}
 
 
 def test_a_time_is_that_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

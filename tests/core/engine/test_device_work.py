@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from deepinfer_core.cache.replay import DecoderTruncation
+from deepinfer_core.engine.kernels.absent_device import Idle
 from deepinfer_core.engine.rows import RowRequest, RowSettings
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.device import InlineStream
@@ -15,7 +16,7 @@ from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.reference import sampler as reference_sampler
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, Copy, SequenceStep, StepPlan
-from deepinfer_core.testing.absent_device import Idle, absent_parts
+from deepinfer_core.testing.absent_device import absent_parts
 from deepinfer_core.testing.host_waits import no_host_waits
 from deepinfer_core.testing.tiny_model import reference_parts, tiny_model
 

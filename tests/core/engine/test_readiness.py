@@ -43,18 +43,27 @@ def test_sizes_are_powers_of_two_and_the_most(most: int, sizes: list[int]) -> No
 
 def test_steps_of_every_size_are_run_and_none_beyond_the_limits() -> None:
     counts = [[len(one.token_ids) for one in plan.sequences] for plan in warm_up_steps(SIZES)]
-    prompts = [[24], [16], [8], [4], [2], [1]]
-    assert counts == [*prompts, [1] * 4, [1] * 2, [1], [23, 1]]
+    prompts = [[24], [16], [8], [7], [6], [5], [4], [3], [2], [1]]
+    assert counts == [*prompts, [1] * 4, [1] * 2, [1], [1] * 4, [23, 1]]
     for plan in warm_up_steps(SIZES):
         for one in plan.sequences:
             assert set(one.block_ids) == {0}
             assert one.state_slot == 0
-            assert len(one.token_ids) <= 16 * len(one.block_ids)
+            assert one.start + len(one.token_ids) <= min(16 * len(one.block_ids), SIZES.max_tokens)
+    *_, ends, _ = warm_up_steps(SIZES)
+    assert [one.start for one in ends.sequences] == [SIZES.max_tokens - 1] * 4
 
 
 def test_a_prompt_is_no_longer_than_a_text() -> None:
-    sizes = replace(SIZES, max_tokens=5)
-    assert max(plan.rows for plan in warm_up_steps(sizes)) == 6  # five, and a row beside them
+    plans = list(warm_up_steps(replace(SIZES, max_tokens=5)))
+    assert max(len(one.token_ids) for plan in plans for one in plan.sequences) == 5
+
+
+def test_a_step_may_have_more_rows_than_a_text() -> None:
+    counts = [plan.rows for plan in warm_up_steps(replace(SIZES, max_tokens=5))]
+    assert counts[-2:] == [20, 6]  # four texts, and a text with a row beside it
+    alone = [plan.rows for plan in warm_up_steps(replace(SIZES, max_tokens=5, max_sequences=1))]
+    assert max(alone) == 5
 
 
 @pytest.mark.parametrize("sizes", [{"max_rows": 1}, {"max_sequences": 1}])
@@ -138,7 +147,7 @@ def test_what_is_built_before_the_engine_is_ready_is_not_late(
     built = make_ready(runner, SIZES, progress, records=False)
     assert transform.kernels_built > 0
     assert built.late == 0
-    assert phases(seen) == [("kernels.build", 10)]
+    assert phases(seen) == [("kernels.build", 15)]
     transform.built.add(999)
     assert built.late == 1
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from deepinfer_core.plugin import DeviceTarget
 from deepinfer_core.plugin.facts import read_facts
 
 
@@ -49,3 +50,22 @@ def test_a_failure_is_recorded_with_its_cause(
 def test_a_hanging_program_is_stopped(program: Callable[[str], str]) -> None:
     problem = read_facts("acme", program("import time; time.sleep(60)"), 0.3).problem
     assert problem == "acme_facts gave no facts within 0.3 s"
+
+
+TARGET = DeviceTarget(arch="xy_1", cores=7)
+ABSENT = 'import json, sys; print(json.dumps({"model": " ".join(sys.argv[1:]), "is_absent": True}))'
+
+
+def test_a_device_that_is_not_here_is_described_by_its_architecture(
+    program: Callable[[str], str],
+) -> None:
+    facts = read_facts("acme", program(ABSENT), 30.0, TARGET)
+    assert (facts.model, facts.problem) == ("--arch xy_1 --cores 7", "")
+
+
+def test_facts_of_this_machine_are_not_taken_for_those_of_another(
+    program: Callable[[str], str],
+) -> None:
+    facts = read_facts("acme", program("print('{}')"), 30.0, TARGET)
+    assert facts.problem == "acme_facts describes this machine, and not xy_1"
+    assert read_facts("acme", "", 30.0, TARGET).problem == "no program describes xy_1"

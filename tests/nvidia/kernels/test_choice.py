@@ -107,6 +107,13 @@ def test_dense_products_get_the_tile_that_was_fastest(
     assert tile_of(dense(in_width, out_width, rows)) == tile
 
 
+def test_large_tiles_of_tilelang_are_for_devices_without_a_kernel_of_their_own() -> None:
+    """Where by their figures they would be the fastest."""
+    hopper, other = (Target(is_hopper=is_hopper, cores=78) for is_hopper in (True, False))
+    assert tile_of(dense(5120, 5120, 126, other)) == (128, 128)
+    assert dense(5120, 5120, 126, hopper).kernel == "hopper/gemm_dense"
+
+
 def test_a_ragged_width_with_groups_is_left_to_tilelang() -> None:
     """A stage of 64 inputs would reach into the next group."""
     assert dense(128, 4096, 4096, groups=2).kernel == "hopper/gemm_dense"

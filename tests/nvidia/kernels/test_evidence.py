@@ -10,7 +10,7 @@ import pytest
 from deepinfer_core.cli import main
 from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue
 from deepinfer_core.testing import evidence as evidence_module
-from deepinfer_core.testing.evidence import KernelEvidence, evidence
+from deepinfer_core.testing.evidence import KernelEvidence, evidence, evidence_by
 from deepinfer_core.testing.kernel_record import content_of, write_entries
 from deepinfer_core.testing.tiles import cubin
 from deepinfer_core.testing.tiles.kept import KeptResults
@@ -169,6 +169,18 @@ def test_what_was_compiled_is_recorded(tmp_path: Path) -> None:
     command = ["bench", "kernels", "--evidence", "--operator", OPERATOR, "--record", str(path)]
     assert main(command) == 0
     assert not path.exists()
+
+
+@pytest.mark.slow
+def test_several_processes_say_the_same_in_the_same_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "")  # no nvcc there either
+    names = [OPERATOR, "hopper/attention_sparse"]
+    reference = "deepinfer_nvidia.kernels.catalogue:catalogue"
+    alone, together = (list(evidence_by(jobs, reference, names, tmp_path)) for jobs in (1, 2))
+    assert [row.kernel for row in alone] == names
+    assert together == alone
 
 
 def test_an_unknown_operator_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

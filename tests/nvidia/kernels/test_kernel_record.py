@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deepinfer_core.bench.stamp import Stamp
+from deepinfer_core.cli import bench_kernels
 from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue
+from deepinfer_core.testing import kernel_trials
+from deepinfer_core.testing.kernel_cases import cases_of
 from deepinfer_core.testing.kernel_record import content_of, entry_of, read_record, write_entries
+from deepinfer_core.testing.tiles import InterpretedKernels
 from deepinfer_nvidia.kernels.catalogue import catalogue
 from deepinfer_nvidia.kernels.hopper import attention_sparse
 from deepinfer_nvidia.kernels.tuning import KernelTuning
@@ -92,3 +97,34 @@ def test_without_a_file_nothing_is_recorded(tmp_path: Path) -> None:
 
 def test_the_shipped_record_names_kernels_of_the_catalogue() -> None:
     assert set(read_record(WHOLE.measured)) <= set(WHOLE.kernels)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """Runs a kernel's small cases and records it if it is right."""
+    small = tuple(case for case in cases_of(KERNEL) if case.small)
+    monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: small)
+    stamp = Stamp(hardware="X", date="2026-01-02", commit="abc")
+
+    def recorded(changed: KernelCatalogue) -> Any:
+        path = tmp_path / "record.json"
+        wrong = bench_kernels._recorded(path, changed, InterpretedKernels(), [KERNEL], "cpu", stamp)
+        return wrong, read_record(path)
+
+    return recorded
+
+
+def test_a_kernel_that_is_right_in_all_its_trials_is_recorded(
+    recorded: Callable[..., Any],
+) -> None:
+    wrong, record = recorded(WHOLE)
+    entry = {"content": content(), "date": "2026-01-02", "hardware": "X", "commit": "abc"}
+    assert (wrong, record) == ([], {KERNEL: {"measured": entry}})
+
+
+def test_a_wrong_kernel_is_not_recorded(recorded: Callable[..., Any]) -> None:
+    changed = built_with(lambda spec: replace(spec, offsets=tuple(x + 1 for x in spec.offsets)))
+    wrong, record = recorded(changed)
+    assert record == {}
+    assert wrong[0].case.startswith(f"{KERNEL}[")
+    assert wrong[0].complaints

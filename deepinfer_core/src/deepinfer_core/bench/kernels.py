@@ -98,7 +98,7 @@ def kernel_times(
         own = [trial.arranged(given) for _ in range(count)]
         seconds = time_of(device, [_bound_to(partial(trial.call, kernels), one) for one in own])
         del own
-        name, peer = case.peer or ("", None)
+        name, peer = catalogue.peer(case.operator, case.spec) or case.peer or ("", None)
         others = [_copied(given) for _ in range(count)] if peer else []
         yield KernelTime(
             case=trial.id,

@@ -46,6 +46,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "batch": Verb("deepinfer_core.cli.batch", "a file of requests, resumable"),
         "bench": Verb("deepinfer_core.cli.bench", "how fast, next to what this machine could do"),
         "eval": Verb("deepinfer_core.cli.eval", "logits, guesses of the drafter, the quality gate"),
+        "kernels": Verb("deepinfer_core.cli.kernels", "compile ahead of time, without a device"),
         "check": Verb("deepinfer_core.cli.check", "can this configuration run here?"),
         "plugins": Verb("deepinfer_core.cli.plugins", "every component with its state and reason"),
         "config": Verb("deepinfer_core.cli.config", "every setting with its origin"),

@@ -16,7 +16,7 @@ from deepinfer_core.config.settings import Settings
 from deepinfer_core.errors import ConfigError, DeepInferError, PluginFailed
 from deepinfer_core.interfaces.kinds import SLOTS, slot_title
 from deepinfer_core.plugin.choice import Wish
-from deepinfer_core.plugin.context import ModelNeeds
+from deepinfer_core.plugin.context import DeviceTarget, ModelNeeds
 from deepinfer_core.plugin.discovery import LoadPolicy
 from deepinfer_core.plugin.requirements import parse_requirement
 from deepinfer_core.plugin.resolution import Request, Resolution, resolve
@@ -40,7 +40,9 @@ def load_policy(settings: Settings) -> LoadPolicy:
     )
 
 
-def resolve_components(loaded: LoadedSettings, needs: ModelNeeds | None = None) -> Resolution:
+def resolve_components(
+    loaded: LoadedSettings, needs: ModelNeeds | None = None, target: DeviceTarget | None = None
+) -> Resolution:
     """Resolve every slot and validate the options of what was picked.
 
     Problems, those of options included, are in the resolution; its ``require()`` raises.
@@ -48,6 +50,7 @@ def resolve_components(loaded: LoadedSettings, needs: ModelNeeds | None = None) 
     Args:
         loaded: settings with the origin of each value.
         needs: what the model asks for; None if that is not known yet.
+        target: a device to resolve for that this machine need not have; None: this machine's.
 
     Raises:
         ConfigError: ``plugins.require`` or ``plugins.block`` cannot be used.
@@ -70,6 +73,7 @@ def resolve_components(loaded: LoadedSettings, needs: ModelNeeds | None = None) 
         needs=needs or ModelNeeds(compute=settings.model.numerics.compute),
         probe_timeout_s=settings.plugins.probe_timeout_s,
         cache_dir=kernel_cache_folder(settings.kernels.cache_dir),
+        target=target,
     )
     return _with_valid_options(resolve(request), loaded.origins)
 

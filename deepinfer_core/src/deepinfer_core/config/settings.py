@@ -215,9 +215,12 @@ class KernelsSettings(Section):
     Attributes:
         cache_dir: folder that keeps them; None takes ``deepinfer/kernels`` in the user's cache
             folder.
+        compile_jobs: processes that compile at once before an engine starts; None: one for each
+            hardware thread, as far as there are 2 GiB of free memory for each.
     """
 
     cache_dir: str | None = Field(default=None, min_length=1)
+    compile_jobs: int | None = Field(default=None, ge=1, le=_MOST_THREADS)
 
 
 class TelemetrySettings(Section):

@@ -128,9 +128,7 @@ class DecodeGraphs:
         """
         device, logits_TV = self._model.parts.device, None
         for rung in self.rungs:
-            packed = PackedStep(_largest(rung), device, shape=self.shape_of(rung))
-            words = packed.bring(None)
-            inputs = packed.inputs(words)
+            words, inputs = self._inputs(rung)
             first_TV = self._model.forward(inputs, self._caches)
             logits_TV = first_TV.clone() if logits_TV is None else logits_TV
             out_TV = logits_TV[: rung.rows]
@@ -142,6 +140,12 @@ class DecodeGraphs:
             self._recordings[rung] = _Recording(graph, words, out_TV)
             if tell is not None:
                 tell(rung)
+
+    @torch.inference_mode()
+    def rehearse(self) -> None:
+        """Run the step of every rung once, and record none."""
+        for rung in self.rungs:
+            self._model.forward(self._inputs(rung)[1], self._caches)
 
     def rung_of(self, plan: StepPlan) -> Rung | None:
         """The smallest recording that can do a step; None: it is launched piece by piece."""
@@ -174,6 +178,13 @@ class DecodeGraphs:
         recording.words.copy_(words[: recording.words.shape[0]])
         recording.graph.replay()
         return recording.logits_TV
+
+    def _inputs(self, rung: Rung) -> tuple[torch.Tensor, StepInputs]:
+        """The words of the largest step of a rung, and the inputs that lie in them."""
+        device = self._model.parts.device
+        packed = PackedStep(_largest(rung), device, shape=self.shape_of(rung))
+        words = packed.bring(None)
+        return words, packed.inputs(words)
 
     def _step(self, inputs: StepInputs, out_TV: torch.Tensor) -> None:
         out_TV.copy_(self._model.forward(inputs, self._caches))

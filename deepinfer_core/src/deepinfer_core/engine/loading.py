@@ -1,8 +1,8 @@
 """How do settings become a running engine?
 
 In this order, so that the cheap questions are answered first: the checkpoint's config, the
-components, the memory, the tensors' headers, the weights. Nothing here is remembered between calls:
-two engines share nothing.
+components, the memory, the tensors' headers, the kernels, the weights. Nothing here is remembered
+between calls: two engines share nothing.
 """
 
 from __future__ import annotations
@@ -72,13 +72,14 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
 
     Args:
         loaded: the settings.
-        progress: told about the phases ``weights.load``, ``kernels.build`` and ``graphs.record``.
+        progress: told about the phases ``kernels.compile``, ``weights.load``, ``kernels.build`` and
+            ``graphs.record``.
 
     Raises:
         ConfigError: a setting or the checkpoint's config cannot be used.
         PluginError: a slot cannot be filled, or its component breaks what ``strict`` asks for.
         WeightsError: the checkpoint is missing or damaged.
-        DeviceError: there is not enough memory.
+        DeviceError: there is not enough memory, or a kernel cannot be compiled.
         NotSupported: a component lacks a format or width of this model.
     """
     began_s = time.monotonic()
@@ -211,6 +212,7 @@ def _build_runner(
     """Read the weights; torch and the components are imported here, after the cheap questions."""
     import torch
 
+    from deepinfer_core.engine.kernels.preparing import prepare_kernels
     from deepinfer_core.engine.proof.proving import prove
     from deepinfer_core.engine.runner import ModelRunner
     from deepinfer_core.model.caches import allocate_caches
@@ -222,6 +224,8 @@ def _build_runner(
     truncation = _truncation(config, settings, memory)
     checkpoint = open_checkpoint(folder)
     checkpoint.config = config
+    formats = {name: weight.format for name, weight in checkpoint.found.items()}
+    prepare_kernels(config, settings, resolved, formats, stream)
     model = _build_model(folder, checkpoint, parts, stream)
     sampler = load(resolved, "sampler")
     prove(model, sampler, resolved, max_rows=settings.engine.max_num_batched_tokens)

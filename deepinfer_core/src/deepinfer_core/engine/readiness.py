@@ -3,7 +3,7 @@
 Where components compile kernels when they are first called, steps of every size run over the dummy
 pages before the engine is ready. Then, where the device has graphs and every component promises
 that it may be recorded, decode steps are recorded. What is compiled after that was late, and is
-counted.
+counted. The same steps, run on a device that is not there, tell which kernels will be needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from deepinfer_core.interfaces.component import Component
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 from deepinfer_core.telemetry.progress import ProgressStream
 
-__all__ = ["BuiltKernels", "StepSizes", "make_ready", "sizes_up_to", "warm_up_steps"]
+__all__ = [
+    "BuiltKernels",
+    "StepSizes",
+    "make_ready",
+    "rehearse",
+    "sizes_up_to",
+    "warm_up_steps",
+]
 
 log = structlog.get_logger()
 
@@ -28,8 +35,13 @@ _DRAWN_SETTINGS = (
     RowSettings(seed=0),
     RowSettings(seed=0, temperature=1.0, top_p=0.9, top_k=8, min_p=0.01),
     RowSettings(seed=0, temperature=1.0, bias=((0, 1.0),), repetition_penalty=1.1),
+    RowSettings(seed=0, allowed=(0,)),
+    RowSettings(seed=0, allowed=(0,), bias=((0, 1.0),)),
 )
-"""Greedy, truncated, and with rules: what kernels of samplers differ in."""
+"""Greedy, truncated, with rules, masked, and both: what kernels of samplers differ in."""
+
+_FEW_ROWS = 8
+"""Up to so many rows of a text, kernels may have a tile for each number of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +119,7 @@ def make_ready(
         steps = list(warm_up_steps(sizes))
         with progress.phase("kernels.build", total=len(steps), unit="steps") as phase:
             for plan in steps:
-                _run(runner, plan)
+                _run(runner, plan, sizes)
                 phase.advance()
     if records and runner.truncation is None:
         _record(runner, sizes, progress, components)
@@ -115,13 +127,36 @@ def make_ready(
     return built
 
 
+def rehearse(runner: ModelRunner, sizes: StepSizes, *, records: bool) -> None:
+    """Run every step that ``make_ready`` runs, on a device that is not there.
+
+    Args:
+        runner: its components have no kernels, or note down which they would call.
+        sizes: of its steps.
+        records: whether decode steps are to be recorded, if they can be.
+    """
+    for plan in warm_up_steps(sizes):
+        _run(runner, plan, sizes)
+    if records and runner.truncation is None:
+        _graphs(runner, sizes).rehearse()
+
+
 def warm_up_steps(sizes: StepSizes) -> Iterator[StepPlan]:
-    """Steps of every size that kernels are built for: prompts, decoding, and both together."""
-    decodes = sizes_up_to(sizes.max_sequences)
-    for rows in reversed(sizes_up_to(min(sizes.max_rows, sizes.max_tokens))):
+    """Steps of every size that kernels are built for: prompts, decoding, and both together.
+
+    Decoding at the end of the longest text too: kernels may depend on how much there is to search.
+    """
+    longest = min(sizes.max_rows, sizes.max_tokens)
+    few = range(1, min(longest, _FEW_ROWS) + 1)
+    for rows in sorted({*sizes_up_to(longest), *few}, reverse=True):
         yield StepPlan((_step(rows, sizes),))
-    for rows in reversed(decodes):
+    for rows in reversed(sizes_up_to(sizes.max_sequences)):
         yield StepPlan((_step(1, sizes),) * rows)
+    if sizes.max_tokens > 1:
+        yield StepPlan((_step(1, sizes, start=sizes.max_tokens - 1),) * sizes.max_sequences)
+    if longest < sizes.max_rows and sizes.max_sequences > 1:
+        texts = min(sizes.max_rows // longest, sizes.max_sequences)
+        yield StepPlan((_step(longest, sizes),) * texts)
     if sizes.max_rows > 1 and sizes.max_sequences > 1:
         chunk = min(sizes.max_rows - 1, sizes.max_tokens)
         yield StepPlan((_step(chunk, sizes), _step(1, sizes)))
@@ -132,21 +167,24 @@ def sizes_up_to(most: int) -> list[int]:
     return sorted({1 << power for power in range(most.bit_length())} | {most})
 
 
-def _step(rows: int, sizes: StepSizes) -> SequenceStep:
-    """A text's beginning over the dummy pages."""
+def _step(rows: int, sizes: StepSizes, *, start: int = 0) -> SequenceStep:
+    """A piece of a text over the dummy pages."""
     return SequenceStep(
         sequence_id=0,
-        start=0,
+        start=start,
         token_ids=(0,) * rows,
         history=(-1, -1, -1),
-        block_ids=(0,) * -(-rows // sizes.block_tokens),
+        block_ids=(0,) * -(-(start + rows) // sizes.block_tokens),
         state_slot=0,
         wants_token=True,
     )
 
 
-def _run(runner: ModelRunner, plan: StepPlan) -> None:
-    for settings in _DRAWN_SETTINGS:
+def _run(runner: ModelRunner, plan: StepPlan, sizes: StepSizes) -> None:
+    """Run a step; the one that decodes as many beginnings as may be, once for each way to draw."""
+    starts = [one.start for one in plan.sequences]
+    is_widest = starts == [0] * sizes.max_sequences and plan.rows == len(starts)
+    for settings in _DRAWN_SETTINGS if is_widest else _DRAWN_SETTINGS[:1]:
         rows = tuple([RowRequest(row, 1, settings) for row in range(len(plan.sequences))])
         handle = runner.launch(plan, None)
         runner.sample(handle, rows)
@@ -162,14 +200,18 @@ def _record(
     if hindering:
         log.info("graphs.skipped", because_of=sorted(hindering))
         return
-    graphs = DecodeGraphs(
+    graphs = _graphs(runner, sizes)
+    with progress.phase("graphs.record", total=len(graphs.rungs), unit="graphs") as phase:
+        graphs.record(lambda rung: phase.advance())
+    if graphs.recorded:
+        runner.graphs = graphs
+
+
+def _graphs(runner: ModelRunner, sizes: StepSizes) -> DecodeGraphs:
+    return DecodeGraphs(
         runner.model,
         runner.caches,
         max_sequences=sizes.max_sequences,
         max_tokens=sizes.max_tokens,
         block_tokens=sizes.block_tokens,
     )
-    with progress.phase("graphs.record", total=len(graphs.rungs), unit="graphs") as phase:
-        graphs.record(lambda rung: phase.advance())
-    if graphs.recorded:
-        runner.graphs = graphs

@@ -25,10 +25,10 @@ from deepinfer_core.interfaces.sampler import Sampler, SamplerSpec
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.schedule.plan import StepPlan
 
-__all__ = ["ModelRunner"]
+__all__ = ["ModelRunner", "ModelStep"]
 
 
-class _ModelStep(StepHandle):
+class ModelStep(StepHandle):
     """A step on the stream.
 
     Attributes:
@@ -85,8 +85,8 @@ class ModelRunner(Runner):
 
     def launch(self, plan: StepPlan, before: StepHandle | None) -> StepHandle:
         """Queue a forward pass; see ``Runner``."""
-        assert before is None or isinstance(before, _ModelStep)
-        step = _ModelStep()
+        assert before is None or isinstance(before, ModelStep)
+        step = ModelStep()
         graphs = self.graphs
         rung = None if graphs is None else graphs.rung_of(plan)
         shape = None if graphs is None or rung is None else graphs.shape_of(rung)
@@ -109,7 +109,7 @@ class ModelRunner(Runner):
 
     def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
         """Queue the sampling; see ``Runner``."""
-        assert isinstance(step, _ModelStep)
+        assert isinstance(step, ModelStep)
         if not rows:
             return
         step.rows = rows
@@ -127,17 +127,21 @@ class ModelRunner(Runner):
                 logits_RV = logits_RV[row_R]
             drawn = Drawn(len(rows), alternatives, self.device)
             self.sampler.run(plan, logits_RV, settings, drawn.out)
-            drawn.send()
+            self.send(drawn)
             step.drawn = drawn
 
         step.ends.append(self._stream.submit(work))
 
     def results(self, step: StepHandle) -> tuple[RowResult, ...]:
         """Wait; see ``Runner``."""
-        assert isinstance(step, _ModelStep)
+        assert isinstance(step, ModelStep)
         for end in step.ends:
             end.wait()
         return () if step.drawn is None else step.drawn.results(step.rows)
+
+    def send(self, drawn: Drawn) -> None:
+        """Queue the copy of what was drawn to the host; called by work on the stream."""
+        drawn.send()
 
     def drain(self) -> None:
         """Wait until the stream is empty."""

@@ -53,19 +53,21 @@ class MixSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngramHash:
-    """The n-gram hash of one Engram layer; all tensors int64 on the device of the ids.
+    """The n-gram hash of one Engram layer; all tensors int64, for a model on the device of the ids.
 
     Attributes:
         multiplier_N: one odd multiplier a lookback distance, [n-gram size].
         prime_C: table size of each column, [C], n-gram order major, then head.
         offset_C: first row of each column's table, [C].
         order_C: n-gram order of each column (2 and up), [C].
+        on_host: the same on the host, for a component that compiles numbers in; None: these are.
     """
 
     multiplier_N: torch.Tensor
     prime_C: torch.Tensor
     offset_C: torch.Tensor
     order_C: torch.Tensor
+    on_host: EngramHash | None = None
 
 
 class Transform(Component):

@@ -1,7 +1,5 @@
 """How do the weights of one layer become the layer?"""
 
-from dataclasses import fields
-
 import torch
 
 from deepinfer_core.interfaces.attention import IndexerSpec
@@ -190,5 +188,10 @@ class LayerBuilder:
 
 
 def _placed(hashing: EngramHash, device: torch.device) -> EngramHash:
-    names = (field.name for field in fields(hashing))
-    return EngramHash(**{name: getattr(hashing, name).to(device) for name in names})
+    return EngramHash(
+        multiplier_N=hashing.multiplier_N.to(device),
+        prime_C=hashing.prime_C.to(device),
+        offset_C=hashing.offset_C.to(device),
+        order_C=hashing.order_C.to(device),
+        on_host=hashing,
+    )

@@ -7,6 +7,7 @@ package costs pluggy and importlib_metadata; it never imports torch.
 from deepinfer_core.plugin.context import (
     BuildContext,
     DeviceFacts,
+    DeviceTarget,
     ModelNeeds,
     ProbeContext,
     Verdict,
@@ -18,6 +19,7 @@ __all__ = [
     "BuildContext",
     "ComponentSpec",
     "DeviceFacts",
+    "DeviceTarget",
     "ModelNeeds",
     "Pick",
     "ProbeContext",

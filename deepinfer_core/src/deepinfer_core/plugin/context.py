@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-__all__ = ["BuildContext", "DeviceFacts", "ModelNeeds", "ProbeContext", "Verdict"]
+if TYPE_CHECKING:
+    from deepinfer_core.interfaces.operators.wanted import Rehearsal
+
+__all__ = [
+    "BuildContext",
+    "DeviceFacts",
+    "DeviceTarget",
+    "ModelNeeds",
+    "ProbeContext",
+    "Verdict",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +73,19 @@ class DeviceFacts:
         values["capability"] = tuple(int(part) for part in values.get("capability", ()))
         values["instruction_sets"] = tuple(sorted(map(str, values.get("instruction_sets", ()))))
         return cls(extra=extra, **values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTarget:
+    """A device that is described by name, because this machine need not have it.
+
+    Attributes:
+        arch: as the vendor's compiler calls it, e.g. ``sm_90a``.
+        cores: physical units; 0 takes what is usual for the architecture.
+    """
+
+    arch: str
+    cores: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +194,9 @@ class BuildContext:
         strict: properties that must hold; one declared ``on_request`` holds only if named here.
         cache_dir: folder where components may keep compiled kernels; empty: none is known.
         facts: of the device, as probes saw them; a context that was made by hand has none.
+        rehearsal: set where the engine only wants to know which kernels it will call. A component
+            that has kernels then runs none and notes them down (``NotedKernels``), learns about the
+            device from ``facts`` alone, and gets tensors of torch's ``meta`` device.
     """
 
     device: str
@@ -178,3 +204,4 @@ class BuildContext:
     strict: tuple[str, ...] = ()
     cache_dir: str = ""
     facts: DeviceFacts = field(default_factory=lambda: DeviceFacts(device=""))
+    rehearsal: Rehearsal | None = None

@@ -12,7 +12,7 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cpu_facts"]
+__all__ = ["cpu_facts", "usable_threads"]
 
 _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -27,7 +27,7 @@ _INSTRUCTION_SETS = frozenset(
 
 def cpu_facts() -> dict[str, object]:
     """Facts in the form of ``DeviceFacts``: cores, threads, memory in bytes, instruction sets."""
-    threads = _usable_threads()
+    threads = usable_threads()
     return {
         "device": "cpu",
         "model": _cpuinfo("model name") or platform.processor() or platform.machine(),
@@ -43,7 +43,7 @@ def cpu_facts() -> dict[str, object]:
     }
 
 
-def _usable_threads() -> int:
+def usable_threads() -> int:
     """Hardware threads, cut by affinity and by the processor quota of a container."""
     if hasattr(os, "sched_getaffinity"):
         threads = len(os.sched_getaffinity(0))

@@ -15,7 +15,13 @@ import importlib_metadata
 from deepinfer_core.errors import DeepInferError, NoUsableComponent
 from deepinfer_core.interfaces.kinds import SLOTS
 from deepinfer_core.plugin.choice import SlotChoice, Wish, choose, slot_problems
-from deepinfer_core.plugin.context import BuildContext, DeviceFacts, ModelNeeds, ProbeContext
+from deepinfer_core.plugin.context import (
+    BuildContext,
+    DeviceFacts,
+    DeviceTarget,
+    ModelNeeds,
+    ProbeContext,
+)
 from deepinfer_core.plugin.discovery import CORE, LoadPolicy, installed_versions
 from deepinfer_core.plugin.facts import read_facts
 from deepinfer_core.plugin.loading import Offer, Plugins, PluginStatus, load_plugins
@@ -39,6 +45,7 @@ class Request:
         needs: what the model asks for.
         probe_timeout_s: for one probe, and for the facts of the device.
         cache_dir: folder where components may keep compiled kernels; empty: none is known.
+        target: a device to resolve for that this machine need not have; None: this machine's.
     """
 
     device: str
@@ -49,6 +56,7 @@ class Request:
     needs: ModelNeeds = field(default_factory=ModelNeeds)
     probe_timeout_s: float = 20.0
     cache_dir: str = ""
+    target: DeviceTarget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +147,7 @@ def _device_facts(request: Request, offers: Sequence[Offer]) -> DeviceFacts:
     spec = next(iter(named or serving), None)
     if spec is None:
         return DeviceFacts(device=request.device, problem="no loaded plugin offers this device")
-    return read_facts(request.device, spec.facts, request.probe_timeout_s)
+    return read_facts(request.device, spec.facts, request.probe_timeout_s, request.target)
 
 
 def _resolved(request: Request, probed: ProbeContext, choices: Sequence[SlotChoice]) -> Resolved:

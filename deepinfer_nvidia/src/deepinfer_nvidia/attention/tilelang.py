@@ -6,7 +6,6 @@ its own module.
 
 from __future__ import annotations
 
-import torch
 from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.plugin import BuildContext
@@ -14,11 +13,10 @@ from deepinfer_core.plugin import BuildContext
 from deepinfer_nvidia.attention.cache_codec import TileLangCacheCodec
 from deepinfer_nvidia.attention.indexer import TileLangIndexer
 from deepinfer_nvidia.attention.sparse_attention import TileLangSparseAttention
-from deepinfer_nvidia.kernels.catalogue import catalogue
+from deepinfer_nvidia.device.gpu import gpu_of
+from deepinfer_nvidia.kernels.launch import kernels_for
 
 __all__ = ["TileLangAttention", "build"]
-
-_HOPPER = 9
 
 
 class TileLangAttention(TileLangSparseAttention, TileLangIndexer, TileLangCacheCodec):
@@ -50,7 +48,6 @@ def build(options: None, context: BuildContext) -> TileLangAttention:
 
     Args:
         options: None.
-        context: says where compiled kernels are kept.
+        context: says where compiled kernels are kept, or that this is a rehearsal.
     """
-    major, _ = torch.cuda.get_device_capability()
-    return TileLangAttention(catalogue().open(context.cache_dir), is_hopper=major == _HOPPER)
+    return TileLangAttention(kernels_for(context), is_hopper=gpu_of(context).is_hopper)

@@ -84,8 +84,8 @@ def _scales_that_matter(codes_NK: torch.Tensor, scale_NG: torch.Tensor) -> torch
     """The scales, 1 for groups of zeros (whose quantised scale is the smallest there is)."""
     is_zero_NG = (codes_NK.reshape(codes_NK.shape[0], -1, 32) & 7).amax(-1) == 0
     scale = torch.where(is_zero_NG, 127, scale_NG)
-    if scale.numel() == 0:
-        return scale
+    if scale.numel() == 0 or scale.is_meta:
+        return scale  # nothing to look at, as in a rehearsal
     least, largest = int(scale.min()), int(scale.max())
     if least < _LEAST_SCALE or largest > _LARGEST_SCALE:
         raise NotSupported(

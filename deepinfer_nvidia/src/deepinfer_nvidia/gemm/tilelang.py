@@ -32,10 +32,11 @@ from deepinfer_core.interfaces.operators.transform import CastSpec
 from deepinfer_core.numeric import QuantTensor, number_format
 from deepinfer_core.plugin import BuildContext
 
+from deepinfer_nvidia.device.gpu import gpu_of
 from deepinfer_nvidia.gemm import weights
 from deepinfer_nvidia.kernels import transform_cast
-from deepinfer_nvidia.kernels.catalogue import catalogue
 from deepinfer_nvidia.kernels.choice import Choice, Target, choose
+from deepinfer_nvidia.kernels.launch import kernels_for
 from deepinfer_nvidia.transform.rows import check, dtype_name, strided_rows
 
 __all__ = ["TileLangGemm", "build"]
@@ -204,11 +205,11 @@ def build(options: None, context: BuildContext) -> TileLangGemm:
         options: None.
         context: fp32 rows need experts in the layout of the checkpoint.
     """
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    gpu = gpu_of(context)
     return TileLangGemm(
-        catalogue().open(context.cache_dir),
-        is_hopper=properties.major == 9 and context.needs.compute == "bfloat16",
-        cores=properties.multi_processor_count,
+        kernels_for(context),
+        is_hopper=gpu.is_hopper and context.needs.compute == "bfloat16",
+        cores=gpu.cores,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.attention import SparseAttentionSpec
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 
 from deepinfer_nvidia.kernels.key_rows import (
     gatherer,
@@ -26,7 +27,10 @@ from deepinfer_nvidia.kernels.key_rows import (
 )
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build"]
+__all__ = ["LIMITS", "Tuning", "build"]
+
+LIMITS = KernelLimits(spilled_bytes=12)
+"""With FP4 keys of 512 channels: blend, scores and the next tile fill all 255 registers."""
 
 _LOG2_E = 1.4426950408889634
 _LN_2 = 0.6931471805599453

@@ -15,6 +15,7 @@ from deepinfer_core.interfaces.operators.catalogue import (
     operator_of,
 )
 
+from deepinfer_nvidia.kernels.peers import peer
 from deepinfer_nvidia.kernels.product_times import fastest, fitting
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.kernels.tuning.table import entries
@@ -49,6 +50,7 @@ def catalogue() -> KernelCatalogue:
         limits=_limits,
         arrange=_arrange,
         choices=_choices,
+        peer=peer,
     )
 
 
@@ -97,9 +99,7 @@ def _arrange(kernel: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.T
 
 
 def _open(cache_dir: str) -> Kernels:
-    import torch
-
+    from deepinfer_nvidia.device.gpu import current_gpu
     from deepinfer_nvidia.kernels.launch import CompiledKernels
 
-    major, minor = torch.cuda.get_device_capability()
-    return CompiledKernels(f"sm_{major}{minor}a", kernel_folder(cache_dir))
+    return CompiledKernels(current_gpu().arch, kernel_folder(cache_dir))

@@ -1,32 +1,93 @@
 """How does launch code get from a kernel's file to a running kernel?
 
-``CompiledKernels`` compiles for a device. The tile interpreter of ``deepinfer_core.testing.tiles``
-brings another ``Kernels``, which runs the same launch code on a CPU.
+``CompiledKernels`` compiles for a device, or finds in a folder what was compiled before: at an
+earlier start, or ahead of time, which is the same call in another process. The tile interpreter of
+``deepinfer_core.testing.tiles`` brings another ``Kernels``, which runs the same launch code on a
+CPU.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deepinfer_core.errors import DeviceError
 from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
+from deepinfer_core.interfaces.operators.rehearsal import NotedKernels
+from deepinfer_core.interfaces.operators.wanted import KernelCompiler
+from deepinfer_core.plugin import BuildContext
+
+from deepinfer_nvidia.device.gpu import gpu_of
+from deepinfer_nvidia.kernels.kept import KeptKernels
+from deepinfer_nvidia.probe import kernel_folder
 
 if TYPE_CHECKING:
     import torch
 
     from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["CompiledKernels"]
+__all__ = ["CompiledKernels", "TileLangCompiler", "kernels_for"]
 
 
-class CompiledKernels(Kernels):
-    """Compiles each kernel when it is first called, and keeps it.
-
-    TileLang keeps compiled kernels on disk too, keyed by their source and its own release.
+@dataclass(frozen=True)
+class TileLangCompiler(KernelCompiler):
+    """Compiles with TileLang, which keeps what it makes by the kernel's text and its own release.
 
     Args:
         arch: ``sm_90a`` or ``sm_100a``.
-        folder: where it keeps them; None leaves that to TileLang.
+        folder: where kernels are kept; None leaves that to TileLang.
+    """
+
+    arch: str
+    folder: Path | None = None
+
+    def keeps(self, build: Build, spec: Any, tuning: KernelTuning) -> bool:
+        """Whether the folder has this kernel, whole."""
+        return self.folder is not None and self._kept(self.folder).has(build, spec, tuning)
+
+    def keep(self, build: Build, spec: Any, tuning: KernelTuning) -> None:
+        """See to it that the folder has this kernel.
+
+        Raises:
+            DeviceError: there is no folder, or the kernel could not be written there.
+            Exception: whatever the compiler raises; its own words come last.
+        """
+        self.load(build, spec, tuning)
+        if not self.keeps(build, spec, tuning):
+            raise DeviceError(
+                f"asked to keep a compiled kernel in {self.folder}, found none there afterwards",
+                hint="the folder must be writable and have room: kernels.cache_dir",
+            )
+
+    def load(self, build: Build, spec: Any, tuning: KernelTuning) -> tuple[Any, tuple[str, ...]]:
+        """Compile a kernel, or find it; the kernel, and the names of its arguments in order."""
+        import tilelang
+
+        if self.folder is not None:
+            _use_folder(self.folder)
+            self._kept(self.folder).check(build, spec, tuning)
+        function = build(spec, tuning)
+        kernel = tilelang.compile(
+            function,
+            target={"kind": "cuda", "arch": self.arch},
+            pass_configs=dict(tuning.pass_configs),
+        )
+        if self.folder is not None:
+            entry = Path(str(getattr(kernel, "_tilelang_cache_path", "")))
+            self._kept(self.folder).note(build, spec, tuning, entry)
+        return kernel, tuple(function.buffer_map[handle].name for handle in function.params)
+
+    def _kept(self, folder: Path) -> KeptKernels:
+        return KeptKernels(folder, self.arch)
+
+
+class CompiledKernels(Kernels):
+    """Compiles or loads each kernel when it is first called, and has it ready from then on.
+
+    Args:
+        arch: ``sm_90a`` or ``sm_100a``.
+        folder: where kernels are kept; None leaves that to TileLang.
 
     Attributes:
         compiled: kernels built so far, in order; those after the warm-up were late.
@@ -34,8 +95,7 @@ class CompiledKernels(Kernels):
 
     def __init__(self, arch: str, folder: Path | None = None) -> None:
         self.compiled: list[str] = []
-        self._arch = arch
-        self._folder = folder
+        self._compiler = TileLangCompiler(arch, folder)
         self._kernels: dict[tuple[Build, Any, KernelTuning], tuple[Any, tuple[str, ...]]] = {}
 
     @property
@@ -49,24 +109,27 @@ class CompiledKernels(Kernels):
         """Launch; the first call of a kernel compiles it."""
         found = self._kernels.get((build, spec, tuning))
         if found is None:
-            found = self._kernels[build, spec, tuning] = self._compile(build, spec, tuning)
+            found = self._compiler.load(build, spec, tuning)
+            self._kernels[build, spec, tuning] = found
+            self.compiled.append(build.__module__.rpartition(".")[2])
         kernel, names = found
         kernel(*[tensors[name] for name in names])
 
-    def _compile(
-        self, build: Build, spec: Any, tuning: KernelTuning
-    ) -> tuple[Any, tuple[str, ...]]:
-        import tilelang
 
-        if self._folder is not None:
-            # One setting of the process, read at each compilation: engines may have their own.
-            tilelang.env.TILELANG_CACHE_DIR = str(self._folder)
-        function = build(spec, tuning)
-        kernel = tilelang.compile(
-            function,
-            target={"kind": "cuda", "arch": self._arch},
-            pass_configs=dict(tuning.pass_configs),
-        )
-        self.compiled.append(build.__module__.rpartition(".")[2])
-        names = tuple(function.buffer_map[handle].name for handle in function.params)
-        return kernel, names
+def kernels_for(context: BuildContext) -> Kernels:
+    """What a component runs its kernels with.
+
+    Args:
+        context: of its factory.
+    """
+    arch, folder = gpu_of(context).arch, kernel_folder(context.cache_dir)
+    if context.rehearsal is not None:
+        return NotedKernels(context.rehearsal, TileLangCompiler(arch, folder))
+    return CompiledKernels(arch, folder)
+
+
+def _use_folder(folder: Path) -> None:
+    """One setting of the process, read at each compilation: engines may have their own."""
+    import tilelang
+
+    tilelang.env.TILELANG_CACHE_DIR = str(folder)

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 from deepinfer_core.interfaces.operators.sampler import CHUNK_TOKENS, SEGMENT_TOKENS, SampleSpec
 
 from deepinfer_nvidia.kernels import token_law as law
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build", "default_tuning"]
+__all__ = ["LIMITS", "Tuning", "build", "default_tuning"]
+
+LIMITS = KernelLimits(spilled_bytes=8)
+"""With one shape of rows; three blocks on a multiprocessor leave 80 registers to a thread."""
 
 _WARPS = law.THREADS // 32
 _GROUPS = SEGMENT_TOKENS // CHUNK_TOKENS

@@ -31,6 +31,7 @@ from deepinfer_core.interfaces.operators.sampler import (
 from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
 from deepinfer_core.plugin import BuildContext
 
+from deepinfer_nvidia.device.gpu import gpu_of
 from deepinfer_nvidia.kernels import (
     sampler_apply_rules,
     sampler_cut_rows,
@@ -41,7 +42,7 @@ from deepinfer_nvidia.kernels import (
     sampler_truncate_draw,
     sampler_weigh_chunks,
 )
-from deepinfer_nvidia.kernels.catalogue import catalogue
+from deepinfer_nvidia.kernels.launch import kernels_for
 from deepinfer_nvidia.sampler.arguments import NAMES, check, columns
 from deepinfer_nvidia.sampler.workspace import SamplerWorkspace, TileLangSamplerPlan, typed_rows
 
@@ -269,4 +270,4 @@ def build(options: None, context: BuildContext) -> TileLangSampler:
         options: None.
         context: says where compiled kernels are kept.
     """
-    return TileLangSampler(catalogue().open(context.cache_dir))
+    return TileLangSampler(kernels_for(context), gpu_of(context).torch_device)

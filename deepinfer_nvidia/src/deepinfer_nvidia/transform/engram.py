@@ -53,11 +53,12 @@ class TileLangEngram(Transform):
         for known, compiled in self._hashes:
             if known is spec:
                 return compiled
+        known_here = spec.on_host or spec
         compiled = EngramRowsSpec(
-            multipliers=tuple(spec.multiplier_N.tolist()),
-            primes=tuple(spec.prime_C.tolist()),
-            offsets=tuple(spec.offset_C.tolist()),
-            orders=tuple(spec.order_C.tolist()),
+            multipliers=tuple(known_here.multiplier_N.tolist()),
+            primes=tuple(known_here.prime_C.tolist()),
+            offsets=tuple(known_here.offset_C.tolist()),
+            orders=tuple(known_here.order_C.tolist()),
         )
         self._hashes.append((spec, compiled))
         return compiled

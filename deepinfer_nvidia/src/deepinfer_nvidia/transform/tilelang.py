@@ -31,7 +31,7 @@ from deepinfer_nvidia.kernels import (
     transform_rope,
     transform_swiglu,
 )
-from deepinfer_nvidia.kernels.catalogue import catalogue
+from deepinfer_nvidia.kernels.launch import kernels_for
 from deepinfer_nvidia.transform.engram import TileLangEngram
 from deepinfer_nvidia.transform.rows import check, dtype_name, out_rows, sliced, strided_rows
 from deepinfer_nvidia.transform.streams import TileLangStreams
@@ -239,4 +239,4 @@ def build(options: None, context: BuildContext) -> TileLangTransform:
         options: None.
         context: says where compiled kernels are kept.
     """
-    return TileLangTransform(catalogue().open(context.cache_dir))
+    return TileLangTransform(kernels_for(context))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from deepinfer_core.interfaces.operators.wanted import Build
+
 if TYPE_CHECKING:
     import torch
 
@@ -21,9 +23,6 @@ __all__ = [
 ]
 
 _FAMILIES = ("attention_", "gemm_", "transform_", "sampler_", "all_to_all_")
-
-Build = Callable[[Any, Any], Any]
-"""``build`` of a kernel's file: from spec and tuning to a TileLang PrimFunc; pure."""
 
 
 class Kernels(ABC):
@@ -87,6 +86,9 @@ class KernelCatalogue:
         limits: from a kernel's name to what its file says of it.
         arrange: from a kernel's name and the operator's arguments to the kernel's own, which may
             have weights in another layout.
+        peer: from an operator's name and a spec to another implementation that is installed here
+            and timed next to the kernel: its name, and a call on a case's arguments by name that
+            may overwrite its outputs; None if there is none.
     """
 
     backend: str
@@ -103,18 +105,23 @@ class KernelCatalogue:
     arrange: Callable[[str, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = (
         lambda _kernel, tensors: tensors
     )
+    peer: Callable[[str, Any], tuple[str, Callable[[dict[str, torch.Tensor]], object]] | None] = (
+        lambda _operator, _spec: None
+    )
 
     @property
     def operators(self) -> tuple[str, ...]:
         """Names of the operators, sorted: files that are called family_operator."""
-        return tuple(name for name in self.kernels if is_tile_kernel(name))
+        names = (path.stem for path in self.folder.glob("*.py"))
+        return tuple(sorted(name for name in names if name.startswith(_FAMILIES)))
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Names of all kernels, sorted: operators, and those of folders below."""
+        """Names of all kernels, sorted: operators, and files of their names in folders below."""
+        operators = self.operators
         files = [path.relative_to(self.folder) for path in self.folder.rglob("*.py")]
         names = [path.with_suffix("").as_posix() for path in files]
-        return tuple(sorted(name for name in names if operator_of(name).startswith(_FAMILIES)))
+        return tuple(sorted(name for name in names if operator_of(name) in operators))
 
     def architectures_of(self, kernel: str) -> tuple[str, ...]:
         """What a kernel must lower for."""

@@ -54,8 +54,7 @@ def _takes(spec: SparseAttentionSpec) -> bool:
     )
 
 
-LIMITS = KernelLimits(architectures=("sm_90a",), spilled_bytes=100, takes=_takes)
-"""The spilled bytes cost a wait a group of keys: see ``docs/nvidia-kernels.md``."""
+LIMITS = KernelLimits(architectures=("sm_90a",), takes=_takes)
 
 
 def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:

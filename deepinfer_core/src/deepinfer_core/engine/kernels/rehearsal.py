@@ -1,0 +1,144 @@
+"""Which kernels will an engine of these settings call? Asked of a model without numbers.
+
+The model is built on a device that is not there and runs the steps that warm an engine up. Its
+components are those that were picked, and note down which kernels they call. Where a slot's
+component has no kernels, an idle one stands in, as it might want numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from deepinfer_core.cache.replay import DecoderTruncation
+from deepinfer_core.config.settings import Settings
+from deepinfer_core.engine.drawn import Drawn
+from deepinfer_core.engine.kernels.absent_device import AbsentDevice, Idle
+from deepinfer_core.engine.kernels.absent_weights import AbsentWeights
+from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
+from deepinfer_core.engine.readiness import StepSizes, rehearse
+from deepinfer_core.engine.rows import RowResult, StepHandle
+from deepinfer_core.engine.runner import ModelRunner, ModelStep
+from deepinfer_core.interfaces.device import InlineStream
+from deepinfer_core.interfaces.operators.wanted import Rehearsal, WantedKernel
+from deepinfer_core.model.builder import build_model
+from deepinfer_core.model.caches import allocate_caches
+from deepinfer_core.model.config import ModelConfig
+from deepinfer_core.model.parts import ModelParts
+from deepinfer_core.plugin import Resolved, load
+from deepinfer_core.reference.all_to_all import LocalExchange
+
+__all__ = ["has_kernels", "wanted_kernels"]
+
+
+def has_kernels(resolved: Resolved) -> bool:
+    """Whether some component that was picked has tile kernels."""
+    return any(pick.spec.kernels for pick in resolved.picks)
+
+
+def wanted_kernels(
+    config: ModelConfig, settings: Settings, resolved: Resolved, formats: Mapping[str, str]
+) -> tuple[WantedKernel, ...]:
+    """Rehearse an engine.
+
+    Args:
+        config: of the checkpoint.
+        settings: of the engine.
+        resolved: the choice of components.
+        formats: of weights that are stored otherwise than the config declares, by name.
+
+    Returns:
+        Every kernel that the warm-up of such an engine calls, once.
+
+    Raises:
+        ConfigError: a limit cannot be used.
+        NotSupported: a component lacks a format or width of this model.
+        Exception: whatever a component raises that cannot do without numbers.
+    """
+    rehearsal = Rehearsal()
+    absent = replace(resolved, context=replace(resolved.context, rehearsal=rehearsal))
+    memory = plan_memory(config, settings, 0)
+    with torch.inference_mode():
+        runner = _runner(config, settings, absent, memory, formats)
+        sizes = StepSizes(
+            max_rows=settings.engine.max_num_batched_tokens,
+            max_sequences=settings.engine.max_num_seqs,
+            max_tokens=memory.max_model_tokens,
+            block_tokens=BLOCK_TOKENS,
+        )
+        rehearse(runner, sizes, records=settings.engine.graphs)
+    return rehearsal.wanted
+
+
+class _Rehearsing(ModelRunner):
+    """A runner whose steps leave nothing to read."""
+
+    def send(self, drawn: Drawn) -> None:
+        """There are no numbers to copy."""
+
+    def results(self, step: StepHandle) -> tuple[RowResult, ...]:
+        """Raise what a step raised."""
+        assert isinstance(step, ModelStep)
+        for end in step.ends:
+            end.wait()
+        return ()
+
+
+def _runner(
+    config: ModelConfig,
+    settings: Settings,
+    resolved: Resolved,
+    memory: MemoryPlan,
+    formats: Mapping[str, str],
+) -> ModelRunner:
+    parts, text = _parts(resolved, settings), config.text_config
+    model = build_model(
+        AbsentWeights(config, formats),
+        parts,
+        compressed_ids=torch.zeros(text.vocab_size, dtype=torch.int64),
+    )
+    caches = allocate_caches(
+        config,
+        parts.numerics,
+        parts.codec,
+        parts.device,
+        num_blocks=memory.num_blocks,
+        num_slots=memory.num_slots,
+        max_backtracking=memory.max_backtracking,
+        block_tokens=BLOCK_TOKENS,
+    )
+    mode, keep_tokens = settings.engine.replay, settings.engine.replay_keep_tokens
+    truncation = None
+    if mode != "off":
+        truncation = DecoderTruncation(mode=mode, keep_tokens=keep_tokens)
+    return _Rehearsing(
+        model,
+        caches,
+        _part(resolved, "sampler"),
+        InlineStream(),
+        vocabulary=text.vocab_size,
+        truncation=truncation,
+    )
+
+
+def _parts(resolved: Resolved, settings: Settings) -> ModelParts:
+    has_exchange = resolved.pick("all_to_all").spec.kernels
+    return ModelParts(
+        device=AbsentDevice(),
+        prefill=_part(resolved, "attention", "prefill"),
+        decode=_part(resolved, "attention", "decode"),
+        indexer=_part(resolved, "attention", "indexer"),
+        codec=_part(resolved, "attention", "cache_codec"),
+        dense=_part(resolved, "gemm", "dense"),
+        grouped=_part(resolved, "gemm", "grouped"),
+        transform=_part(resolved, "transform"),
+        all_to_all=load(resolved, "all_to_all") if has_exchange else LocalExchange(),
+        numerics=settings.model.numerics.numerics(),
+    )
+
+
+def _part(resolved: Resolved, kind: str, slot: str | None = None) -> Any:
+    return load(resolved, kind, slot) if resolved.pick(kind, slot).spec.kernels else Idle()

@@ -1,0 +1,40 @@
+"""How does launch code run when it is only asked which kernels it would call?
+
+Its tensors have shapes and no numbers, so it chooses by shapes, dtypes, strides and plans alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_core.interfaces.operators.wanted import (
+    Build,
+    KernelCompiler,
+    Rehearsal,
+    WantedKernel,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["NotedKernels"]
+
+
+class NotedKernels(Kernels):
+    """Notes down calls and runs nothing.
+
+    Args:
+        rehearsal: has the list.
+        compiler: would compile the kernels.
+    """
+
+    def __init__(self, rehearsal: Rehearsal, compiler: KernelCompiler) -> None:
+        self._rehearsal = rehearsal
+        self._compiler = compiler
+
+    def call(self, build: Build, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
+        """Put the kernel on the list."""
+        self._rehearsal.note(
+            WantedKernel(compiler=self._compiler, build=build, spec=spec, tuning=tuning)
+        )

@@ -1,0 +1,122 @@
+"""Does a rehearsal name exactly the kernels that an engine with numbers calls?
+
+Kernels run nowhere here. The engine with numbers has memory of the host in the place of the GPU's,
+so addresses, strides and sizes are those of real tensors.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from deepinfer_core.config import LoadedSettings, load_settings, resolve_components
+from deepinfer_core.engine.kernels.rehearsal import wanted_kernels
+from deepinfer_core.engine.loading import model_parts
+from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, plan_memory
+from deepinfer_core.engine.model_folder import model_needs, read_config
+from deepinfer_core.engine.readiness import StepSizes, rehearse
+from deepinfer_core.engine.runner import ModelRunner
+from deepinfer_core.interfaces.device import InlineStream
+from deepinfer_core.interfaces.operators.rehearsal import NotedKernels
+from deepinfer_core.interfaces.operators.wanted import Rehearsal, WantedKernel
+from deepinfer_core.model.builder import build_model
+from deepinfer_core.model.caches import allocate_caches
+from deepinfer_core.plugin import BuildContext, DeviceTarget, ModelNeeds, Resolved
+from deepinfer_core.reference.device import build_cpu
+from deepinfer_core.testing.byte_checkpoint import make_byte_checkpoint
+from deepinfer_core.weights.checkpoint import open_checkpoint
+from deepinfer_nvidia.attention.tilelang import TileLangAttention
+from deepinfer_nvidia.gemm.tilelang import TileLangGemm
+from deepinfer_nvidia.kernels.launch import TileLangCompiler
+from deepinfer_nvidia.sampler.tilelang import TileLangSampler
+from deepinfer_nvidia.transform.tilelang import TileLangTransform
+
+Case = tuple[Path, LoadedSettings, Resolved]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    make_byte_checkpoint(folder)
+    return folder
+
+
+@pytest.fixture
+def case(folder: Path, tmp_path: Path) -> Case:
+    loaded = load_settings(
+        None,
+        [
+            "device=nvidia",
+            f"model.path={folder}",
+            f"kernels.cache_dir={tmp_path}",
+            "engine.max_num_seqs=3",
+            "engine.max_num_batched_tokens=40",
+            "engine.max_model_len=300",
+        ],
+    )
+    needs = model_needs(read_config(folder, loaded.settings), loaded.settings)
+    return folder, loaded, resolve_components(loaded, needs, DeviceTarget(arch="sm_90a")).require()
+
+
+def rehearsed(case: Case) -> tuple[WantedKernel, ...]:
+    folder, loaded, resolved = case
+    return wanted_kernels(read_config(folder, loaded.settings), loaded.settings, resolved, {})
+
+
+class NumberedKernels(NotedKernels):
+    """Notes down calls; numbers that later work looks rows up with become the first row."""
+
+    def call(self, build: Any, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
+        super().call(build, spec, tuning, **tensors)
+        for name in ("expert_Tk", "index_TL", "row_TC"):
+            if name in tensors:
+                tensors[name].zero_()
+
+
+def called_with_numbers(case: Case) -> set[WantedKernel]:
+    folder, loaded, resolved = case
+    settings, config = loaded.settings, read_config(folder, loaded.settings)
+    rehearsal = Rehearsal()
+    compiler = TileLangCompiler("sm_90a", Path(resolved.context.cache_dir) / "nvidia")
+    kernels = NumberedKernels(rehearsal, compiler)
+    attention, gemm = (
+        TileLangAttention(kernels, is_hopper=True),
+        TileLangGemm(kernels, is_hopper=True),
+    )
+    parts = replace(
+        model_parts(resolve_components(load_settings(None, [])).require(), settings),
+        device=build_cpu(None, BuildContext(device="cpu", needs=ModelNeeds())),
+        prefill=attention,
+        decode=attention,
+        indexer=attention,
+        codec=attention,
+        dense=gemm,
+        grouped=gemm,
+        transform=TileLangTransform(kernels),
+    )
+    memory = plan_memory(config, settings, parts.device.memory().total_bytes)
+    ids_V = torch.zeros(config.text_config.vocab_size, dtype=torch.int64)
+    model = build_model(open_checkpoint(folder), parts, compressed_ids=ids_V)
+    caches = allocate_caches(
+        config, parts.numerics, parts.codec, parts.device,
+        num_blocks=memory.num_blocks, num_slots=memory.num_slots,
+        max_backtracking=memory.max_backtracking, block_tokens=BLOCK_TOKENS,
+    )  # fmt: skip
+    sampler = TileLangSampler(kernels, "cpu")
+    runner = ModelRunner(
+        model, caches, sampler, InlineStream(), vocabulary=config.text_config.vocab_size
+    )
+    sizes = StepSizes(max_rows=40, max_sequences=3, max_tokens=300, block_tokens=BLOCK_TOKENS)
+    rehearse(runner, sizes, records=True)
+    return set(rehearsal.wanted)
+
+
+def test_a_rehearsal_names_the_kernels_that_an_engine_with_numbers_calls(case: Case) -> None:
+    named, called = set(rehearsed(case)), called_with_numbers(case)
+    assert {one.operator for one in named} >= {
+        "attention_sparse",
+        "gemm_experts",
+        "sampler_scan_logits",
+    }
+    assert named == called
