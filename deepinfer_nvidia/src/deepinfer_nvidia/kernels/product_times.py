@@ -15,25 +15,59 @@ if TYPE_CHECKING:
 
     from deepinfer_nvidia.kernels.tuning.table import Measured
 
-__all__ = ["fastest", "fitting"]
+__all__ = ["fastest", "fitting", "parts_of"]
+
+_PARTS = ((8, 8), (20, 4))
+"""Most tiles of 64 channels, and the parts of K up to there."""
+
+_LEAST_STEPS = 40
+"""Steps of 64 inputs below which K is not divided."""
+
+
+
+def parts_of(spec: GemmDenseSpec) -> int:
+    """Parts of K that are summed on their own on Hopper, where channels alone keep few cores busy.
+
+    It follows from the widths alone, so that a row has the same bits among any number of rows.
+    """
+    tiles, steps = -(-spec.out_width // 64), -(-spec.in_width // 64)
+    if spec.groups > 1 or steps < _LEAST_STEPS:
+        return 1
+    return next((parts for most, parts in _PARTS if tiles <= most), 1)
 
 
 def _dense_us(measured: Measured, spec: GemmDenseSpec, rows: int, cores: int) -> float:
-    """Waves of blocks, each with all steps along K."""
+    """Waves of blocks, each with all its steps along K; infinite if it divides K otherwise."""
+    if measured.kernel == "hopper/gemm_dense":
+        return _hopper_dense_us(measured, spec, rows, cores)
     tuning: Any = measured.tuning
-    few_us, full_us = measured.figures["few_us"], measured.figures["full_us"]
-    is_hopper = measured.kernel.startswith("hopper/")
-    tile_rows = 64 * tuning.groups * tuning.tiles if is_hopper else tuning.rows
-    down = -(-rows // tile_rows)
-    if is_hopper:
-        down = -(-down // tuning.down) * tuning.down
+    down = -(-rows // tuning.rows)
     tiles = down * -(-spec.out_width // tuning.channels) * spec.groups
-    busy = min(1.0, tiles / cores)
-    step_us = few_us + (full_us - few_us) * busy
     # The copy engine is slow where much of a tile lies outside the matrix.
-    outside = 1 - rows / (down * tile_rows) if tile_rows >= 64 else 0.0
-    time_us: float = -(-tiles // cores) * spec.in_width / 64 * step_us * (1 + 0.6 * outside)
+    outside = 1 - rows / (down * tuning.rows) if tuning.rows >= 64 else 0.0
+    step_us = _step_us(measured, tiles, cores) * (1 + 0.6 * outside)
+    time_us: float = -(-tiles // cores) * spec.in_width / 64 * step_us
     return time_us
+
+
+def _hopper_dense_us(measured: Measured, spec: GemmDenseSpec, rows: int, cores: int) -> float:
+    tuning: Any = measured.tuning
+    if tuning.parts != parts_of(spec):
+        return math.inf
+    down = -(-rows // (tuning.rows * tuning.down)) * tuning.down
+    across = -(-spec.out_width // (tuning.channels * tuning.across)) * tuning.across
+    tiles = down * across * spec.groups
+    steps = -(-spec.in_width // 64)
+    if tuning.is_spread:
+        tiles, steps = tiles * tuning.parts, -(-steps // tuning.parts)
+    step_us = _step_us(measured, tiles, cores)
+    time_us: float = -(-tiles // cores) * (steps * step_us + measured.figures["tile_us"])
+    return time_us
+
+
+def _step_us(measured: Measured, tiles: int, cores: int) -> float:
+    few_us, full_us = measured.figures["few_us"], measured.figures["full_us"]
+    return few_us + (full_us - few_us) * min(1.0, tiles / cores)
 
 
 def _experts_us(measured: Measured, spec: GemmExpertsSpec, rows: int, cores: int) -> float:
