@@ -149,6 +149,9 @@ struct Ring {
 template <int kK, int kParts> struct Parts {
   static constexpr int kSteps = (kK + 63) / 64, kEach = (kSteps + kParts - 1) / kParts;
   static __device__ __forceinline__ int steps(int part) {
+    // A number known to the compiler lets matrix instructions overlap.
+    if constexpr (kSteps == kEach * kParts)
+      return kEach;
     return max(0, min(kEach, kSteps - part * kEach));
   }
   // To which the first part is added without a change.
