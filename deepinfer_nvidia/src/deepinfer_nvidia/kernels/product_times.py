@@ -23,6 +23,8 @@ _PARTS = ((8, 8), (20, 4))
 _LEAST_STEPS = 40
 """Steps of 64 inputs below which K is not divided."""
 
+_BYTES_A_US = 4.2e6
+"""From device memory."""
 
 
 def parts_of(spec: GemmDenseSpec) -> int:
@@ -37,7 +39,7 @@ def parts_of(spec: GemmDenseSpec) -> int:
 
 
 def _dense_us(measured: Measured, spec: GemmDenseSpec, rows: int, cores: int) -> float:
-    """Waves of blocks, each with all its steps along K; infinite if it divides K otherwise."""
+    """Waves of blocks, each with all its steps along K."""
     if measured.kernel == "hopper/gemm_dense":
         return _hopper_dense_us(measured, spec, rows, cores)
     tuning: Any = measured.tuning
@@ -47,22 +49,27 @@ def _dense_us(measured: Measured, spec: GemmDenseSpec, rows: int, cores: int) ->
     outside = 1 - rows / (down * tuning.rows) if tuning.rows >= 64 else 0.0
     step_us = _step_us(measured, tiles, cores) * (1 + 0.6 * outside)
     time_us: float = -(-tiles // cores) * spec.in_width / 64 * step_us
-    return time_us
+    return max(time_us, _weight_us(spec))
 
 
 def _hopper_dense_us(measured: Measured, spec: GemmDenseSpec, rows: int, cores: int) -> float:
     tuning: Any = measured.tuning
-    if tuning.parts != parts_of(spec):
-        return math.inf
     down = -(-rows // (tuning.rows * tuning.down)) * tuning.down
     across = -(-spec.out_width // (tuning.channels * tuning.across)) * tuning.across
     tiles = down * across * spec.groups
     steps = -(-spec.in_width // 64)
     if tuning.is_spread:
         tiles, steps = tiles * tuning.parts, -(-steps // tuning.parts)
+        # Blocks of a cluster lie together on the chip, which leaves some cores without one.
+        cores = (cores - cores // 8) * tuning.spread_blocks_per_core
     step_us = _step_us(measured, tiles, cores)
     time_us: float = -(-tiles // cores) * (steps * step_us + measured.figures["tile_us"])
-    return time_us
+    return max(time_us, _weight_us(spec))
+
+
+def _weight_us(spec: GemmDenseSpec) -> float:
+    """What no tile is faster than: reading the weights."""
+    return 2 * spec.in_width * spec.out_width * spec.groups / _BYTES_A_US
 
 
 def _step_us(measured: Measured, tiles: int, cores: int) -> float:
@@ -114,10 +121,23 @@ def fastest(
     time_us = _TIMES.get(operator)
     if time_us is None or not measured:
         return None
-    return min(measured, key=lambda one: time_us(one, spec, max(rows, 1), cores))
+    return min(
+        _alike(operator, measured, spec),
+        key=lambda one: time_us(one, spec, max(rows, 1), cores),
+    )
 
 
 def fitting(operator: str, measured: Sequence[Measured], spec: Any) -> list[Measured]:
     """The tunings with which a spec can be computed at all; all of them for other operators."""
     time_us = _TIMES.get(operator)
-    return [one for one in measured if time_us is None or time_us(one, spec, 1, 1) < math.inf]
+    alike = _alike(operator, measured, spec)
+    return [one for one in alike if time_us is None or time_us(one, spec, 1, 1) < math.inf]
+
+
+def _alike(operator: str, measured: Sequence[Measured], spec: Any) -> list[Measured]:
+    """Those that give the same bits: with as many parts of K, if any kernel here divides it."""
+    if operator != "gemm_dense":
+        return list(measured)
+    parts = [getattr(one.tuning, "parts", 1) for one in measured]
+    wanted = parts_of(spec) if parts_of(spec) in parts else 1
+    return [one for one, number in zip(measured, parts, strict=True) if number == wanted]

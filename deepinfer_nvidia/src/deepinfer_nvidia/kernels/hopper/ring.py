@@ -57,6 +57,11 @@ class Tuning(KernelTuning):
         """Stages and their barriers."""
         return self.stages * ((self.rows + self.channels) * 128 + 16)
 
+    @property
+    def spread_blocks_per_core(self) -> int:
+        """Blocks without results in shared memory that a core can have, up to two."""
+        return 2 if 2 * (self.ring_bytes + 1024) <= SHARED_BYTES + 1024 else 1
+
     def channel_box(self, out_width: int) -> int:
         """Channels of one copy: as many as can be without some that do not exist."""
         return gcd(self.channels // self.down, -(-out_width // 8) * 8)
