@@ -91,6 +91,26 @@ def test_writing_keeps_what_other_runs_wrote(tmp_path: Path) -> None:
     }
 
 
+def test_a_reader_sees_the_old_record_until_the_new_one_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes read it while one writes."""
+    path, seen = tmp_path / "record.json", []
+    write_entries(path, "measured", {"a": {"content": "1"}})
+    write = Path.write_text
+
+    def watched(self: Path, *given: Any, **more: Any) -> int:
+        done = write(self, *given, **more)
+        seen.append(read_record(path)["a"]["measured"]["content"])
+        return done
+
+    monkeypatch.setattr(Path, "write_text", watched)
+    write_entries(path, "measured", {"a": {"content": "2"}})
+    assert seen == ["1"]
+    assert read_record(path)["a"]["measured"]["content"] == "2"
+    assert [file.name for file in tmp_path.iterdir()] == ["record.json"]
+
+
 def test_without_a_file_nothing_is_recorded(tmp_path: Path) -> None:
     assert read_record(tmp_path / "none.json") == {}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,7 +70,7 @@ def entry_of(record: Record, kernel: str, rung: Rung, content: str) -> tuple[dic
 
 
 def write_entries(path: Path, rung: Rung, entries: dict[str, dict[str, Any]]) -> None:
-    """Put entries into a record; other kernels and rungs stay.
+    """Put entries into a record; other kernels and rungs stay, and no reader sees half of it.
 
     Args:
         path: of the record; made if there is none.
@@ -80,4 +81,6 @@ def write_entries(path: Path, rung: Rung, entries: dict[str, dict[str, Any]]) ->
     for kernel, entry in entries.items():
         record.setdefault(kernel, {})[rung] = entry
     text = json.dumps(dict(sorted(record.items())), indent=1)
-    path.write_text(text + "\n", encoding="utf-8")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(text + "\n", encoding="utf-8")
+    unfinished.replace(path)
