@@ -10,6 +10,7 @@ from deepinfer_core.testing.kernel_cases import cases_of
 from deepinfer_nvidia.kernels.catalogue import catalogue
 from deepinfer_nvidia.kernels.choice import Choice, Target, choose
 from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.tuning.table import entries
 
 SHARED_BYTES = 227 * 1024
 """What a block of Hopper can have; a core has 1024 more for each block."""
@@ -65,7 +66,7 @@ def test_tiles_grow_with_the_rows_of_an_expert(mean: int, rows: int) -> None:
     assert expert_tuning(384, 4608, 384 * mean).rows == rows
 
 
-def dense(in_width: int, out_width: int, rows: int, target: Target = HOPPER, **more: Any) -> Choice:
+def dense(in_width: int, out_width: int, rows: int, target: Target = HOPPER, **more: Any) -> Any:
     spec = GemmDenseSpec(in_width=in_width, out_width=out_width, out_dtype="bfloat16", **more)
     return choose("gemm_dense", spec, target, rows)
 
@@ -93,12 +94,13 @@ def test_without_hopper_every_kernel_is_in_tilelang(
     [
         (4096, 4096, 1, (8, 64)),
         (4096, 4096, 16, (16, 64)),
-        (4096, 4096, 128, (64, 64)),
+        (4096, 4096, 128, (128, 64)),
         (4096, 4096, 256, (128, 64)),
         (4096, 4096, 512, (128, 128)),
-        (5120, 4608, 4096, (128, 192)),
-        (4096, 4096, 4096, (128, 256)),
-        (5120, 384, 64, (64, 32)),
+        (8192, 5120, 512, (128, 160)),
+        (1280, 32768, 64, (64, 128)),
+        (8192, 5120, 4096, (256, 160)),
+        (5120, 384, 16, (64, 16)),
     ],
 )
 def test_dense_products_get_the_tile_that_was_fastest(
@@ -112,6 +114,38 @@ def test_large_tiles_of_tilelang_are_for_devices_without_a_kernel_of_their_own()
     hopper, other = (Target(is_hopper=is_hopper, cores=78) for is_hopper in (True, False))
     assert tile_of(dense(5120, 5120, 126, other)) == (128, 128)
     assert dense(5120, 5120, 126, hopper).kernel == "hopper/gemm_dense"
+
+
+@pytest.mark.parametrize(
+    ("in_width", "out_width", "groups", "parts"),
+    [
+        (5120, 32, 1, 8),
+        (5120, 512, 1, 8),
+        (5120, 513, 1, 4),
+        (5120, 1280, 1, 4),
+        (5120, 1281, 1, 1),
+        (2560, 512, 1, 8),
+        (2496, 512, 1, 1),
+        (4096, 1024, 8, 1),
+    ],
+)
+def test_parts_of_k_follow_from_the_widths_and_not_from_the_rows(
+    in_width: int, out_width: int, groups: int, parts: int
+) -> None:
+    """From 2560 inputs on, up to 8 and up to 20 tiles of 64 channels."""
+    chosen = [dense(in_width, out_width, rows, groups=groups).tuning for rows in ROWS]
+    assert {getattr(tuning, "parts", 1) for tuning in chosen} == {parts}
+
+
+@pytest.mark.parametrize("one", entries("hopper/gemm_dense"), ids=lambda one: f"{one.tuning}")
+def test_dense_tiles_of_hopper_fit_a_core(one: Any) -> None:
+    tuning = one.tuning
+    assert tuning.ring_bytes <= SHARED_BYTES
+    assert tuning.rows // tuning.across % tuning.row_box == 0
+    assert tuning.channel_box(5120) % 8 == 0
+    if tuning.is_spread:
+        assert tuning.rows * tuning.channels * 4 <= tuning.ring_bytes - 16 * tuning.stages
+        assert tuning.parts <= 8
 
 
 def test_a_ragged_width_with_groups_is_left_to_tilelang() -> None:

@@ -17,13 +17,14 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
 
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS, NO_WARP_SPLIT
 from deepinfer_nvidia.kernels.index_keys import ENTRIES, column, key_taker, key_widener
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning", "launch_tunings"]
 
 _THREADS = 128
-PASS_CONFIGS = (("tl.disable_safe_memory_legalize", True), ("tl.disable_warp_specialized", True))
+_SWITCHES = (*NO_BOUNDS_CHECKS, *NO_WARP_SPLIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class Tuning(KernelTuning):
         blocks_per_sm: blocks that must fit on a multiprocessor at once; 0 lets the compiler choose.
     """
 
-    pass_configs: tuple[tuple[str, bool | int | str], ...] = PASS_CONFIGS
+    pass_configs: tuple[tuple[str, bool | int | str], ...] = _SWITCHES
     row_tile: int = 1
     joined_rows: int = 1
     steps: int = 8

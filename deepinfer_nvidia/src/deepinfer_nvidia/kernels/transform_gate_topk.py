@@ -18,7 +18,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import GateTopkSpec
 
-from deepinfer_nvidia.kernels.row_vectors import PASS_CONFIGS
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -52,7 +52,9 @@ _LOG_SLOPE = (
 
 def default_tuning(_spec: GateTopkSpec) -> KernelTuning:
     """Four rows a block, and the device's own exponential, root and quotient."""
-    return KernelTuning(threads=128, pass_configs=(*PASS_CONFIGS, ("tl.enable_fast_math", True)))
+    return KernelTuning(
+        threads=128, pass_configs=(*NO_BOUNDS_CHECKS, ("tl.enable_fast_math", True))
+    )
 
 
 def build(spec: GateTopkSpec, tuning: KernelTuning) -> Any:

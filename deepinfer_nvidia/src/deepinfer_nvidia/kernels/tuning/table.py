@@ -27,12 +27,13 @@ __all__ = ["FIGURES", "Measured", "entries", "read_table"]
 FIGURES: dict[str, tuple[str, ...]] = {
     "attention_index_scores": ("rows_each", "least_scores"),
     "gemm_dense": ("few_us", "full_us"),
-    "hopper/gemm_dense": ("few_us", "full_us"),
+    "hopper/gemm_dense": ("few_us", "full_us", "tile_us"),
     "hopper/gemm_experts": ("core_us",),
 }
 """Kernels that may have a list, and the figures of its items.
 
-few_us, full_us: microseconds of a tile and 64 inputs where few cores are busy, and where all are.
+few_us, full_us: microseconds of a tile and 64 inputs where few cores are busy, and where all are;
+tile_us: of what a tile needs beside that.
 core_us: of 64 channels by 5120 inputs on a full core. rows_each, least_scores: for this many rows
 of each sequence, and this many scores or more in a call.
 """
