@@ -18,6 +18,7 @@ from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.contracts import TransformContract
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.tiles import InterpretedKernels
+from deepinfer_nvidia.transform import streams
 from deepinfer_nvidia.transform.streams import products_spec, products_tuning
 from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
@@ -104,39 +105,41 @@ def test_projections_are_split_when_they_are_prepared(
 
 
 def test_many_rows_have_runs_of_pieces_and_the_same_mixes(
-    component: TileLangTransform, generator: torch.Generator
+    component: TileLangTransform, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five pieces of 128 channels, added up by the products from 1025 rows on."""
-    width, spec = 160, MixSpec(sinkhorn_iterations=2, eps=1e-6, norm_eps=1e-20)
-    assert [products_spec(4 * width, 24, "bfloat16", rows).pieces for rows in (1024, 1025)] == [
-        5,
-        1,
-    ]
-    trunk_TSD = noise(generator, 1025, 4, width)
+    """Ten pieces of 128 channels: one run, which fills a device of one multiprocessor."""
+    width, spec = 320, MixSpec(sinkhorn_iterations=2, eps=1e-6, norm_eps=1e-20)
+    trunk_TSD = noise(generator, 65, 4, width)
     fn_MK = torch.randn(24, 4 * width, generator=generator) / (4 * width) ** 0.5
     rest = fn_MK[:, 0].contiguous(), torch.ones(3), spec
 
-    def mixes(by: Transform, rows: int) -> torch.Tensor:
-        pre, post, comb = (torch.empty(rows, 4, *more) for more in ((), (), (4,)))
-        trunk, projection = trunk_TSD[:rows].contiguous(), by.prepare_mixes(fn_MK)
-        by.mhc_mixes(PLAN, trunk, projection, *rest, pre, post, comb)
+    def mixes(by: Transform) -> torch.Tensor:
+        pre, post, comb = (torch.empty(65, 4, *more) for more in ((), (), (4,)))
+        by.mhc_mixes(PLAN, trunk_TSD, by.prepare_mixes(fn_MK), *rest, pre, post, comb)
         return torch.cat([pre, post, comb.flatten(1)], 1)
 
-    want = mixes(TWIN, 1025)
-    # A mix is off by the 640 roundings of a sum of absolute products of 20 or so; a power is off
+    want, pieces = mixes(TWIN), []
+    # A mix is off by the 1280 roundings of a sum of absolute products of 30 or so; a power is off
     # by as much of itself. Powers of a row add up to one, and normalisation makes none larger.
-    bound = {"rtol": 0, "atol": 2 * 640 * 20 * 2.0**-24}
-    torch.testing.assert_close(mixes(component, 1025), want, **bound)
-    torch.testing.assert_close(mixes(component, 1024), want[:1024], **bound)
+    bound = {"rtol": 0, "atol": 2 * 1280 * 30 * 2.0**-24}
+    for cores in (132, 1):
+        monkeypatch.setattr(streams, "_CORES", cores)
+        pieces.append(products_spec(4 * width, 24, "bfloat16", 65).pieces)
+        torch.testing.assert_close(mixes(component), want, **bound)
+    assert pieces == [10, 1]
 
 
-def test_tiles_grow_while_they_fill_the_device() -> None:
-    """4096 rows of the model are 16 tiles by 8 runs, 1024 are 8 by 40 pieces, 256 are 4 by 40."""
-    tall = {}
-    for rows in (1, 64, 256, 1024, 2048, 4096):
+def test_blocks_add_up_runs_where_those_fill_the_device() -> None:
+    """4096 rows of the model are 32 tiles by 4 runs, for 132 multiprocessors; 4225 start anew."""
+    found = {}
+    for rows in (1, 64, 65, 3456, 3457, 4096, 4225, 8192):
         spec = products_spec(20480, 24, "bfloat16", rows)
-        tall[rows] = products_tuning(spec, rows).tile_rows
-    assert tall == {1: 64, 64: 64, 256: 64, 1024: 256, 2048: 128, 4096: 256}
+        tuning = products_tuning(spec, rows)
+        found[rows] = spec.run, tuning.tile_rows, tuning.tile_width
+    few, more, many = (1, 64, 128), (1, 64, 64), (10, 128, 128)
+    assert found == {
+        1: few, 64: few, 65: more, 3456: more, 3457: many, 4096: many, 4225: more, 8192: many
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("rows", [1, 5])

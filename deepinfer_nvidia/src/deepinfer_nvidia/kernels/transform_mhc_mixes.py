@@ -21,6 +21,7 @@ __all__ = ["Tuning", "build", "default_tuning"]
 
 _WARP = 32
 _VECTOR = 4
+_FEW_PIECES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +32,10 @@ class Tuning(KernelTuning):
 
 
 def default_tuning(spec: MhcMixesSpec) -> Tuning:
-    """A warp's worth of rows, and twice the threads, to load with."""
-    block_rows = max(1, _WARP // _lanes(spec.streams))
-    return Tuning(threads=2 * _WARP, block_rows=block_rows)
+    """The rows of one warp, or of two if there is much to load, and four warps to load with."""
+    warps = 1 if spec.pieces <= _FEW_PIECES else 2
+    block_rows = max(1, warps * _WARP // _lanes(spec.streams))
+    return Tuning(threads=4 * _WARP, block_rows=block_rows)
 
 
 def _lanes(streams: int) -> int:

@@ -43,21 +43,26 @@ class Tuning(KernelTuning):
 
 
 def default_tuning(spec: MhcProductsSpec) -> Tuning:
-    """The tallest tiles where blocks add up runs, which is for many rows, or else the shortest."""
+    """Tall tiles where blocks add up runs, which is for many rows, or else short ones."""
     return launch_tunings(spec)[-1 if spec.run > 1 else 0]
 
 
 def launch_tunings(spec: MhcProductsSpec) -> tuple[Tuning, ...]:
-    """Shortest tiles first: the taller, the more rows share what is read of the weights.
+    """For a tile of rows, for several, and for so many that their blocks of runs fill the device.
 
-    Small blocks overlap with each other, tall ones have warps that only copy. A trunk of fp32 is
-    split in shared memory, which leaves none for steps in flight and for more rows.
+    Small blocks overlap with each other; tall ones, which share what is read of the weights among
+    more rows, have warps that only copy. A trunk of fp32 is split in shared memory, which leaves
+    none for steps in flight and for more rows.
     """
     alone = (("tl.disable_warp_specialized", True),)
     if spec.dtype != "bfloat16":
         return (Tuning(stages=1, pass_configs=alone),)
-    taller = (Tuning(tile_rows=rows, threads=2 * rows) for rows in (128, 256))
-    return (Tuning(pass_configs=alone), *taller)
+    wide = spec.piece_width % 128 == 0
+    return (
+        Tuning(tile_width=128 if wide else 64, stages=3, pass_configs=alone),
+        Tuning(pass_configs=alone),
+        Tuning(tile_rows=128, tile_width=128 if wide else 64, stages=3, threads=256),
+    )
 
 
 def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:

@@ -7,7 +7,6 @@ Shapes: T rows, S streams, D width, K = S * D, M = S * (2 + S) mixes, P pieces o
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import torch
@@ -36,14 +35,15 @@ _STEP_WIDTH = 128
 _MOST_PIECES = 40
 """Enough blocks that a few rows keep the device's memory busy; more would cost more to add up."""
 
-_RUN = 5
+_RUN = 10
 """Pieces that are added up at once, by the block that multiplies or by the one that mixes."""
 
-_FEW_ROWS = 1024
-"""Up to here, blocks of one piece; more rows fill the device with blocks of a whole run."""
+_RUN_ROWS = 128
+"""Of a block that adds up a run."""
 
-_FULL_BLOCKS = 120
-"""Nine tenths of the multiprocessors of a Hopper GPU."""
+_CORES = 132
+_LEAST_FILL = 0.84
+"""Of a Hopper GPU, in all waves of blocks of runs; with less, pieces are faster."""
 
 
 def products_spec(width: int, mixes: int, dtype: str, rows: int = 1) -> MhcProductsSpec:
@@ -58,17 +58,17 @@ def products_spec(width: int, mixes: int, dtype: str, rows: int = 1) -> MhcProdu
         dtype=dtype,
         piece_width=-(-steps // _MOST_PIECES) * _STEP_WIDTH,
     )
-    return replace(spec, run=math.gcd(spec.pieces, _RUN)) if rows > _FEW_ROWS else spec
+    blocks = -(-rows // _RUN_ROWS) * (spec.pieces // _RUN)
+    is_full = blocks >= _LEAST_FILL * _CORES * -(-blocks // _CORES) > 0
+    return replace(spec, run=_RUN) if is_full and spec.pieces % _RUN == 0 else spec
 
 
 def products_tuning(spec: MhcProductsSpec, rows: int) -> transform_mhc_products.Tuning:
-    """The tallest tiles of which there are enough for the whole device."""
-    shortest, *taller = transform_mhc_products.launch_tunings(spec)
-    found = shortest
-    for tuning in taller:
-        if -(-rows // tuning.tile_rows) * spec.pieces >= _FULL_BLOCKS:
-            found = tuning
-    return found
+    """By how many tiles the rows fill."""
+    few, more, *_ = 2 * transform_mhc_products.launch_tunings(spec)
+    if spec.run > 1:
+        return transform_mhc_products.default_tuning(spec)
+    return few if rows <= few.tile_rows else more
 
 
 class TileLangStreams(Transform):
@@ -120,7 +120,7 @@ class TileLangStreams(Transform):
             streams=streams,
             width=streams * width,
             pieces=products.pieces,
-            run=1 if products.run > 1 else math.gcd(products.pieces, _RUN),
+            run=1 if products.run > 1 or products.pieces % _RUN else _RUN,
             sinkhorn_iterations=spec.sinkhorn_iterations,
             eps=spec.eps,
             norm_eps=spec.norm_eps,

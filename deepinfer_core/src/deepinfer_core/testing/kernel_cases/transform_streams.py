@@ -40,11 +40,11 @@ def cases() -> list[KernelCase]:
         _products(rows=3, width=256, piece_width=128, dtype="float32"),
         _products(rows=9, width=256, piece_width=128, is_exact=True),
         _products(rows=65, width=768, piece_width=128, run=3),
-        _products(rows=_MANY, width=20480, piece_width=512, run=5, small=False),
+        _products(rows=_MANY, width=20480, piece_width=512, run=10, small=False),
         _mixes(rows=5, pieces=3, iterations=20),
         _mixes(rows=33, pieces=1, iterations=1),
         _mixes(rows=3, pieces=6, run=3, iterations=2),
-        _mixes(rows=_MANY, pieces=8, iterations=20, small=False),
+        _mixes(rows=_MANY, pieces=4, iterations=20, small=False),
         *_stream_cases(),
     ]
 
