@@ -18,8 +18,8 @@ from deepinfer_core.bench.layers.scales import SCALES
 from deepinfer_core.bench.layers.survey import Measured, Survey
 from deepinfer_core.bench.stamp import Stamp, stamp_of
 from deepinfer_core.config import load_settings, resolve_components
-from deepinfer_core.engine.loading import model_parts
 from deepinfer_core.engine.model_folder import model_needs
+from deepinfer_core.engine.model_loading import model_parts
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.gemm import DenseGemm, DenseSpec, PreparedWeight
 from deepinfer_core.numeric import QuantTensor

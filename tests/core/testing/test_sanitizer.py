@@ -86,7 +86,7 @@ def test_a_tool_that_refuses_the_device_is_not_used(tmp_path: Path) -> None:
 
 def report(**changes: object) -> dict[str, object]:
     whole = {"clean": ["a"], "findings": {}, "wrong": {}, "unfinished": []}
-    return {"refused": {}, "trials": 1, "not_compiled": [], "tools": {"memcheck": whole | changes}}
+    return {"refused": {}, "trials": 1, "not_compiled": {}, "tools": {"memcheck": whole | changes}}
 
 
 def test_a_report_is_clean_if_everything_was_run_and_nothing_found() -> None:
@@ -94,7 +94,7 @@ def test_a_report_is_clean_if_everything_was_run_and_nothing_found() -> None:
     assert not is_clean(report(clean=[], unfinished=["a"]))
     assert not is_clean(report(clean=[], findings={"a": ["x"]}))
     assert not is_clean(report() | {"refused": {"racecheck": "no"}})
-    assert not is_clean(report() | {"not_compiled": ["b"]})
+    assert not is_clean(report() | {"not_compiled": {"b": "late"}})
 
 
 def test_the_summary_shows_each_finding() -> None:

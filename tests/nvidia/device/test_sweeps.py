@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deepinfer_core.config import load_settings, resolve_components
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
-from deepinfer_core.engine.loading import model_parts
+from deepinfer_core.engine.model_loading import model_parts
 from deepinfer_core.interfaces.sampler import Sampler
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.parts import ModelParts

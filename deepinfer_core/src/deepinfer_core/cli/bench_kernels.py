@@ -32,7 +32,13 @@ def add_kernels_action(actions: argparse._SubParsersAction[Any]) -> None:
     add = parser.add_argument
     add("--evidence", action="store_true", help="interpret, lower and compile; needs no device")
     add("--operator", metavar="TEXT", default="", help="only kernels whose name holds this")
-    add("--jobs", type=_count, default=1, metavar="N", help="processes that make the evidence")
+    add(
+        "--jobs",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="processes that make the evidence, or compile before kernels are timed",
+    )
     add(
         "--record",
         type=Path,
@@ -143,10 +149,10 @@ def _times(
     for catalogue in chosen:
         names = _kernels(catalogue, args.operator)
         kernels = catalogue.open(resolved.context.cache_dir)
+        _compile(args, catalogue, kernels, names)
+        place = str(device.torch_device)
         if args.record is not None:
-            times += _recorded(
-                args.record, catalogue, kernels, names, str(device.torch_device), stamp
-            )
+            times += _recorded(args.record, catalogue, kernels, names, place, stamp)
         times += kernel_times(
             device,
             catalogue,
@@ -159,6 +165,19 @@ def _times(
         _print_times(times, stamp)
     figures = [figure.to_json(stamp) for item in times for figure in item.figures()]
     return figures, not any(item.complaints for item in times)
+
+
+def _compile(
+    args: argparse.Namespace, catalogue: KernelCatalogue, kernels: Kernels, names: list[str]
+) -> None:
+    """What will be called, before it is, where several processes may; else at its first call."""
+    from deepinfer_core.testing.kernel_compiling import compile_trials
+    from deepinfer_core.testing.kernel_trials import trials
+
+    if args.jobs > 1:
+        found = [trial for name in names for trial in trials(catalogue, name)]
+        wanted = [one for one in found if one.case.moved_bytes or args.record is not None]
+        compile_trials(kernels, wanted, jobs=args.jobs)
 
 
 def _recorded(

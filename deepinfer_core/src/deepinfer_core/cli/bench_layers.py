@@ -17,7 +17,6 @@ from deepinfer_core.cli.parser import UsageError, add_settings_arguments, settin
 
 if TYPE_CHECKING:
     from deepinfer_core.bench.layers.idle import Trace
-    from deepinfer_core.bench.layers.loads import Decoding
     from deepinfer_core.bench.layers.results import LayerResult
     from deepinfer_core.bench.layers.scales import Scale
     from deepinfer_core.config import LoadedSettings
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["add_layers_action"]
 
 _LISTS = ("prompts", "sequences", "contexts", "rows")
-_TRACED_SEQUENCES = 64
-"""Of the decode steps that are looked at: at most so many, the longest context."""
 _TOP = 20
 
 
@@ -89,9 +86,7 @@ def _measure(scale: Scale, loaded: LoadedSettings, *, is_true: bool) -> LayerRes
             "asked for layers of true sizes, found device = cpu",
             hint="name a device, e.g. --set device=nvidia, or --scale small",
         )
-    traced = [load for load in scale.decodings if load.rows == 1]
-    few = [load for load in traced if load.sequences <= _TRACED_SEQUENCES]
-    return measure_layers(scale, loaded, traced=few[-1] if few else None)
+    return measure_layers(scale, loaded)
 
 
 def _print(result: LayerResult) -> None:
@@ -119,17 +114,17 @@ def _print(result: LayerResult) -> None:
         for item in result.measured
     ]
     print_table(rows)
-    if result.traced is not None:
-        _print_profile(*result.traced)
+    if result.trace is not None:
+        _print_profile(result.served, result.trace)
 
 
 def _listed(layers: tuple[int, ...]) -> str:
     return " ".join(map(str, layers))
 
 
-def _print_profile(load: Decoding, trace: Trace) -> None:
+def _print_profile(served: int, trace: Trace) -> None:
     print(
-        f"\nsteps of {load}: {trace.between_steps:.2%} of the time between two steps, "
+        f"\nengine    {served} requests, {trace.between_steps:.2%} of the time between two steps, "
         f"{trace.idle:.2%} with nothing on the device\n"
     )
     rows = [("share", "calls a step", "activity")]

@@ -15,10 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from concurrent.futures import TimeoutError as TooLate
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -102,37 +100,6 @@ def small_trials(reference: str) -> list[KernelTrial]:
     return [some[turn] for turn in turns for some in of_each if turn < len(some)]
 
 
-def compile_one(reference: str, cache: str, arch: str, number: int) -> int:
-    """Compile one trial's kernel to where ``catalogue.open`` looks; in a process of its own."""
-    import tilelang
-
-    trial = small_trials(reference)[number]
-    tilelang.env.TILELANG_CACHE_DIR = str(Path(cache) / trial.catalogue.backend)
-    target = {"kind": "cuda", "arch": arch}
-    tilelang.compile(trial.function(), target=target, pass_configs=trial.pass_configs)
-    return number
-
-
-def compiled(
-    reference: str, cache: str, arch: str, *, count: int, jobs: int, limit_s: float
-) -> list[int]:
-    """Numbers of the trials whose kernels were compiled in time."""
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
-    asked = [pool.submit(compile_one, reference, cache, arch, number) for number in range(count)]
-    ready = []
-    try:
-        for one in as_completed(asked, timeout=limit_s):
-            error = one.exception()
-            if error is None:
-                ready.append(one.result())
-            else:
-                say(f"not compiled: {error}"[:400])
-    except TooLate:
-        say(f"{count - len(ready)} of {count} kernels are not ready after {limit_s:.0f} s")
-    pool.shutdown(wait=False, cancel_futures=True)
-    return sorted(ready)
-
-
 def run_trials(reference: str, cache: str, numbers: Sequence[int], place: str) -> None:
     """Run trials one after the other: the program that is checked."""
     import torch
@@ -151,40 +118,57 @@ def run_trials(reference: str, cache: str, numbers: Sequence[int], place: str) -
 
 
 def check(args: argparse.Namespace, sanitizer: str, cache: str) -> dict[str, Any]:
-    """Compile, run every tool, and report."""
-    import torch
+    """Compile, run every tool that works here, and report."""
+    from deepinfer_core.testing.kernel_compiling import compile_trials
 
     refused = {
         tool: refusal(sanitizer, tool, sys.executable, limit_s=_TRY_S) for tool in args.tools
     }
     for tool, words in refused.items():
         say(f"{tool} {'does not work here: ' + words if words else 'works here'}")
-    names = [trial.id for trial in small_trials(args.catalogue)]
-    arch = "sm_{}{}a".format(*torch.cuda.get_device_capability())
-    ready = compiled(
-        args.catalogue, cache, arch, count=len(names), jobs=args.jobs, limit_s=args.compile_s
+    tools = [tool for tool, words in refused.items() if not words]
+    found = small_trials(args.catalogue)
+    problems = [""] * len(found)
+    if tools:
+        kernels = resolve_name(args.catalogue)().open(cache)
+        problems = compile_trials(kernels, found, jobs=args.jobs, limit_s=args.compile_s)
+    names = [trial.id for trial in found]
+    ready = [number for number, problem in enumerate(problems) if not problem]
+    say(f"{len(ready)} of {len(names)} trials are compiled")
+    results = check_ready(
+        args, sanitizer, cache, tools, {number: names[number] for number in ready}
     )
-    results = {tool: Checked() for tool in args.tools if not refused[tool]}
-    ends_s = time.monotonic() + args.check_s
-    share = max(1, args.jobs // max(1, len(results)))
-
-    def run(tool: Tool, numbers: list[int]) -> tuple[Tool, Checked]:
-        program = (sys.executable, "-m", _PROGRAM, args.catalogue, "--cache", cache)
-        chosen = ("--run", *map(str, numbers))
-        left_s = max(1.0, ends_s - time.monotonic())
-        _, words = run_checked(sanitizer, tool, (*program, *chosen), limit_s=left_s)
-        return tool, read_words(words, [names[number] for number in numbers])
-
-    with ThreadPoolExecutor(args.jobs) as pool:
-        parts = [(tool, ready[n::share]) for tool in results for n in range(share)]
-        for tool, found in pool.map(lambda part: run(*part), [one for one in parts if one[1]]):
-            results[tool].add(found)
     return {
         "refused": {tool: words for tool, words in refused.items() if words},
         "trials": len(names),
-        "not_compiled": [name for number, name in enumerate(names) if number not in set(ready)],
-        "tools": {tool: asdict(found) for tool, found in results.items()},
+        "not_compiled": {
+            name: problem for name, problem in zip(names, problems, strict=True) if problem
+        },
+        "tools": {tool: asdict(one) for tool, one in results.items()},
     }
+
+
+def check_ready(
+    args: argparse.Namespace, sanitizer: str, cache: str, tools: list[Tool], names: dict[int, str]
+) -> dict[Tool, Checked]:
+    """Run the trials of these numbers under each tool, in several processes at once."""
+    results = {tool: Checked() for tool in tools}
+    ends_s = time.monotonic() + args.check_s
+    share = max(1, args.jobs // max(1, len(tools)))
+    numbers = list(names)
+
+    def run(tool: Tool, part: list[int]) -> tuple[Tool, Checked]:
+        chosen = ("--cache", cache, "--place", args.place, "--run", *map(str, part))
+        program = (sys.executable, "-m", _PROGRAM, args.catalogue, *chosen)
+        left_s = max(1.0, ends_s - time.monotonic())
+        _, words = run_checked(sanitizer, tool, program, limit_s=left_s)
+        return tool, read_words(words, [names[number] for number in part])
+
+    parts = [(tool, numbers[n::share]) for tool in tools for n in range(share)]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for tool, said in pool.map(lambda one: run(*one), [one for one in parts if one[1]]):
+            results[tool].add(said)
+    return results
 
 
 def is_clean(report: dict[str, Any]) -> bool:

@@ -13,6 +13,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import CandidateBlocksSpec
 
 from deepinfer_nvidia.kernels import radix_select as radix
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -34,7 +35,7 @@ class Tuning(KernelTuning):
 
 def default_tuning(spec: CandidateBlocksSpec) -> Tuning:
     """Room for the blocks of 131,072 entries at eight a block."""
-    return Tuning(threads=512, pass_configs=radix.PASS_CONFIGS)
+    return Tuning(threads=512, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:

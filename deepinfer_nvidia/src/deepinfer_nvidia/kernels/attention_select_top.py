@@ -14,6 +14,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import SelectTopSpec
 
 from deepinfer_nvidia.kernels import radix_select as radix
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["MOST_ENTRIES", "Tuning", "build", "default_tuning"]
@@ -41,7 +42,7 @@ def default_tuning(spec: SelectTopSpec) -> Tuning:
     return Tuning(
         threads=1024,
         candidates=max(8192, -(-2 * spec.top_entries // _LANES) * _LANES),
-        pass_configs=radix.PASS_CONFIGS,
+        pass_configs=OWN_BARRIERS,
     )
 
 

@@ -103,6 +103,11 @@ class CompiledKernels(Kernels):
         """Kernels that were compiled or loaded so far."""
         return len(self.compiled)
 
+    @property
+    def compiler(self) -> TileLangCompiler:
+        """Compiles kernels to where these are found."""
+        return self._compiler
+
     def call(
         self, build: Build, spec: Any, tuning: KernelTuning, /, **tensors: torch.Tensor
     ) -> None:

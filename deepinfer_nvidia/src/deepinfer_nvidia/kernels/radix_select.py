@@ -19,7 +19,6 @@ __all__ = [
     "LINE",
     "LINES",
     "PASSES",
-    "PASS_CONFIGS",
     "boundary",
     "candidate_digit",
     "clear",
@@ -43,18 +42,6 @@ PASSES = (0, 1, 2, 3, 4)
 
 LAST_PLACE = (1 << 2 * _BITS) - 1
 """Positions count down from here: of equal scores the one with the higher number is better."""
-
-PASS_CONFIGS = (
-    ("tl.disable_safe_memory_legalize", True),
-    ("tl.disable_thread_storage_sync", True),
-    ("tl.disable_shared_memory_reuse", True),
-)
-"""Kernels that use these parts check indices and synchronise on their own.
-
-Buffers in shared memory must then have places of their own: the compiler takes a buffer for free
-after its last use in the order of statements, which is not yet the end of other threads' use. So
-every pass gets the same buffers from the kernel.
-"""
 
 ABSENT = -0x7F800001
 """The integer of minus infinity, which is never chosen."""

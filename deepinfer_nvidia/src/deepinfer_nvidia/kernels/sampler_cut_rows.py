@@ -15,6 +15,7 @@ from deepinfer_core.interfaces.operators.sampler import SampleSpec
 from deepinfer_nvidia.kernels import row_cut as cut
 from deepinfer_nvidia.kernels import token_law as law
 from deepinfer_nvidia.kernels.best_tokens import is_before
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["LIMITS", "build", "default_tuning"]
@@ -25,7 +26,7 @@ LIMITS = KernelLimits(spilled_bytes=52)
 
 def default_tuning(_spec: SampleSpec) -> KernelTuning:
     """All threads that a block can have."""
-    return KernelTuning(threads=cut.THREADS, pass_configs=law.PASS_CONFIGS)
+    return KernelTuning(threads=cut.THREADS, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: SampleSpec, tuning: KernelTuning) -> Any:

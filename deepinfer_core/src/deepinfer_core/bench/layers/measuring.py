@@ -14,24 +14,22 @@ from deepinfer_core.bench.layers.results import LayerResult
 from deepinfer_core.bench.layers.survey import Survey
 from deepinfer_core.bench.stamp import stamp_of
 from deepinfer_core.config import LoadedSettings, resolve_components
-from deepinfer_core.engine.loading import model_parts
 from deepinfer_core.engine.model_folder import model_needs
+from deepinfer_core.engine.model_loading import model_parts
 from deepinfer_core.plugin import Resolved, load
 
 if TYPE_CHECKING:
-    from deepinfer_core.bench.layers.loads import Decoding
     from deepinfer_core.bench.layers.scales import Scale
 
 __all__ = ["measure_layers"]
 
 
-def measure_layers(scale: Scale, loaded: LoadedSettings, *, traced: Decoding | None) -> LayerResult:
+def measure_layers(scale: Scale, loaded: LoadedSettings) -> LayerResult:
     """Run a survey.
 
     Args:
         scale: what is measured.
         loaded: the settings; of the engine's only ``graphs`` matters.
-        traced: decode load whose activities are looked at.
 
     Raises:
         PluginError: a slot cannot be filled.
@@ -47,7 +45,7 @@ def measure_layers(scale: Scale, loaded: LoadedSettings, *, traced: Decoding | N
     survey = Survey(scale, parts, sampler, records=settings.engine.graphs)
     try:
         measured = [*survey.prompts(), *survey.decodings()]
-        trace = None if traced is None else survey.trace(traced)
+        trace = survey.trace(scale.traced)
     finally:
         survey.close()
     text = scale.config.text_config
@@ -60,7 +58,8 @@ def measure_layers(scale: Scale, loaded: LoadedSettings, *, traced: Decoding | N
         rates=survey.rates,
         built_s=survey.built_s,
         measured=measured,
-        traced=None if traced is None or trace is None else (traced, trace),
+        served=scale.traced,
+        trace=trace,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from deepinfer_core.bench.figures import Figure, Reference
 from deepinfer_core.bench.layers.bound import Rates
 from deepinfer_core.bench.layers.idle import Trace
-from deepinfer_core.bench.layers.loads import Decoding, Prompt
+from deepinfer_core.bench.layers.loads import Prompt
 from deepinfer_core.bench.layers.survey import Measured
 from deepinfer_core.bench.stamp import Stamp
 
@@ -36,7 +36,8 @@ class LayerResult:
         rates: of the device.
         built_s: seconds that weights took.
         measured: of every load.
-        traced: a decode load and what the device did in it; None where it has no record.
+        served: requests of the engine whose steps were looked at.
+        trace: what the device did in them; None where it has no record.
     """
 
     stamp: Stamp
@@ -47,7 +48,8 @@ class LayerResult:
     rates: Rates
     built_s: float
     measured: Sequence[Measured]
-    traced: tuple[Decoding, Trace] | None
+    served: int
+    trace: Trace | None
 
     def figures(self) -> list[Figure]:
         """Every time against its bound, measured and extrapolated; then the share without gaps."""
@@ -74,20 +76,19 @@ class LayerResult:
     def to_json(self) -> list[dict[str, Any]]:
         """What ``--json`` prints: the figures, and the profile as one more object."""
         found = [figure.to_json(self.stamp) for figure in self.figures()]
-        return found if self.traced is None else [*found, self._profile(*self.traced)]
+        return found if self.trace is None else [*found, self._profile(self.trace)]
 
     def _gap_figures(self) -> list[Figure]:
         """The span of decode steps against the same without the gaps between them."""
-        if self.traced is None:
+        trace = self.trace
+        if trace is None or not trace.steps:
             return []
-        load, trace = self.traced
         figures = []
         for name, share in (("between_steps", trace.between_steps), ("idle", trace.idle)):
             span_ms = trace.span_us / trace.steps / _MS
             figures.append(
                 Figure(
-                    name=f"layers.decode.{name}[{load},layers={len(self.layers)},"
-                    f"components={self.components}]",
+                    name=f"layers.engine.{name}[{self._served}]",
                     value=span_ms,
                     unit="ms",
                     reference=Reference(
@@ -99,13 +100,17 @@ class LayerResult:
             )
         return figures
 
-    def _profile(self, load: Decoding, trace: Trace) -> dict[str, Any]:
+    @property
+    def _served(self) -> str:
+        return f"requests={self.served},layers={len(self.layers)},components={self.components}"
+
+    def _profile(self, trace: Trace) -> dict[str, Any]:
         rows = [
             {"activity": name, "share": round(share, 4), "calls": calls}
             for name, share, calls in trace.top(_TOP)
         ]
         return {
-            "name": f"layers.profile[{load},layers={len(self.layers)}]",
+            "name": f"layers.profile[{self._served}]",
             "top": rows,
             "rates": {
                 "copy_bytes_per_s": self.rates.copy_bytes_per_s,

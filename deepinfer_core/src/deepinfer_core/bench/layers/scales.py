@@ -17,6 +17,7 @@ from deepinfer_core.weights.sized_config import config_of_size
 __all__ = ["SCALES", "Scale"]
 
 _SMALL_BYTES = 8 << 20
+_TRACED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,11 @@ class Scale:
             for sequences in self.sequences
             for context in self.contexts
         ]
+
+    @property
+    def traced(self) -> int:
+        """Requests of the engine whose steps are looked at: of decode loads, at most 64."""
+        return max([number for number in self.sequences if number <= _TRACED] or self.sequences[:1])
 
     @property
     def longest(self) -> int:

@@ -19,6 +19,7 @@ from deepinfer_core.bench.layers.idle import traced
 from deepinfer_core.bench.layers.loads import Decoding, Pool, Prompt
 from deepinfer_core.bench.layers.opening import BLOCK_TOKENS, open_runner, storage_of
 from deepinfer_core.bench.layers.rates import measured_rates
+from deepinfer_core.bench.layers.serving import decoding_engine
 from deepinfer_core.bench.layers.timing import (
     decode_s,
     fill_caches,
@@ -154,12 +155,26 @@ class Survey:
             experts = routed_experts(self._runner, last)
             yield self._measured(decoding, seconds, [decoding.load(experts)])
 
-    def trace(self, decoding: Decoding) -> Trace | None:
-        """What the device does in the steps of a load; None where it has no record of it."""
-        self._runner.graphs = self._graphs if decoding.rows == 1 else None
-        steps = prepared(decoding, self._pool)
-        decode_s(self._runner, steps)
-        return traced(self._runner.device, lambda: decode_s(self._runner, steps))
+    def trace(self, sequences: int) -> Trace | None:
+        """What the device does while an engine decodes; None where it has no record of it.
+
+        Args:
+            sequences: requests, at most as many as the largest decode load has.
+        """
+        scale = self._scale
+        self._tell(f"an engine with {sequences} requests")
+        self._runner.graphs = self._graphs
+        engine = decoding_engine(
+            self._runner,
+            self._pool,
+            sequences=sequences,
+            prompt_tokens=min(scale.prompts),
+            steps=scale.steps,
+            chunk=scale.chunk,
+        )
+        found = traced(self._runner.device, lambda: [engine.step() for _ in range(scale.steps)])
+        engine.reset()
+        return found
 
     def close(self) -> None:
         """Give the stream back."""

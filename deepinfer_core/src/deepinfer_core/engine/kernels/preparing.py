@@ -23,7 +23,7 @@ from deepinfer_core.plugin.cpu_facts import usable_threads
 from deepinfer_core.reference.process_memory import process_memory
 from deepinfer_core.telemetry.progress import ProgressStream
 
-__all__ = ["Prepared", "compile_missing", "prepare_kernels"]
+__all__ = ["Prepared", "compile_missing", "keep_kernels", "prepare_kernels"]
 
 log = structlog.get_logger()
 
@@ -106,7 +106,23 @@ def prepare_kernels(
         # Slower, not wrong: the warm-up compiles each kernel when it calls it.
         log.warning("kernels.not_rehearsed", reason=f"{type(error).__name__}: {error}")
         return
-    done = compile_missing(wanted, settings.kernels.compile_jobs, progress)
+    keep_kernels(wanted, settings.kernels.compile_jobs, progress)
+
+
+def keep_kernels(
+    wanted: tuple[WantedKernel, ...], jobs: int | None, progress: ProgressStream
+) -> None:
+    """Compile what the folder lacks, all of it.
+
+    Args:
+        wanted: all that must be there.
+        jobs: as in ``compile_missing``.
+        progress: likewise.
+
+    Raises:
+        DeviceError: a kernel cannot be compiled.
+    """
+    done = compile_missing(wanted, jobs, progress)
     for one in done.failed:
         log.error("kernels.not_compiled", operator=one.kernel.operator, problem=one.problem)
     log.info(

@@ -18,7 +18,7 @@ from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.drawn import Drawn
 from deepinfer_core.engine.kernels.absent_device import AbsentDevice, Idle
 from deepinfer_core.engine.kernels.absent_weights import AbsentWeights
-from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
+from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, plan_memory
 from deepinfer_core.engine.readiness import StepSizes, rehearse
 from deepinfer_core.engine.rows import RowResult, StepHandle
 from deepinfer_core.engine.runner import ModelRunner, ModelStep
@@ -31,7 +31,7 @@ from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.plugin import Resolved, load
 from deepinfer_core.reference.all_to_all import LocalExchange
 
-__all__ = ["has_kernels", "wanted_kernels"]
+__all__ = ["absent_runner", "has_kernels", "wanted_kernels"]
 
 
 def has_kernels(resolved: Resolved) -> bool:
@@ -59,10 +59,18 @@ def wanted_kernels(
         Exception: whatever a component raises that cannot do without numbers.
     """
     rehearsal = Rehearsal()
-    absent = replace(resolved, context=replace(resolved.context, rehearsal=rehearsal))
     memory = plan_memory(config, settings, 0)
     with torch.inference_mode():
-        runner = _runner(config, settings, absent, memory, formats)
+        runner = absent_runner(
+            config,
+            settings,
+            resolved,
+            rehearsal,
+            formats=formats,
+            num_blocks=memory.num_blocks,
+            num_slots=memory.num_slots,
+            max_backtracking=memory.max_backtracking,
+        )
         sizes = StepSizes(
             max_rows=settings.engine.max_num_batched_tokens,
             max_sequences=settings.engine.max_num_seqs,
@@ -87,14 +95,31 @@ class _Rehearsing(ModelRunner):
         return ()
 
 
-def _runner(
+def absent_runner(
     config: ModelConfig,
     settings: Settings,
     resolved: Resolved,
-    memory: MemoryPlan,
+    rehearsal: Rehearsal,
+    *,
     formats: Mapping[str, str],
+    num_blocks: int,
+    num_slots: int,
+    max_backtracking: int,
 ) -> ModelRunner:
-    parts, text = _parts(resolved, settings), config.text_config
+    """A runner on a device that is not there.
+
+    Args:
+        config: of the model.
+        settings: numerics, and what becomes of prompts in the decoder half.
+        resolved: the choice of components.
+        rehearsal: is told which kernels they call.
+        formats: of weights that are stored otherwise than the config declares, by name.
+        num_blocks: blocks, the dummy included.
+        num_slots: state slots, the dummy included.
+        max_backtracking: most rows of a sequence in a decode step.
+    """
+    absent = replace(resolved, context=replace(resolved.context, rehearsal=rehearsal))
+    parts, text = _parts(absent, settings), config.text_config
     model = build_model(
         AbsentWeights(config, formats),
         parts,
@@ -105,9 +130,9 @@ def _runner(
         parts.numerics,
         parts.codec,
         parts.device,
-        num_blocks=memory.num_blocks,
-        num_slots=memory.num_slots,
-        max_backtracking=memory.max_backtracking,
+        num_blocks=num_blocks,
+        num_slots=num_slots,
+        max_backtracking=max_backtracking,
         block_tokens=BLOCK_TOKENS,
     )
     mode, keep_tokens = settings.engine.replay, settings.engine.replay_keep_tokens
@@ -117,7 +142,7 @@ def _runner(
     return _Rehearsing(
         model,
         caches,
-        _part(resolved, "sampler"),
+        _part(absent, "sampler"),
         InlineStream(),
         vocabulary=text.vocab_size,
         truncation=truncation,

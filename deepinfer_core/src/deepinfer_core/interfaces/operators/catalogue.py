@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from deepinfer_core.interfaces.operators.wanted import Build
+from deepinfer_core.interfaces.operators.wanted import Build, KernelCompiler
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +42,11 @@ class Kernels(ABC):
     @property
     def built(self) -> int | None:
         """Kernels that were compiled or loaded so far; None where that never happens."""
+        return None
+
+    @property
+    def compiler(self) -> KernelCompiler | None:
+        """Compiles kernels to where these are found; None where nothing is compiled."""
         return None
 
 
