@@ -116,6 +116,17 @@ def device(session: nox.Session, name: str) -> None:
     session.run("pytest", "-q", f"tests/{name}/device", *session.posargs)
 
 
+@nox.session(venv_params=["--system-site-packages"])
+@nox.parametrize("name", ["nvidia"])
+def sanitize(session: nox.Session, name: str) -> None:
+    """Memcheck and racecheck of every kernel's small cases, where device and toolkit are."""
+    session.install("-e", str(ROOT / "deepinfer_core"), "-e", str(ROOT / f"deepinfer_{name}"))
+    session.run(
+        "python", "-m", "deepinfer_core.testing.sanitize",
+        f"deepinfer_{name}.kernels.catalogue:catalogue", *session.posargs,
+    )  # fmt: skip
+
+
 @nox.session
 @nox.parametrize("plugin", ["tiny"])
 def plugins(session: nox.Session, plugin: str) -> None:

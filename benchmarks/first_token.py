@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from record import figure, write
+from record import figure, options, write
 
 REPEATS = 5
 
@@ -39,6 +39,7 @@ def median(command: list[str]) -> tuple[float, list[float]]:
 
 def main() -> None:
     """Measure and store."""
+    args = options(__doc__).parse_args()
     deepinfer = str(Path(sys.executable).with_name("deepinfer"))
     first, runs = median(
         [
@@ -64,6 +65,7 @@ def main() -> None:
                 import_share=round(torch / first, 3),
             )
         ],
+        is_record=args.record,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from deepinfer_core.engine.instruments import Instruments, Readings, StepFacts
 from deepinfer_core.engine.outputs import Timeline, Usage
 from deepinfer_core.telemetry.registry import exposition
-from record import figure, write
+from record import figure, options, write
 
 HELD = Readings(256, 3, 100, 5, 7, 256, 0, 20)
 STEP = StepFacts("decode", 0, 256, 100.0, 0.02, 3e-4, 0.018, 4e-4)
@@ -27,6 +27,7 @@ def fastest_us(work: Callable[[], object], calls: int) -> float:
 
 def main() -> None:
     """Measure and store."""
+    args = options(__doc__).parse_args()
     instruments = Instruments(
         lambda: HELD, version="1", model="m", statistics_interval_s=3600.0, clock_s=lambda: 0.0
     )
@@ -51,7 +52,7 @@ def main() -> None:
         figure("instruments.reading", fastest_us(instruments.board.read, 100), "us"),
         figure("instruments.text", fastest_us(lambda: exposition(registry), 20), "us"),
     ]  # fmt: skip
-    write("instruments.json", figures)
+    write("instruments.json", figures, is_record=args.record)
 
 
 if __name__ == "__main__":

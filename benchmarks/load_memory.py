@@ -6,7 +6,6 @@ figure includes the interpreter and torch; their share is stated. Engram tables,
 bytes, are mapped; the last ratio leaves them out on both sides.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -15,16 +14,17 @@ from pathlib import Path
 
 from deepinfer_core.weights.random_checkpoint import make_random_checkpoint
 from deepinfer_core.weights.sized_config import config_of_size
-from record import figure, write
+from record import figure, options, write
 
 SHARDS = 8
 
 
 def main() -> None:
     """Measure and store."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--size-bytes", type=int, default=2 * 2**30)
-    size_bytes = parser.parse_args().size_bytes
+    args = parser.parse_args()
+    size_bytes = args.size_bytes
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "checkpoint"
         make_random_checkpoint(folder, config_of_size(size_bytes), shards=SHARDS)
@@ -56,6 +56,7 @@ def main() -> None:
             figure("resident size after the imports", report["baseline_bytes"], "bytes"),
             figure("time to load", round(report["elapsed_s"], 2), "s"),
         ],
+        is_record=args.record,
     )
 
 

@@ -35,7 +35,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from record import figure, write
+from record import figure, options, write
 
 WORKERS = Path(__file__).parent / "peer"
 OURS = 0
@@ -199,7 +199,7 @@ def described(load: str, sides: dict[int, Answer]) -> dict[str, object]:
 
 def main() -> None:
     """Measure and store."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     add = parser.add_argument
     add("--peer-python", required=True, help="of an environment with requirements/peer.txt")
     add("--batches", type=int, nargs="+", default=[1, 16])
@@ -216,7 +216,8 @@ def main() -> None:
     add("--set", action="append", default=[], metavar="PATH=VALUE", help="a setting of ours")
     args = parser.parse_args()
     pairs = itertools.product(args.threads, args.batches)
-    write("peer_transformers.json", [compare(args, threads, batch) for threads, batch in pairs])
+    figures = [compare(args, threads, batch) for threads, batch in pairs]
+    write("peer_transformers.json", figures, is_record=args.record)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from deepinfer_core.config import load_settings
 from deepinfer_core.engine.outputs import Completion
-from record import figure, write
+from record import figure, options, write
 
 from deepinfer_core import LLM, SamplingParams
 
@@ -60,7 +60,7 @@ def opened(overrides: Sequence[str], *, has_cache: bool) -> LLM:
 
 def main() -> None:
     """Measure, compare and store."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     add = parser.add_argument
     add("--repeats", type=int, default=5)
     add("--output-tokens", type=int, default=8, help="that must be equal")
@@ -88,7 +88,7 @@ def main() -> None:
     with opened(args.set, has_cache=False) as llm:
         plain = {form: [ask(llm, prompt, count) for prompt in prompts[form]] for form in FORMS}
     figures = [described(form, done[form], done["cold"], plain[form], args) for form in FORMS]
-    write("prefix_gain.json", figures)
+    write("prefix_gain.json", figures, is_record=args.record)
 
 
 def described(

@@ -2,9 +2,10 @@
 
 One JSON object a figure, in the shape of ``deepinfer bench --json``: ``name``, ``value``, ``unit``,
 ``bound`` or ``peer`` with its own value, ``ratio``, ``hardware``, ``date``, ``commit``,
-``command``.
+``command``. With ``--record`` they take the place of the published ones; else git ignores them.
 """
 
+import argparse
 import json
 import sys
 from datetime import UTC, datetime
@@ -14,6 +15,18 @@ from deepinfer_core.bench.stamp import commit_of
 from deepinfer_core.plugin.cpu_facts import cpu_facts
 
 RESULTS = Path(__file__).parent / "results"
+UNRECORDED = Path(__file__).parent / "unrecorded"
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """A parser of a script's options, which all have ``--record``."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help=f"write into {RESULTS.parent.name}/{RESULTS.name}, not {UNRECORDED.name}",
+    )
+    return parser
 
 
 def hardware() -> str:
@@ -36,9 +49,11 @@ def figure(name: str, value: float, unit: str, **extra: object) -> dict[str, obj
     }
 
 
-def write(file_name: str, figures: list[dict[str, object]]) -> None:
-    """Store figures under ``benchmarks/results`` and print them."""
+def write(file_name: str, figures: list[dict[str, object]], *, is_record: bool) -> None:
+    """Print figures, and store them: under ``benchmarks/results`` only if they are a record."""
     text = json.dumps(figures, indent=1)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / file_name).write_text(text + "\n")
+    file = (RESULTS if is_record else UNRECORDED) / file_name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text + "\n")
     print(text)
+    print(f"written to {file}", file=sys.stderr)

@@ -11,7 +11,6 @@ What is saved stands beside it: cached tokens that are fed again, times the laye
 the same for ``exact`` recovery; on the decoder side rows that pass the decoder half.
 """
 
-import argparse
 import json
 import random
 import statistics
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deepinfer_core.cache.recovery import resume_point
-from record import figure, write
+from record import figure, options, write
 
 from deepinfer_core import LLM, SamplingParams
 
@@ -195,7 +194,7 @@ def prompt_figures(
 
 def main() -> None:
     """Measure and store."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--model", help="another checkpoint than the installed one")
     parser.add_argument("--documents", type=int, help="only so many of each length")
     args = parser.parse_args()
@@ -209,7 +208,7 @@ def main() -> None:
         texts = [ids for ids in every if len(ids) >= prompt + SCORED][: args.documents]
         for arithmetic in ARITHMETICS:
             figures += prompt_figures(args.model, texts, prompt, halves, arithmetic)
-    write("replay_nll.json", figures)
+    write("replay_nll.json", figures, is_record=args.record)
 
 
 if __name__ == "__main__":

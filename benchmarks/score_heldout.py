@@ -8,7 +8,6 @@ equal bins of the confidence; drafts behind a rejected one do not count, since a
 of the case that all before it are accepted).
 """
 
-import argparse
 import json
 import math
 from collections import defaultdict
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from deepinfer_core.engine.draft_rounds import DraftRound, draft_rounds
 from deepinfer_core.engine.scoring import token_nats
-from record import figure, write
+from record import figure, options, write
 
 from deepinfer_core import LLM
 
@@ -67,10 +66,11 @@ def calibration_error(rounds: list[DraftRound]) -> float:
 
 def main() -> None:
     """Score, draft and store."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--model", help="another checkpoint than the installed one")
+    args = parser.parse_args()
     figures = []
-    with LLM(parser.parse_args().model) as llm:
+    with LLM(args.model) as llm:
         for source, documents in read(llm).items():
             nats = token_nats(llm, [ids for ids, _ in documents])
             bits = math.fsum(nats) / math.log(2) / sum(count for _, count in documents)
@@ -101,7 +101,7 @@ def main() -> None:
             ratio=round(error / CALIBRATION_BOUND, 3), rounds=len(rounds),
         )
     )  # fmt: skip
-    write("heldout.json", figures)
+    write("heldout.json", figures, is_record=args.record)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ cache's books, the allocator's arenas and torch's caches. From there on resident
 ``GROWTH_BOUND_BYTES`` and the number of Python objects by ``GROWTH_BOUND_OBJECTS``.
 """
 
-import argparse
 import ctypes
 import gc
 import os
@@ -19,10 +18,11 @@ import threading
 import time
 from pathlib import Path
 
+from deepinfer_core.engine.late_recordings import LateRecordings
 from deepinfer_core.testing.byte_checkpoint import make_byte_checkpoint
 from deepinfer_core.testing.peak_memory import resident_bytes
 from deepinfer_core.testing.soak import Soak
-from record import figure, write
+from record import figure, options, write
 
 from deepinfer_core import LLM
 
@@ -54,9 +54,9 @@ def settled_bytes() -> int:
 def state(driver: Soak | None = None) -> dict[str, int]:
     """What must not grow."""
     if driver is not None:
-        repeats = driver.faults.runner.model.repeats
-        if repeats is not None:
-            repeats.clear()
+        recordings = driver.faults.runner.graphs
+        if isinstance(recordings, LateRecordings):
+            recordings.clear()
     resident = settled_bytes()
     return {
         "resident_bytes": resident,
@@ -97,7 +97,7 @@ def _answers(driver: Soak) -> dict[str, object]:
 
 def main() -> None:
     """Soak, compare and store."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -130,7 +130,7 @@ def main() -> None:
         ),
         figure("soak.elapsed", round(elapsed_s, 1), "s"),
     ]  # fmt: skip
-    write("soak.json", figures)
+    write("soak.json", figures, is_record=args.record)
 
 
 if __name__ == "__main__":

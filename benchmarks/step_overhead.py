@@ -16,7 +16,6 @@ is aborted and another one submitted before each step, whose cost counts as ``ou
 launched ahead; ``stream``: the same, and the deltas go through ``Router`` to a reader.
 """
 
-import argparse
 import cProfile
 import pstats
 import random
@@ -38,7 +37,7 @@ from deepinfer_core.engine.stream import Router, Stream
 from deepinfer_core.engine.tokenizer import open_tokenizer
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.schedule.snapshot import Limits
-from record import figure, write
+from record import figure, options, write
 
 VOCABULARY = 4000
 """Ordinary tokens of the installed checkpoint; control tokens above them would end sequences."""
@@ -215,7 +214,7 @@ def described(name: str, times_s: list[float], sequences: int, clock: str) -> di
 
 def main() -> None:
     """Measure and store."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--sequences", type=int, default=256)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--warmup", type=int, default=60)
@@ -237,7 +236,7 @@ def main() -> None:
         for condition, times in measured.items()
         for part, times_s in times.items()
     ]
-    write("step_overhead.json", figures)
+    write("step_overhead.json", figures, is_record=args.record)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ makes Python dearer than it is; what stands in ``built-in method di_...`` are co
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import pstats
 import random
 import time
 from typing import Any
 
-from record import figure, write
+from record import figure, options, write
 
 from deepinfer_core import LLM, SamplingParams
 
@@ -91,12 +90,13 @@ def warm_figure(lines: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and store."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--lines", type=int, default=14, help="of each profile")
     args = parser.parse_args()
     figures = [f for batch in (1, 16) for f in step_figures(batch, args.steps, args.lines)]
-    write("step_profile.json", [*figures, warm_figure(args.lines)])
+    figures.append(warm_figure(args.lines))
+    write("step_profile.json", figures, is_record=args.record)
 
 
 if __name__ == "__main__":

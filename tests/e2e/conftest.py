@@ -9,7 +9,8 @@ from deepinfer_core.engine.llm import LLM
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.testing.beginnings import FORCED, LONGEST, words
 from deepinfer_core.testing.cold_text import ColdText, cold_text
-from deepinfer_core.testing.small_engines import slim_config
+from deepinfer_core.testing.small_engines import slim_config, small_engine
+from deepinfer_core.testing.sweeps import MakeEngine
 from deepinfer_core.testing.tiny_model import tiny_model
 
 MakeLLM = Callable[..., LLM]
@@ -29,6 +30,12 @@ def cold_texts() -> Callable[..., ColdText]:
         return made[key]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_engine() -> MakeEngine:
+    """Puts engines of the sweeps together."""
+    return small_engine
 
 
 @pytest.fixture(scope="module")

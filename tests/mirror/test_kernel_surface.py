@@ -19,22 +19,30 @@ FAMILIES = ("attention_", "gemm_", "transform_", "sampler_")
 
 
 def surface(folder: Path) -> dict[str, str]:
-    """Public functions of operator files, and the kernel's own arguments: name to parameters."""
+    """Public functions of operator files, and the kernel's own arguments: name to parameters.
+
+    A kernel has the name of its operator, in whichever file its arguments are written.
+    """
     found = {}
-    for path in sorted(folder.glob("*.py")):
-        if not path.stem.startswith(FAMILIES):
+    trees = {
+        path.stem: ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.py"))
+    }
+    functions = [
+        node
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    ]
+    for operator, tree in trees.items():
+        if not operator.startswith(FAMILIES):
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                found[f"{path.stem}.{node.name}"] = _names(node)
-        kernels = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef) and node.name == path.stem
-        ]
+                found[f"{operator}.{node.name}"] = _names(node)
+        kernels = [node for node in functions if node.name == operator]
         for number, node in enumerate(kernels):
-            found[f"{path.stem}.{node.name}[{number}]"] = _names(node)
+            found[f"{operator}.{operator}[{number}]"] = _names(node)
     return found
 
 
@@ -103,3 +111,10 @@ def test_a_difference_is_seen(tmp_path: Path, text: str, found: list[str]) -> No
 def test_a_missing_operator_is_seen(tmp_path: Path) -> None:
     left = kernels(tmp_path / "left", gemm_dense=KERNEL)
     assert len(differences(left, kernels(tmp_path / "right"))) == 2
+
+
+def test_arguments_may_be_written_in_a_part_of_several_kernels(tmp_path: Path) -> None:
+    parts = "def arguments():\n    def gemm_dense(x_TK, out_TN):\n        pass\n"
+    build = "def build(spec, tuning):\n    pass\n"
+    left = kernels(tmp_path / "left", gemm_dense=KERNEL)
+    assert differences(left, kernels(tmp_path / "right", gemm_dense=build, parts=parts)) == []

@@ -2,12 +2,16 @@
 
 import gc
 
-from deepinfer_core.interfaces.device import Graph
+from deepinfer_core.interfaces.recording import Recording
 from deepinfer_nvidia.device.graphs import GraphPool
 
 
-class NoGraph(Graph):
-    def replay(self) -> None:
+class NoGraph(Recording):
+    @property
+    def memory_bytes(self) -> int:
+        return 0
+
+    def repeat(self) -> None:
         pass
 
 

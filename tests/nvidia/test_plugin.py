@@ -2,17 +2,19 @@
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 from deepinfer_core.interfaces.kinds import CONTRACTS, SLOTS
 from deepinfer_core.plugin import ComponentSpec, DeviceFacts, ModelNeeds, ProbeContext
+from deepinfer_core.plugin.choice import Wish, choose
 from deepinfer_core.plugin.discovery import Installed
 from deepinfer_core.plugin.loading import Offer
-from deepinfer_core.plugin.probing import Candidate, judge
+from deepinfer_core.plugin.probing import Candidate, call_probe, judge
 
-from deepinfer_nvidia import plugin
+from deepinfer_nvidia import plugin, probe
 
 SPECS = list(plugin.deepinfer_components())
 SOURCES = Path(plugin.__file__).parent
@@ -60,6 +62,35 @@ def test_where_everything_is_there_the_device_is_usable(
 ) -> None:
     device = next(item for item in judged(make_context()) if item.spec.kind == "device")
     assert (device.usable, device.reason) == (True, "NVIDIA H200")
+
+
+@pytest.mark.parametrize(
+    ("kind", "slot", "name"),
+    [("gemm", "dense", "nvidia.deep_gemm"), ("transform", "transform", "nvidia.tile_kernels")],
+)
+def test_a_wrapped_library_is_taken_when_it_is_named_and_only_then(
+    make_context: Callable[..., ProbeContext],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    slot: str,
+    name: str,
+) -> None:
+    """With everything installed, auto takes the kernels of the distribution."""
+    monkeypatch.setattr(probe, "_owners", lambda: ["tilelang"])
+    versions = {"tilelang": "0.1.15", "tile-kernels": "2.1.0", "deep-gemm": "2.6.1"}
+    # The probes are called here: in children the fake owners would be lost.
+    found = [
+        replace(item, judgement="usable", score=verdict.score, reason=verdict.reason)
+        for item in judged(make_context({}))
+        if item.spec.kind == kind
+        and (verdict := call_probe(item.spec.probe, make_context(versions))).usable
+    ]
+    picks = {
+        str(use): choose(Wish(kind=kind, slot=slot, use=use), found, "nvidia").picked
+        for use in ("auto", name)
+    }
+    names = {use: picked and picked.spec.name for use, picked in picks.items()}
+    assert names == {"auto": "nvidia.tilelang", name: name}
 
 
 def test_only_kernels_import_the_kernel_compiler() -> None:

@@ -138,3 +138,84 @@ def test_for_a_device_that_is_not_here_no_driver_and_no_build_of_torch_is_needed
 def test_a_device_that_is_not_here_still_needs_the_compiler(make_context: Make) -> None:
     context = make_context({}, extra={"is_absent": True})
     assert probe.tilelang(context).reason == "tilelang is not installed"
+
+
+WRAPPED = {"tile_kernels": ("tile-kernels", "2.1.0"), "deep_gemm": ("deep-gemm", "2.6.1")}
+BOTH = {"tilelang": "0.1.15", **dict(WRAPPED.values())}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_library_that_is_there_ranks_below_the_own_kernels(make_context: Make, name: str) -> None:
+    verdict = getattr(probe, name)(make_context(BOTH))
+    assert (verdict.usable, verdict.score) == (True, probe.WRAPPER_SCORE)
+    assert verdict.score < probe.tilelang(make_context(BOTH)).score
+    assert name in verdict.reason
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_library_that_is_not_there_is_named_with_what_to_do(
+    make_context: Make, name: str
+) -> None:
+    verdict = getattr(probe, name)(make_context())
+    assert (verdict.usable, verdict.mendable) == (False, True)
+    assert verdict.reason == f"{name} is not installed"
+    assert WRAPPED[name][1] in verdict.fix
+    assert probe.tilelang(make_context()).usable
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize("found", ["1.0.0", "2.0.9", "3.0"])
+def test_another_release_of_a_library_is_refused(make_context: Make, name: str, found: str) -> None:
+    key, tested = WRAPPED[name]
+    verdict = getattr(probe, name)(make_context({**BOTH, key: found}))
+    assert verdict.reason == f"needs {name} {tested}, found {found}"
+    assert tested in verdict.fix
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_local_build_of_a_library_counts(make_context: Make, name: str) -> None:
+    key, tested = WRAPPED[name]
+    assert getattr(probe, name)(make_context({**BOTH, key: f"{tested}+local"})).usable
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_library_runs_on_the_devices_that_it_has_kernels_for(
+    make_context: Make, name: str
+) -> None:
+    for capability in ((9, 0), (10, 3)):
+        assert getattr(probe, name)(make_context(BOTH, capability=capability)).usable
+    verdict = getattr(probe, name)(make_context(BOTH, capability=(12, 0)))
+    reason = f"{name} has kernels for capability 9.x and 10.x, found 12.0 (NVIDIA H200)"
+    assert (verdict.reason, verdict.mendable) == (reason, False)
+    assert verdict.fix == "use nvidia.tilelang"
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_library_needs_nvcc_even_if_own_kernels_are_compiled(
+    make_context: Make, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "nvidia").mkdir()
+    (tmp_path / "nvidia" / "kernel").touch()
+    context = make_context(BOTH, extra={"nvcc": ""}, cache_dir=str(tmp_path))
+    assert probe.tilelang(context).usable
+    verdict = getattr(probe, name)(context)
+    assert verdict.reason.startswith(f"{name} compiles its kernels when they are called")
+    assert verdict.mendable
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize(
+    ("versions", "changes"),
+    [
+        ({}, {}),
+        (BOTH, {"count": 0}),
+        (BOTH, {"capability": (8, 9)}),
+        (BOTH, {"needs": ModelNeeds(compute="float32")}),
+    ],
+)
+def test_a_library_needs_what_the_own_kernels_need(
+    make_context: Make, name: str, versions: dict[str, str], changes: dict[str, Any]
+) -> None:
+    """They compute what the library does not."""
+    context = make_context(versions, **changes)
+    assert getattr(probe, name)(context) == probe.tilelang(context)

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from deepinfer_core.cli import main
 from deepinfer_core.config import LoadedSettings, load_settings, resolve_components
+from deepinfer_core.engine.kernels import preparing, rehearsal
+from deepinfer_core.engine.kernels.preparing import Prepared
 from deepinfer_core.engine.kernels.rehearsal import wanted_kernels
-from deepinfer_core.engine.loading import model_parts
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, plan_memory
 from deepinfer_core.engine.model_folder import model_needs, read_config
+from deepinfer_core.engine.model_loading import model_parts
 from deepinfer_core.engine.readiness import StepSizes, rehearse
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.device import InlineStream
@@ -26,6 +29,7 @@ from deepinfer_core.plugin import BuildContext, DeviceTarget, ModelNeeds, Resolv
 from deepinfer_core.reference.device import build_cpu
 from deepinfer_core.testing.byte_checkpoint import make_byte_checkpoint
 from deepinfer_core.weights.checkpoint import open_checkpoint
+from deepinfer_core.weights.manifest import manifest_of
 from deepinfer_nvidia.attention.tilelang import TileLangAttention
 from deepinfer_nvidia.gemm.tilelang import TileLangGemm
 from deepinfer_nvidia.kernels.launch import TileLangCompiler
@@ -33,6 +37,13 @@ from deepinfer_nvidia.sampler.tilelang import TileLangSampler
 from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
 Case = tuple[Path, LoadedSettings, Resolved]
+
+OVERRIDES = (
+    "device=nvidia",
+    "engine.max_num_seqs=3",
+    "engine.max_num_batched_tokens=40",
+    "engine.max_model_len=300",
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def case(folder: Path, tmp_path: Path) -> Case:
-    loaded = load_settings(
-        None,
-        [
-            "device=nvidia",
-            f"model.path={folder}",
-            f"kernels.cache_dir={tmp_path}",
-            "engine.max_num_seqs=3",
-            "engine.max_num_batched_tokens=40",
-            "engine.max_model_len=300",
-        ],
-    )
+    own = [f"model.path={folder}", f"kernels.cache_dir={tmp_path}"]
+    loaded = load_settings(None, [*OVERRIDES, *own])
     needs = model_needs(read_config(folder, loaded.settings), loaded.settings)
     return folder, loaded, resolve_components(loaded, needs, DeviceTarget(arch="sm_90a")).require()
 
@@ -77,9 +79,9 @@ class NumberedKernels(NotedKernels):
 def called_with_numbers(case: Case) -> set[WantedKernel]:
     folder, loaded, resolved = case
     settings, config = loaded.settings, read_config(folder, loaded.settings)
-    rehearsal = Rehearsal()
+    noted = Rehearsal()
     compiler = TileLangCompiler("sm_90a", Path(resolved.context.cache_dir) / "nvidia")
-    kernels = NumberedKernels(rehearsal, compiler)
+    kernels = NumberedKernels(noted, compiler)
     attention, gemm = (
         TileLangAttention(kernels, is_hopper=True),
         TileLangGemm(kernels, is_hopper=True),
@@ -109,7 +111,7 @@ def called_with_numbers(case: Case) -> set[WantedKernel]:
     )
     sizes = StepSizes(max_rows=40, max_sequences=3, max_tokens=300, block_tokens=BLOCK_TOKENS)
     rehearse(runner, sizes, records=True)
-    return set(rehearsal.wanted)
+    return set(noted.wanted)
 
 
 def test_a_rehearsal_names_the_kernels_that_an_engine_with_numbers_calls(case: Case) -> None:
@@ -120,3 +122,55 @@ def test_a_rehearsal_names_the_kernels_that_an_engine_with_numbers_calls(case: C
         "sampler_scan_logits",
     }
     assert named == called
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_recordings_are_rehearsed_where_they_are_made(
+    case: Case, graphs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, loaded, resolved = case
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        rehearsal, "rehearse", lambda runner, sizes, *, records: seen.append(records)
+    )
+    engine = loaded.settings.engine.model_copy(update={"graphs": graphs})
+    settings = loaded.settings.model_copy(update={"engine": engine})
+    wanted_kernels(read_config(folder, settings), settings, resolved, {})
+    assert seen == [graphs]
+
+
+def test_weights_that_are_stored_plain_want_other_kernels(case: Case) -> None:
+    folder, loaded, resolved = case
+    config = read_config(folder, loaded.settings)
+    formats = {name: "bfloat16" for name in manifest_of(config).weights if ".experts." in name}
+    wanted = wanted_kernels(config, loaded.settings, resolved, formats)
+    experts = [one.spec for one in wanted if one.operator == "gemm_experts"]
+    assert {spec.weight_format for spec in experts} == {"bfloat16"}
+
+
+def test_the_command_needs_nothing_of_a_checkpoint_but_its_config(
+    case: Case,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """And wants what an engine of the same settings does."""
+    folder, _, _ = case
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "config.json").write_bytes((folder / "config.json").read_bytes())
+    asked: list[WantedKernel] = []
+
+    def compile_nothing(wanted: tuple[WantedKernel, ...], jobs: int, progress: object) -> Prepared:
+        asked.extend(wanted)
+        return Prepared(found=wanted, tried=(), jobs=0, elapsed_s=0.0)
+
+    monkeypatch.setattr(preparing, "compile_missing", compile_nothing)
+    options = [f"--set={one}" for one in (*OVERRIDES, f"model.path={bare}")]
+    cache = f"--set=kernels.cache_dir={tmp_path}"
+    assert main(["kernels", "compile", "--arch", "sm_90a", cache, *options]) == 0
+    assert set(asked) == set(rehearsed(case))
+    said = capfd.readouterr().out
+    assert f"folder  {tmp_path}" in said
+    assert "sm_90a with 132 cores" in said
+    assert ["total", "0", str(len(asked)), "0"] in [line.split() for line in said.splitlines()]

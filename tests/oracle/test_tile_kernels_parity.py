@@ -66,7 +66,8 @@ def test_mixes_agree(theirs, noise):
     spec = MixSpec(sinkhorn_iterations=20, eps=1e-6, norm_eps=1e-20)
     pre_TS, post_TS = torch.empty(ROWS, STREAMS), torch.empty(ROWS, STREAMS)
     comb_TSS = torch.empty(ROWS, STREAMS, STREAMS)
-    OURS.mhc_mixes(PLAN, trunk_TSD, fn_MK, base_M, scale_3, spec, pre_TS, post_TS, comb_TSS)
+    projection = OURS.prepare_mixes(fn_MK)
+    OURS.mhc_mixes(PLAN, trunk_TSD, projection, base_M, scale_3, spec, pre_TS, post_TS, comb_TSS)
     mixes = theirs.mhc_pre_norm_fn_ref(trunk_TSD[None], fn_MK, None, 1e-20)
     pre, post, comb = theirs.mhc_pre_split_mixes_ref(mixes, scale_3, base_M, STREAMS, 2.0, 1e-6)
     # A sum of K = 640 products of size 0.05 in another order moves z (about 1) by some

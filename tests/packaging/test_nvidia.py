@@ -22,9 +22,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, install_wheels: Callable[...,
     folder = tmp_path_factory.mktemp("nvidia")
     source = folder / "source"
     shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns("__pycache__"))
-    tuning = source / "src" / PACKAGE / "kernels" / "tuning"
-    tuning.mkdir(exist_ok=True)
-    (tuning / "sm_00a.json").write_text("{}")
     install_wheels(folder / "site", source)
     return folder / "site"
 
@@ -35,9 +32,10 @@ def files(folder: Path) -> set[Path]:
 
 
 def test_everything_is_installed_tuning_tables_too(site: Path) -> None:
-    wanted = files(PROJECT / "src" / PACKAGE) | {Path("kernels/tuning/sm_00a.json")}
+    wanted = files(PROJECT / "src" / PACKAGE)
     assert files(site / PACKAGE) == wanted
-    assert {Path("py.typed"), Path("facts.py"), Path("kernels/__init__.py")} <= wanted
+    data = {"py.typed", "kernels/tuning/sm_90a.json", "kernels/measured.json"}
+    assert {Path(name) for name in (*data, "facts.py", "kernels/hopper/copies.cuh")} <= wanted
 
 
 @pytest.fixture(scope="module")

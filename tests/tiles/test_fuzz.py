@@ -1,10 +1,12 @@
 """Random kernels: the interpreter and plain numpy agree bit for bit."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from deepinfer_core.testing.tiles import Program
+import torch
+from deepinfer_core.testing.tiles import Program, fuzz_device
 from deepinfer_core.testing.tiles.fuzz import TILE, random_kernel
 from deepinfer_core.testing.tiles.fuzz_steps import STEPS
 
@@ -40,3 +42,28 @@ def test_random_numbers_do_not_all_end_at_a_limit() -> None:
         out = kernel.expect(kernel.arguments(20))["out_TD"]
         shares.append(float((np.abs(out) < 15).mean()))
     assert np.mean(shares) > 0.4
+
+
+def test_the_program_says_that_it_needs_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert fuzz_device.main(["--count", "1"]) == 2
+    assert "no GPU" in capsys.readouterr().err
+
+
+def test_the_program_prints_what_disagrees_and_writes_the_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "ACME")
+    found = {5: [], 6: ["1 rows, out_TD: 3 of 64 differ on the device"], 7: []}
+    monkeypatch.setattr(fuzz_device, "fuzz", lambda seeds, workers: iter(found.items()))
+    out = tmp_path / "fuzz.json"
+    assert fuzz_device.main(["--first", "5", "--count", "3", "--out", str(out)]) == 1
+    shown = capsys.readouterr().out
+    assert "seed 6: 1 rows, out_TD: 3 of 64 differ" in shown
+    assert "2 of 3 kernels agree" in shown
+    [figure] = json.loads(out.read_text())
+    assert (figure["value"], figure["of"], figure["seeds"]) == (2, 3, [5, 7])
+    assert (figure["hardware"], list(figure["wrong"])) == ("ACME", ["6"])

@@ -16,6 +16,8 @@ import json
 import re
 import runpy
 import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -84,6 +86,7 @@ def device_facts(driver: Driver) -> dict[str, Any]:
             "the NVIDIA driver shows this process no device",
             "start it where a GPU is; CUDA_VISIBLE_DEVICES may hide one",
         )
+    nvcc = _compiler()
     return {
         "device": "nvidia",
         "model": driver.name(0),
@@ -97,7 +100,8 @@ def device_facts(driver: Driver) -> dict[str, Any]:
         "driver": _driver_version(_VERSION_FILE),
         "driver_cuda": driver.cuda_version(),
         "torch_cuda": _torch_cuda(),
-        "nvcc": _compiler(),
+        "nvcc": nvcc,
+        "compiler": _versions(nvcc),
     }
 
 
@@ -220,6 +224,28 @@ def _compiler() -> str:
     """The CUDA compiler, on the search path or where its installer puts it; empty: none."""
     folders = (None, *_COMPILER_FOLDERS)
     return next(filter(None, (shutil.which("nvcc", path=folder) for folder in folders)), "")
+
+
+def _versions(nvcc: str) -> str:
+    """Releases of what compiles kernels: bits may change with them."""
+    try:
+        tilelang = version("tilelang")
+    except PackageNotFoundError:
+        tilelang = "none"
+    return f"tilelang {tilelang}, nvcc {_nvcc_release(nvcc)}"
+
+
+def _nvcc_release(nvcc: str) -> str:
+    if not nvcc:
+        return "none"
+    try:
+        told = subprocess.run(
+            [nvcc, "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    found = re.search(r"release \S+, V(\S+)", told.stdout)
+    return found.group(1) if found else "unknown"
 
 
 def _answer() -> dict[str, Any]:

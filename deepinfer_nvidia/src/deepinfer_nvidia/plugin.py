@@ -29,6 +29,12 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
 }
 """Slots of each kind that has kernels in TileLang."""
 
+_WRAPPED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "deep_gemm": ("gemm", ("dense",)),
+    "tile_kernels": ("transform", ("transform",)),
+}
+"""Kind and slots that a library of others serves, if it is installed: ``<kind>/<library>.py``."""
+
 
 @hookimpl
 def deepinfer_components() -> Iterator[ComponentSpec]:
@@ -55,5 +61,16 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
             probe="deepinfer_nvidia.probe:tilelang",
             devices=(_DEVICE,),
             kernels="deepinfer_nvidia.kernels.catalogue:catalogue",
+            properties=_PROMISES,
+        )
+    for library, (kind, slots) in _WRAPPED.items():
+        yield ComponentSpec(
+            kind=kind,
+            name=f"nvidia.{library}",
+            slots=slots,
+            contract=1,
+            factory=f"deepinfer_nvidia.{kind}.{library}:build",
+            probe=f"deepinfer_nvidia.probe:{library}",
+            devices=(_DEVICE,),
             properties=_PROMISES,
         )

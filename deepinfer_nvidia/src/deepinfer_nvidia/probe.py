@@ -11,7 +11,19 @@ from pathlib import Path
 import importlib_metadata
 from deepinfer_core.plugin import DeviceFacts, ProbeContext, Verdict
 
-__all__ = ["CAPABILITY", "SCORE", "TILELANG", "cuda", "kernel_folder", "tilelang"]
+__all__ = [
+    "CAPABILITY",
+    "DEEP_GEMM",
+    "SCORE",
+    "TILELANG",
+    "TILE_KERNELS",
+    "WRAPPER_SCORE",
+    "cuda",
+    "deep_gemm",
+    "kernel_folder",
+    "tile_kernels",
+    "tilelang",
+]
 
 CAPABILITY = (9, 0)
 """Lowest that the kernels are written for."""
@@ -19,8 +31,20 @@ CAPABILITY = (9, 0)
 TILELANG = "0.1.15"
 """The release whose generated code was tested; another one changes code and bugs."""
 
+TILE_KERNELS = ("2.1.0",)
+"""Releases of tile_kernels that the contract was tested with."""
+
+DEEP_GEMM = ("2.6.1",)
+"""Releases of DeepGEMM that the contract was tested with."""
+
 SCORE = 50
-"""Above wrappers that know one generation of devices only when these say less."""
+"""Of the kernels of this distribution."""
+
+WRAPPER_SCORE = 40
+"""Of other people's libraries: ``auto`` takes them for nothing that kernels of ours serve."""
+
+_WRAPPED_GENERATIONS = {9: "9.x", 10: "10.x"}
+"""Devices that the wrapped libraries have kernels for; only the first has been run on."""
 
 
 def cuda(context: ProbeContext) -> Verdict:
@@ -43,6 +67,20 @@ def tilelang(context: ProbeContext) -> Verdict:
     return refusal or Verdict(True, score=SCORE, reason=f"kernels for {_arch(context.device)}")
 
 
+def tile_kernels(context: ProbeContext) -> Verdict:
+    """Whether the library tile_kernels can compute, and TileLang what it does not."""
+    # Its declared dependencies name a later torch, and Python 3.12, than it was seen to need.
+    fix = f"pip install --no-deps tile_kernels=={TILE_KERNELS[-1]}"
+    return _wrapped(context, "tile_kernels", TILE_KERNELS, fix, "norm, rotation, streams")
+
+
+def deep_gemm(context: ProbeContext) -> Verdict:
+    """Whether the library DeepGEMM can multiply, and TileLang what it does not."""
+    # What package indices have under the name is an early release without bf16 products.
+    fix = f"build deep_gemm {DEEP_GEMM[-1]} from github.com/deepseek-ai/DeepGEMM"
+    return _wrapped(context, "deep_gemm", DEEP_GEMM, fix, "products of bf16")
+
+
 def kernel_folder(cache_dir: str) -> Path | None:
     """Where compiled kernels are kept; None if the configuration names no folder.
 
@@ -50,6 +88,38 @@ def kernel_folder(cache_dir: str) -> Path | None:
         cache_dir: of the contexts of probes and factories.
     """
     return Path(cache_dir) / "nvidia" if cache_dir else None
+
+
+def _wrapped(
+    context: ProbeContext, library: str, tested: tuple[str, ...], fix: str, work: str
+) -> Verdict:
+    """A library that compiles its own kernels and leaves the rest to ``nvidia.tilelang``."""
+    others = tilelang(context)
+    if not others.usable:
+        return others
+    found = context.versions.get(library.replace("_", "-"))
+    if found is None:
+        return _missing(f"{library} is not installed", fix)
+    release = found.partition("+")[0]
+    if release not in tested:
+        return _missing(f"needs {library} {' or '.join(tested)}, found {found}", fix)
+    facts = context.device
+    if facts.capability[0] not in _WRAPPED_GENERATIONS:
+        wanted, capability = " and ".join(_WRAPPED_GENERATIONS.values()), facts.capability
+        return Verdict(
+            False,
+            reason=f"{library} has kernels for capability {wanted}, found"
+            f" {'.'.join(map(str, capability))} ({facts.model})",
+            fix="use nvidia.tilelang",
+        )
+    if not facts.extra.get("nvcc"):
+        return _missing(
+            f"{library} compiles its kernels when they are called, and there is no nvcc",
+            "install the CUDA toolkit and put nvcc on the search path, or use nvidia.tilelang",
+        )
+    return Verdict(
+        True, score=WRAPPER_SCORE, reason=f"{work} by {library} {release}, else nvidia.tilelang"
+    )
 
 
 def _device_problem(facts: DeviceFacts) -> Verdict | None:

@@ -1,7 +1,8 @@
 """Are kernels compared with their twins before they are timed, and with their bounds after?"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 import torch
 from deepinfer_core.bench import kernel_timing
 from deepinfer_core.bench.kernel_timing import Ceilings, ceilings, time_of
-from deepinfer_core.bench.kernels import KernelTime, kernel_times
+from deepinfer_core.bench.kernels import KernelTime, kernel_times, wrong_trials
 from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue, Kernels
 from deepinfer_core.reference.device import CpuDevice
+from deepinfer_core.testing import kernel_trials
 from deepinfer_core.testing.kernel_cases import KernelCase, poisoned
 
+Times = Callable[..., list[KernelTime]]
 DEVICE = CpuDevice()
 RATES = Ceilings(copy_bytes_per_s=1000.0, flops_per_s=500.0)
 
@@ -53,17 +56,27 @@ def catalogue(kernels: Kernels) -> KernelCatalogue:
         architectures=(),
         folder=Path(__file__).parent,
         load=lambda operator: lambda spec, tuning: operator,
-        tune=lambda operator, spec: None,
+        tune=lambda kernel, spec, rows: rows,
         open=lambda cache_dir: kernels,
         measured=Path("nowhere"),
     )
 
 
-def times(kernels: Kernels, case: KernelCase, *, cache_bytes: int = 0) -> Iterator[KernelTime]:
-    return kernel_times(DEVICE, catalogue(kernels), kernels, [case], RATES, cache_bytes=cache_bytes)
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> Times:
+    """The times of a kernel with one case."""
+
+    def times(
+        kernels: Kernels, case: KernelCase, *, cache_bytes: int = 0, **changes: Any
+    ) -> list[KernelTime]:
+        monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: (case,))
+        names, made = ["transform_double"], replace(catalogue(kernels), **changes)
+        return list(kernel_times(DEVICE, made, kernels, names, RATES, cache_bytes=cache_bytes))
+
+    return times
 
 
-def test_a_right_kernel_is_timed_against_its_bound() -> None:
+def test_a_right_kernel_is_timed_against_its_bound(times: Times) -> None:
     (found,) = times(FakeKernels(2.0), doubled())
     assert found.complaints == ()
     assert found.seconds > 0
@@ -73,19 +86,19 @@ def test_a_right_kernel_is_timed_against_its_bound() -> None:
     assert (figure.reference.kind, figure.reference.value) == ("bound", pytest.approx(80_000))
 
 
-def test_a_wrong_kernel_has_complaints_and_no_time() -> None:
+def test_a_wrong_kernel_has_complaints_and_no_time(times: Times) -> None:
     (found,) = times(FakeKernels(2.5), doubled())
     assert "out_T" in found.complaints[0]
     assert math.isnan(found.seconds)
     assert found.figures() == []
 
 
-def test_a_case_that_does_not_say_what_it_moves_is_not_timed() -> None:
+def test_a_case_that_does_not_say_what_it_moves_is_not_timed(times: Times) -> None:
     assert list(times(FakeKernels(2.0), doubled(moved_bytes=0))) == []
 
 
 @pytest.mark.parametrize(("cache_bytes", "sets"), [(0, 1), (26, 1), (27, 2), (54, 3), (10**6, 8)])
-def test_arguments_rotate_past_the_cache(cache_bytes: int, sets: int) -> None:
+def test_arguments_rotate_past_the_cache(times: Times, cache_bytes: int, sets: int) -> None:
     """Three caches' worth of bytes, 80 a set, eight sets at most."""
     kernels = FakeKernels(2.0)
     list(times(kernels, doubled(), cache_bytes=cache_bytes))
@@ -93,17 +106,33 @@ def test_arguments_rotate_past_the_cache(cache_bytes: int, sets: int) -> None:
     assert len(set(timed)) == sets
 
 
-def test_a_peer_is_timed_on_the_same_arguments() -> None:
-    seen: list[int] = []
-    peer = ("torch.add", lambda given: seen.append(given["x_T"].data_ptr()))
+def test_a_peer_is_timed_on_the_same_arguments(times: Times) -> None:
+    seen: list[list[float]] = []
+    peer = ("torch.add", lambda given: seen.append(given["x_T"].tolist()))
     kernels = FakeKernels(2.0)
     (found,) = times(kernels, doubled(peer=peer))
     assert [figure.reference.kind for figure in found.figures()] == ["bound", "peer"]
     assert found.peer_s > 0
-    assert set(seen) == set(kernels.read[1:])
+    wanted = doubled().arguments(torch.Generator().manual_seed(0))["x_T"].tolist()
+    assert seen
+    assert all(one == wanted for one in seen)
 
 
-def test_a_kernel_that_writes_its_input_has_complaints() -> None:
+def test_a_peer_that_the_backend_finds_goes_before_the_one_of_the_case(times: Times) -> None:
+    """Asked for with the operator and the spec."""
+    asked: list[tuple[str, Any]] = []
+
+    def peer(operator: str, spec: Any) -> tuple[str, Any]:
+        asked.append((operator, spec))
+        return "a_library 1.0", lambda given: None
+
+    case = doubled(peer=("torch.add", lambda given: pytest.fail("another peer was there")))
+    found = times(FakeKernels(2.0), case, peer=peer)
+    assert [item.peer for item in found] == ["a_library 1.0"]
+    assert asked == [("transform_double", None)]
+
+
+def test_a_kernel_that_writes_its_input_has_complaints(times: Times) -> None:
     class Spoiling(FakeKernels):
         def call(self, build: Any, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
             super().call(build, spec, tuning, **tensors)
@@ -111,6 +140,32 @@ def test_a_kernel_that_writes_its_input_has_complaints() -> None:
 
     (found,) = times(Spoiling(2.0), doubled())
     assert [words[:4] for words in found.complaints] == ["x_T:"]
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_trial_that_a_kernel_does_not_pass_is_named(
+    monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    """Cases of every size, those that are not timed too."""
+    case = replace(doubled(moved_bytes=0), small=small)
+    monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: (case,))
+
+    def wrong(kernels: Kernels) -> dict[str, tuple[str, ...]]:
+        return wrong_trials(catalogue(kernels), kernels, "transform_double", "cpu")
+
+    assert wrong(FakeKernels(2.0)) == {}
+    assert "out_T" in wrong(FakeKernels(2.5))["transform_double[ten]"][0]
+
+
+def test_a_kernel_that_raises_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(FakeKernels):
+        def call(self, build: Any, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
+            raise ZeroDivisionError("no such tile")
+
+    monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: (doubled(),))
+    kernels = Broken(2.0)
+    found = wrong_trials(catalogue(kernels), kernels, "transform_double", "cpu")
+    assert found == {"transform_double[ten]": ("ZeroDivisionError: no such tile",)}
 
 
 def test_a_time_is_that_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deepinfer_core.engine.gate import conditions, measuring
 from deepinfer_core.engine.gate.baseline import SampleScore
+from deepinfer_core.engine.gate.conditions import Condition
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 FEW = (
@@ -22,8 +24,8 @@ def gate(
     deepinfer: Run, byte_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     """An action with a baseline of its own; two short texts, three conditions."""
-    few = [one for one in conditions.CONDITIONS if one.name("") in FEW]
-    monkeypatch.setattr(conditions, "CONDITIONS", tuple(few))
+    few = tuple([one for one in conditions.conditions_of("cpu") if one.name("") in FEW])
+    monkeypatch.setattr(conditions, "conditions_of", lambda device: few)
     lines = [{"source": "a", "text": "once upon"}, {"source": "b", "ids": [0, 20, 30, 40]}]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -83,7 +85,7 @@ def test_a_refresh_prints_changes_and_keeps_reasons_and_selection(
     assert shown["reason"] == "second"
     assert {row["delta"] for row in shown["samples"]} == {0.0}
     assert len(shown["samples"]) == 2 * len(FEW)
-    data = json.loads((tmp_path / "gate.json").read_text())
+    data = json.loads((tmp_path / "gate.json").read_text())["devices"]["cpu"]
     assert [item["reason"] for item in data["history"]] == ["first", "second"]
     assert data["selection"]["max_tokens"] == 6
 
@@ -129,3 +131,53 @@ def test_a_missing_baseline_is_wrong_usage(gate: Run) -> None:
     done = gate("ppl")
     assert done.returncode == 2
     assert "gate.json cannot be read" in done.stderr
+
+
+def test_a_file_without_the_device_is_wrong_usage(refreshed: Run, tmp_path: Path) -> None:
+    file = tmp_path / "gate.json"
+    file.write_text(file.read_text().replace('"cpu": {', '"acme": {'))
+    done = refreshed("ppl")
+    assert done.returncode == 2
+    assert "has no baseline of device cpu, but of acme" in done.stderr
+
+
+def test_a_refresh_leaves_other_devices_alone(refreshed: Run, tmp_path: Path) -> None:
+    file = tmp_path / "gate.json"
+    data = json.loads(file.read_text())
+    data["devices"] = {"acme": data["devices"]["cpu"]}
+    file.write_text(json.dumps(data))
+    assert refreshed("refresh", "--reason", "second", "--texts", "texts.jsonl").returncode == 0
+    found = json.loads(file.read_text())["devices"]
+    assert found["acme"] == data["devices"]["acme"]
+    assert [item["reason"] for item in found["cpu"]["history"]] == ["second"]
+
+
+def test_numbers_that_are_stable_and_wrong_fail_and_become_no_baseline(
+    refreshed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a device of its own, with a baseline of its own that says the same."""
+    file = tmp_path / "gate.json"
+    chosen = conditions.conditions_of("cpu")
+    ours = tuple(
+        replace(one, components="core.cpu") for one in chosen if one.numerics == "semantic"
+    )
+    monkeypatch.setattr(conditions, "conditions_of", lambda device: (*chosen, *ours))
+    assert refreshed("refresh", "--reason", "second").returncode == 0
+    assert refreshed("ppl", "--only", "core.cpu").returncode == 0
+    true = measuring.token_likelihoods
+
+    def moved(llm: object, samples: object, condition: Condition) -> tuple[SampleScore, ...]:
+        scores = true(llm, samples, condition)  # type: ignore[arg-type]
+        if condition.components == "core.reference":
+            return scores
+        return tuple(SampleScore(id=one.id, nats=(9.0, *one.nats[1:])) for one in scores)
+
+    monkeypatch.setattr(measuring, "token_likelihoods", moved)
+    before = file.read_bytes()
+    done = refreshed("refresh", "--reason", "third")
+    assert done.returncode == 1
+    assert "against cpu/semantic/cache-plain/prefill/whole: sum " in done.stderr
+    assert file.read_bytes() == before
+    done = refreshed("ppl", "--only", "core.cpu")
+    assert done.returncode == 1
+    assert "against cpu/semantic/cache-plain/prefill/whole: sum " in done.stdout

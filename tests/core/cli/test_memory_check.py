@@ -24,8 +24,18 @@ def test_the_sum_of_memory_is_shown_and_given_as_data(
     assert (memory["num_blocks"], memory["num_slots"]) == (2 * 16 + 1, 3 + 8)
     blocks_bytes = memory["num_blocks"] * memory["block_bytes"]
     states_bytes = memory["num_slots"] * memory["state_bytes"]
-    assert memory["total_bytes"] == memory["weights_bytes"] + blocks_bytes + states_bytes
-    assert f"{memory['total_bytes']:,}" in deepinfer("check", *chosen).stdout
+    fixed_bytes = memory["weights_bytes"] + memory["recordings_bytes"]
+    assert memory["total_bytes"] == fixed_bytes + blocks_bytes + states_bytes
+    shown = deepinfer("check", *chosen).stdout
+    assert f"{memory['total_bytes']:,}" in shown
+    assert f"{memory['recordings_bytes']:,}" in shown
+
+
+def test_steps_that_are_not_recorded_are_no_line_of_the_sum(
+    deepinfer: Run, byte_checkpoint: Path
+) -> None:
+    chosen = ("--set", f"model.path={byte_checkpoint}", "--set", "engine.graphs=false")
+    assert "recorded steps" not in deepinfer("check", *chosen).stdout
 
 
 def test_a_checkpoint_that_does_not_fit_is_a_problem(deepinfer: Run, byte_checkpoint: Path) -> None:

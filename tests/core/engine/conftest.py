@@ -1,4 +1,4 @@
-"""An engine over the fake runner, a tokenizer with one token a byte, and an event loop."""
+"""An engine over the fake runner, a tokenizer with one token a byte, requests, an event loop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,9 +14,11 @@ from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.router import Router
+from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.testing.fakes import FakeRunner, byte_tokenizer_source
+from deepinfer_core.testing.small_engines import Ask
 
 BLOCK = 4
 
@@ -113,3 +115,17 @@ def run_async() -> Callable[[Main], Any]:
         return found
 
     return run
+
+
+@pytest.fixture
+def asks() -> list[Ask]:
+    """Texts of every length around a window and blocks of 16 tokens; greedy and random."""
+    return [
+        Ask(
+            prompt=[(7 * place + length) % 250 for place in range(length)],
+            params=SamplingParams(
+                max_tokens=40 + length % 5, seed=length, temperature=float(length % 2)
+            ),
+        )
+        for length in (1, 2, 15, 16, 17, 30)
+    ]

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from deepinfer_core.engine import decode_graphs
-from deepinfer_core.engine.decode_graphs import DecodeGraphs, Rung, reach_rungs, row_rungs
-from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine import rungs
+from deepinfer_core.engine.decode_graphs import DecodeGraphs
+from deepinfer_core.engine.packed_step import PackedStep
+from deepinfer_core.engine.rungs import Rung
+from deepinfer_core.errors import DeviceError
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.caches import allocate_caches
-from deepinfer_core.reference.device import CpuDevice
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.rerun_device import RerunDevice
@@ -29,49 +30,11 @@ BLOCK = 16
 WINDOW = 16
 
 
-@pytest.mark.parametrize(
-    ("most", "rungs"),
-    [
-        (1, [1]),
-        (2, [1, 2]),
-        (3, [1, 2, 3]),
-        (4, [1, 2, 3, 4]),
-        (16, [1, 2, 3, 4, 6, 8, 12, 16]),
-        (20, [1, 2, 3, 4, 6, 8, 12, 16, 20]),
-    ],
-)
-def test_row_counts_double_in_two_rungs_and_end_at_the_most(most: int, rungs: list[int]) -> None:
-    assert row_rungs(most) == rungs
-
-
-def test_less_than_half_of_a_step_is_padding() -> None:
-    for most in range(1, 257):
-        rungs = row_rungs(most)
-        for rows in range(1, most + 1):
-            assert next(rung for rung in rungs if rung >= rows) < 2 * rows
-
-
-@pytest.mark.parametrize(
-    ("tokens", "rungs"),
-    [
-        (1, [128]),
-        (128, [128]),
-        (129, [256]),
-        (4096, [4096]),
-        (4097, [4096, 4224]),
-        (131072, [4096, 32768, 131072]),
-        (1 << 20, [4096, 32768, 262144, 1 << 20]),
-    ],
-)
-def test_reaches_are_whole_blocks_and_cover_the_longest_text(tokens: int, rungs: list[int]) -> None:
-    assert reach_rungs(tokens, 128) == rungs
-
-
 @pytest.fixture
 def low_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several reaches for texts of a few hundred tokens."""
-    monkeypatch.setattr(decode_graphs, "_LOWEST_REACH", 32)
-    monkeypatch.setattr(decode_graphs, "_REACH_FACTOR", 2)
+    monkeypatch.setattr(rungs, "_LOWEST_REACH", 32)
+    monkeypatch.setattr(rungs, "_REACH_FACTOR", 2)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +53,7 @@ def make_graphs(
     model: TextModel, device: RerunDevice, low_reach: None
 ) -> Callable[..., DecodeGraphs]:
     def make(rows: int = 4, tokens: int = 100) -> DecodeGraphs:
-        device.graphs.clear()
+        device.recordings.clear()
         caches = allocate_caches(
             model.config, NUMERICS, model.parts.codec, device,
             num_blocks=4, num_slots=4, max_backtracking=6, block_tokens=BLOCK,
@@ -102,17 +65,16 @@ def make_graphs(
     return make
 
 
-def feeding(start: int, blocks: int | None = None, **changes: object) -> SequenceStep:
-    step = SequenceStep(
-        sequence_id=1,
-        start=start,
-        token_ids=(5,),
-        history=(1, 2, 3),
-        block_ids=tuple(range(1, 2 + (start // BLOCK if blocks is None else blocks - 1))),
-        state_slot=1,
-        wants_token=True,
-    )
-    return step._replace(**changes)  # type: ignore[arg-type]
+FIRST = SequenceStep(
+    sequence_id=1,
+    start=3,
+    token_ids=(5,),
+    history=(1, 2, 3),
+    block_ids=(0,),
+    state_slot=0,
+    wants_token=True,
+)
+"""Over the dummy pages."""
 
 
 def test_every_rung_is_recorded_the_largest_first(
@@ -121,47 +83,34 @@ def test_every_rung_is_recorded_the_largest_first(
     graphs, told = make_graphs(), list[Rung]()
     graphs.record(told.append)
     assert told == [Rung(rows, reach) for rows in (4, 3, 2, 1) for reach in (112, 64, 32)]
-    assert graphs.recorded == len(device.graphs) == 12
+    assert graphs.recorded == len(device.recordings) == 12
 
 
-@pytest.mark.parametrize(
-    ("steps", "rung"),
-    [
-        ([feeding(0)], Rung(1, 32)),
-        ([feeding(32)], Rung(1, 32)),
-        ([feeding(33)], Rung(1, 64)),
-        ([feeding(32, blocks=4)], Rung(1, 64)),
-        ([feeding(64)], Rung(1, 64)),
-        ([feeding(65)], Rung(1, 112)),
-        ([feeding(112)], Rung(1, 112)),
-        ([feeding(113)], None),
-        ([feeding(3), feeding(65), feeding(9)], Rung(3, 112)),
-        ([feeding(3)] * 4, Rung(4, 32)),
-        ([feeding(3)] * 5, None),
-        ([feeding(3), feeding(5, token_ids=(1, 2))], None),
-        ([feeding(3, wants_token=False)], None),
-        ([feeding(3, scored_rows=1)], None),
-        ([feeding(32, cached_end=32)], Rung(1, 32)),
-        ([feeding(31, cached_end=32)], None),
-        ([feeding(20, valid_start=20)], Rung(1, 32)),
-    ],
-)
-def test_a_step_goes_to_the_smallest_rung_that_can_do_it(
-    make_graphs: Callable[..., DecodeGraphs], steps: list[SequenceStep], rung: Rung | None
+def test_a_device_without_a_recorder_records_nothing(
+    make_graphs: Callable[..., DecodeGraphs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graphs = make_graphs()
-    graphs.record()
-    assert graphs.rung_of(StepPlan(tuple(steps))) == rung
-
-
-def test_a_device_without_graphs_records_nothing(
-    make_graphs: Callable[..., DecodeGraphs], model: TextModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(RerunDevice, "graph", CpuDevice.graph)
+    monkeypatch.setattr(RerunDevice, "recorder", None)
     graphs = make_graphs()
     graphs.record()
     assert graphs.recorded == 0
-    assert graphs.rung_of(StepPlan((feeding(0),))) is None
+    assert graphs.rung_of(StepPlan((FIRST,))) is None
+
+
+def test_a_step_beyond_the_largest_rung_is_launched_call_by_call(
+    make_graphs: Callable[..., DecodeGraphs],
+) -> None:
+    graphs = make_graphs(rows=2)
+    graphs.record()
+    assert graphs.rung_of(StepPlan((FIRST,) * 2)) == Rung(2, 32)
+    assert graphs.rung_of(StepPlan((FIRST,) * 3)) is None
+
+
+def test_a_step_that_cannot_be_repeated_is_an_error(
+    make_graphs: Callable[..., DecodeGraphs], device: RerunDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device.recorder, "record", lambda work: None)
+    with pytest.raises(DeviceError, match="a step of 4 rows, found that it cannot be repeated"):
+        make_graphs().record()
 
 
 def engine_of(model: TextModel, *, is_recorded: bool, is_asynchronous: bool) -> SmallEngine:
@@ -185,36 +134,22 @@ def engine_of(model: TextModel, *, is_recorded: bool, is_asynchronous: bool) -> 
     return engine
 
 
-def asks() -> list[Ask]:
-    """Texts of every length around the window, blocks and reaches; greedy and random."""
-    lengths = (1, 2, 15, 16, 17, 30)
-    return [
-        Ask(
-            prompt=[(7 * place + length) % 250 for place in range(length)],
-            params=SamplingParams(
-                max_tokens=40 + length % 5, seed=length, temperature=float(length % 2)
-            ),
-        )
-        for length in lengths
-    ]
-
-
 @pytest.mark.usefixtures("low_reach")
 @pytest.mark.parametrize("is_asynchronous", [False, True])
 def test_answers_have_the_bits_of_steps_that_are_launched_piece_by_piece(
-    model: TextModel, device: RerunDevice, is_asynchronous: bool
+    model: TextModel, device: RerunDevice, asks: list[Ask], is_asynchronous: bool
 ) -> None:
-    wanted = engine_of(model, is_recorded=False, is_asynchronous=is_asynchronous).answer(asks())
-    device.graphs.clear()
+    wanted = engine_of(model, is_recorded=False, is_asynchronous=is_asynchronous).answer(asks)
+    device.recordings.clear()
     engine = engine_of(model, is_recorded=True, is_asynchronous=is_asynchronous)
     for _ in range(2):  # the second time a part of each prompt is cached
-        for got, want in zip(engine.answer(asks()), wanted, strict=True):
+        for got, want in zip(engine.answer(asks), wanted, strict=True):
             assert got.done.token_ids == want.done.token_ids
             assert_same_bits(got.logits_RV, want.logits_RV)
             assert got.kept.keys() == want.kept.keys()
             for name, kept in want.kept.items():
                 assert_same_bits(got.kept[name].rows_RD, kept.rows_RD)
-    assert sum(bool(graph.replays) for graph in device.graphs) >= 4
+    assert sum(bool(one.repeats) for one in device.recordings) >= 4
     engine.close()
 
 
@@ -223,12 +158,12 @@ def test_padding_leaves_the_pages_of_sequences_alone(
 ) -> None:
     graphs = make_graphs()
     graphs.record()
-    caches = graphs._caches
+    caches = graphs.caches
     with torch.inference_mode():
         caches.blocks_PB[1:] = 7
         caches.states_PB[1:] = 7
-        packed = decode_graphs.PackedStep(
-            StepPlan((feeding(3, block_ids=(0,), state_slot=0),)),
+        packed = PackedStep(
+            StepPlan((FIRST,)),
             model.parts.device,
             shape=graphs.shape_of(Rung(4, 32)),
         )

@@ -1,5 +1,6 @@
 """The memory plan: the published figures, every way to choose blocks, what does not fit."""
 
+from dataclasses import replace
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -13,6 +14,7 @@ from deepinfer_core.engine.memory_plan import (
     plan_memory,
 )
 from deepinfer_core.errors import ConfigError
+from deepinfer_core.interfaces.recording import MOST_RECORDED_BYTES
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.testing.tiny import tiny_test_config
 
@@ -42,6 +44,17 @@ def test_tables_that_stay_on_the_host_take_no_memory_of_a_device_with_its_own() 
     sizes = page_sizes(full_size_config(), Settings(device="acme"))
     # Two tables, 264 bytes a row: 256 values and 8 scales.
     assert sizes.weights_bytes == 510_286_023_000 - (384_006_168 + 384_016_682) * 264
+
+
+@pytest.mark.parametrize(
+    ("device", "graphs", "counted_bytes"),
+    [("cpu", True, MOST_RECORDED_BYTES), ("cpu", False, 0), ("acme", True, 0)],
+)
+def test_recorded_steps_count_where_the_model_may_record_them(
+    device: str, graphs: bool, counted_bytes: int
+) -> None:
+    chosen = Settings.model_validate({"device": device, "engine": {"graphs": graphs}})
+    assert page_sizes(CONFIG, chosen).recordings_bytes == counted_bytes
 
 
 def full_size_config() -> ModelConfig:
@@ -106,6 +119,32 @@ def test_weights_that_exceed_the_device_are_named_first() -> None:
         blocks(memory_bytes=1049)
 
 
+RECORDING = replace(SIZES, recordings_bytes=500)
+
+
+def test_recorded_steps_leave_less_for_blocks() -> None:
+    # 1000 bytes of weights, 500 of recorded steps and 5 slots of 10 bytes leave 1200 of 2750.
+    plan = plan_memory(CONFIG, settings(), 2750, sizes=RECORDING)
+    assert plan.num_blocks == 6
+    assert plan.total_bytes == 1000 + 500 + 600 + 50
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "hint"),
+    [
+        (1549, "lower engine.max_num_seqs"),
+        (1501, "lower engine.max_num_seqs"),
+        (1500, "set engine.graphs = false, which records no steps"),
+        (1001, "set engine.graphs = false, which records no steps"),
+        (1000, "this checkpoint needs a device with more memory"),
+    ],
+)
+def test_what_helps_depends_on_what_fits(memory_bytes: int, hint: str) -> None:
+    with pytest.raises(ConfigError, match="weights, recorded steps and state slots need") as caught:
+        plan_memory(CONFIG, settings(), memory_bytes, sizes=RECORDING)
+    assert caught.value.hint == hint
+
+
 def test_more_blocks_than_the_device_holds_are_refused() -> None:
     with pytest.raises(ConfigError, match="need 2050 bytes, the device has 2000"):
         blocks(memory_bytes=2000, num_blocks=10)
@@ -122,6 +161,7 @@ def test_the_data_form_holds_every_figure() -> None:
         "weights_bytes": 1000,
         "block_bytes": 100,
         "state_bytes": 10,
+        "recordings_bytes": 0,
         "max_model_tokens": 512,
         "max_backtracking": 6,
         "num_blocks": 17,

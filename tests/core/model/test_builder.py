@@ -1,7 +1,7 @@
 """Does a model take what it needs from a checkpoint, once, and refuse what it cannot use?"""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -12,6 +12,8 @@ from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.model.evaluate import score_logits
 from deepinfer_core.model.weight_reader import stacked
 from deepinfer_core.numeric import QuantTensor, quantise
+from deepinfer_core.reference.transform import ReferenceTransform
+from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.tiny import golden_tokens, golden_weights, tiny_test_config
 from deepinfer_core.testing.tiny_model import PlainWeights, reference_parts, tiny_model
 
@@ -44,6 +46,35 @@ def test_every_weight_is_asked_for_once(short_config: ModelConfig) -> None:
     source = CountedWeights(config=short_config, tensors=weights, asked=asked)
     build_model(source, reference_parts(SEMANTIC), compressed_ids=IDS)
     assert asked == Counter(dict.fromkeys(weights, 1))
+
+
+class Scaling(ReferenceTransform):
+    """Keeps projections of mixes as their double, and counts how many it was given."""
+
+    def __init__(self) -> None:
+        self.prepared = 0
+
+    def prepare_mixes(self, fn_MK: torch.Tensor) -> torch.Tensor:
+        self.prepared += 1
+        return 2 * fn_MK
+
+    def mhc_mixes(self, plan, trunk_TSD, projection, *rest):  # type: ignore[no-untyped-def]
+        super().mhc_mixes(plan, trunk_TSD, projection / 2, *rest)
+
+
+def test_projections_of_mixes_are_prepared_once_each(short_config: ModelConfig) -> None:
+    """And what a component makes of them is what it is called with."""
+    source = PlainWeights(config=short_config, tensors=golden_weights(short_config))
+    scaling = Scaling()
+    model = build_model(
+        source, replace(reference_parts(SEMANTIC), transform=scaling), compressed_ids=IDS
+    )
+    prepared = scaling.prepared
+    assert prepared == sum(name.endswith("_fn") for name in source.tensors)
+    got = score_logits(model, golden_tokens(8))
+    assert scaling.prepared == prepared
+    plain = build_model(source, reference_parts(SEMANTIC), compressed_ids=IDS)
+    assert_same_bits(got, score_logits(plain, golden_tokens(8)))
 
 
 def test_progress_names_every_part(short_config: ModelConfig) -> None:

@@ -30,6 +30,13 @@ PLUGIN = """
 """
 
 
+ALONE = LoadPolicy(autoload=False)
+"""The core, whatever else is installed."""
+
+WITH_ACME = LoadPolicy(autoload=False, require=(parse_requirement("acme-dist"),))
+"""The core and the plugin of the fixture."""
+
+
 @pytest.fixture
 def acme(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = install("acme", PLUGIN)
@@ -38,8 +45,7 @@ def acme(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bare_core_fills_every_slot_on_a_cpu() -> None:
-    policy = LoadPolicy(autoload=False)
-    resolution = resolve(Request(device="cpu", wishes=(), policy=policy))
+    resolution = resolve(Request(device="cpu", wishes=(), policy=ALONE))
     resolved = resolution.require()
     places = [(pick.kind, pick.slot) for pick in resolved.picks]
     assert places == [(kind, slot) for kind, slots in SLOTS.items() for slot in slots]
@@ -48,7 +54,7 @@ def test_a_bare_core_fills_every_slot_on_a_cpu() -> None:
 
 
 def test_factories_are_told_the_facts_that_probes_saw() -> None:
-    resolution = resolve(Request(device="cpu", wishes=(), policy=LoadPolicy(autoload=False)))
+    resolution = resolve(Request(device="cpu", wishes=(), policy=ALONE))
     facts = resolution.require().context.facts
     assert facts == resolution.report.device
     assert facts.count == 1
@@ -60,7 +66,7 @@ def test_every_slot_has_an_interface() -> None:
 
 @pytest.mark.usefixtures("acme")
 def test_a_probed_component_outranks_the_reference_and_sees_facts_and_strictness() -> None:
-    resolution = resolve(Request(device="cpu", wishes=()))
+    resolution = resolve(Request(device="cpu", wishes=(), policy=WITH_ACME))
     assert resolution.report.picked()["sampler"] == "acme.greedy"
     [choice] = [item for item in resolution.report.slots if item.wish.kind == "sampler"]
     assert choice.rows[0].reason.startswith("strict False")
@@ -69,14 +75,13 @@ def test_a_probed_component_outranks_the_reference_and_sees_facts_and_strictness
 
 @pytest.mark.usefixtures("acme")
 def test_facts_come_from_the_program_of_the_configured_device() -> None:
-    assert resolve(Request(device="acme", wishes=())).report.device == DeviceFacts(
-        device="acme", model="A1"
-    )
+    report = resolve(Request(device="acme", wishes=(), policy=WITH_ACME)).report
+    assert report.device == DeviceFacts(device="acme", model="A1")
 
 
 @pytest.mark.usefixtures("acme")
 def test_an_accelerator_without_kernels_never_runs_on_the_reference() -> None:
-    resolution = resolve(Request(device="acme", wishes=()))
+    resolution = resolve(Request(device="acme", wishes=(), policy=WITH_ACME))
     assert resolution.resolved is None
     assert "attention.decode" not in resolution.report.picked()
     with pytest.raises(NoUsableComponent, match=r"attention\.prefill, .*transform on"):
@@ -85,7 +90,7 @@ def test_an_accelerator_without_kernels_never_runs_on_the_reference() -> None:
 
 def test_an_unknown_device_is_the_first_problem_and_the_others_are_counted() -> None:
     with pytest.raises(NoUsableComponent, match=r"offers device 'nvidia' \(and 1 more problem\)"):
-        resolve(Request(device="nvidia", wishes=(), policy=LoadPolicy(autoload=False))).require()
+        resolve(Request(device="nvidia", wishes=(), policy=ALONE)).require()
 
 
 @pytest.mark.usefixtures("acme")
@@ -103,7 +108,9 @@ def test_a_required_plugin_that_is_broken_is_a_problem(install: Install) -> None
 
 @pytest.mark.usefixtures("acme")
 def test_strict_properties_rule_out_what_does_not_promise_them() -> None:
-    resolution = resolve(Request(device="cpu", wishes=(), strict=("batch_invariant",)))
+    resolution = resolve(
+        Request(device="cpu", wishes=(), policy=WITH_ACME, strict=("batch_invariant",))
+    )
     assert resolution.report.picked()["sampler"] == "core.reference"
     assert resolution.require().context.strict == ("batch_invariant",)
     assert resolution.require().context.needs.batch_invariant
@@ -113,7 +120,9 @@ def test_strict_properties_rule_out_what_does_not_promise_them() -> None:
 def test_options_go_to_the_component_they_were_written_for() -> None:
     wish = Wish(kind="sampler", slot="sampler", use="acme.greedy", exact=True)
     settings = {("sampler", "sampler"): {"size": 3}}
-    resolved = resolve(Request(device="cpu", wishes=(wish,), settings=settings)).require()
+    resolved = resolve(
+        Request(device="cpu", wishes=(wish,), policy=WITH_ACME, settings=settings)
+    ).require()
     assert resolved.pick("sampler").settings == {"size": 3}
 
 
@@ -124,16 +133,16 @@ def test_options_of_a_named_component_do_not_reach_the_slots_it_leaves(install: 
         Wish(kind="attention", slot=slot, use="acme.greedy") for slot in SLOTS["attention"]
     )
     settings = {("attention", slot): {"size": 3} for slot in SLOTS["attention"]}
-    resolved = resolve(Request(device="cpu", wishes=wishes, settings=settings)).require()
+    resolved = resolve(
+        Request(device="cpu", wishes=wishes, policy=WITH_ACME, settings=settings)
+    ).require()
     assert resolved.pick("attention", "prefill").settings == {"size": 3}
     assert resolved.pick("attention", "decode").settings == {}
     assert resolved.pick("attention", "decode").spec.name == "core.reference"
 
 
 def test_a_resolution_survives_pickling_for_a_worker() -> None:
-    resolved = resolve(
-        Request(device="cpu", wishes=(), policy=LoadPolicy(autoload=False))
-    ).require()
+    resolved = resolve(Request(device="cpu", wishes=(), policy=ALONE)).require()
     copy = pickle.loads(pickle.dumps(resolved))
     assert copy == resolved
     copy.verify_versions()
@@ -141,7 +150,7 @@ def test_a_resolution_survives_pickling_for_a_worker() -> None:
 
 @pytest.mark.usefixtures("acme")
 def test_a_report_is_complete_as_data_and_as_tables() -> None:
-    report = resolve(Request(device="cpu", wishes=())).report
+    report = resolve(Request(device="cpu", wishes=(), policy=WITH_ACME)).report
     data = report.to_json()
     assert {item["name"] for item in data["plugins"]} >= {"core", "acme"}
     [sampler] = [item for item in data["slots"] if item["kind"] == "sampler"]
@@ -154,7 +163,7 @@ def test_a_report_is_complete_as_data_and_as_tables() -> None:
 @pytest.mark.usefixtures("acme")
 def test_a_list_that_falls_back_is_a_warning_of_the_report() -> None:
     wish = Wish(kind="sampler", slot="sampler", use=("acme.greedy", "core.reference"), exact=True)
-    request = Request(device="cpu", wishes=(wish,), strict=("deterministic",))
+    request = Request(device="cpu", wishes=(wish,), policy=WITH_ACME, strict=("deterministic",))
     # Without a folder for kernels there is one before it, about the other slots.
     hindered, warning = resolve(request).report.warnings
     assert hindered.startswith("core.cpu is not usable: ")

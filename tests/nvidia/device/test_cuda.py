@@ -57,8 +57,7 @@ def test_work_can_be_recorded_after_all_graphs_are_gone(cuda: CudaDevice) -> Non
     x = cuda.zeros((4,), torch.float32)
     x.add_(1)
     for _ in range(2):
-        graph = cuda.graph(lambda: x.add_(1))
-        graph.replay()
-        del graph
+        recording = cuda.recorder.record(lambda: x.add_(1))
+        del recording
     cuda.synchronise()
     assert x.tolist() == [3.0] * 4

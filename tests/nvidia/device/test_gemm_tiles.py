@@ -8,16 +8,17 @@ from deepinfer_core.numeric import QuantTensor, quantise
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.tolerance import assert_within, roundoff
-from deepinfer_nvidia.gemm.choices import DENSE_CHOICES, EXPERT_TUNINGS, DenseChoice
 from deepinfer_nvidia.gemm.packing import pack_experts
 from deepinfer_nvidia.kernels.catalogue import catalogue
 from deepinfer_nvidia.kernels.hopper import gemm_experts
 from deepinfer_nvidia.kernels.hopper.gemm_experts import Tuning
+from deepinfer_nvidia.kernels.tuning.table import Measured, entries
 
 pytestmark = pytest.mark.slow
 
+DENSE_TILES = [*entries("gemm_dense"), *entries("hopper/gemm_dense")]
+EXPERT_TUNINGS = [one.tuning for one in entries("hopper/gemm_experts")]
 ROWS = [1, 7, 33, 64, 129, 300]
-DENSE = GemmDenseSpec(in_width=320, out_width=200, groups=2, out_dtype="float32")
 EXPERTS = GemmExpertsSpec(
     experts=3,
     in_width=288,
@@ -42,25 +43,35 @@ def generator(request: pytest.FixtureRequest) -> torch.Generator:
     return torch.Generator().manual_seed(seed_of(request))
 
 
-def dense(kernels: Kernels, choice: DenseChoice, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    out = torch.full((len(x), 2, 200), torch.nan, device="cuda")
-    kernels.call(choice.build, DENSE, choice.tuning, x_TGK=x, weight_GNK=w, out_TGN=out)
+def dense(kernels: Kernels, tile: Measured, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    (rows, groups, in_width), out_width = x.shape, w.shape[1]
+    spec = GemmDenseSpec(in_width=in_width, out_width=out_width, groups=groups, out_dtype="float32")
+    out = torch.full((rows, groups, out_width), torch.nan, device="cuda")
+    build = catalogue().load(tile.kernel)
+    kernels.call(build, spec, tile.tuning, x_TGK=x, weight_GNK=w, out_TGN=out)
     return out.cpu()
 
 
-@pytest.mark.parametrize("choice", DENSE_CHOICES, ids=lambda choice: f"{choice.tuning}")
-def test_every_dense_tile_gives_the_bits_of_the_first(
-    kernels: Kernels, choice: DenseChoice, generator: torch.Generator
+def parts(tile: Measured) -> int:
+    return getattr(tile.tuning, "parts", 1)
+
+
+@pytest.mark.parametrize("tile", DENSE_TILES, ids=lambda tile: f"{tile.kernel}-{tile.tuning}")
+def test_every_dense_tile_gives_the_bits_of_the_first_with_as_many_parts(
+    kernels: Kernels, tile: Measured, generator: torch.Generator
 ) -> None:
-    x = torch.randn(300, 2, 320, generator=generator).bfloat16()
-    w = torch.randn(2, 200, 320, generator=generator).bfloat16()
+    """Of 21 steps, eight parts have three each and the last none."""
+    groups, in_width = (2, 320) if parts(tile) == 1 else (1, 1344)
+    x = torch.randn(300, groups, in_width, generator=generator).bfloat16()
+    w = torch.randn(groups, 200, in_width, generator=generator).bfloat16()
     want = torch.einsum("tgk,gnk->tgn", x.double(), w.double())
     size = torch.einsum("tgk,gnk->tgn", x.double().abs(), w.double().abs())
-    first = dense(kernels, DENSE_CHOICES[0], x.cuda(), w.cuda())
-    # 320 products, and as many additions, in fp32.
-    assert_within(first, want, 641 * roundoff(torch.float32) * size)
+    model = next(one for one in DENSE_TILES if parts(one) == parts(tile))
+    first = dense(kernels, model, x.cuda(), w.cuda())
+    # As many additions as products, in fp32.
+    assert_within(first, want, (2 * in_width + 1) * roundoff(torch.float32) * size)
     for rows in ROWS:
-        assert_same_bits(dense(kernels, choice, x[:rows].cuda(), w.cuda()), first[:rows])
+        assert_same_bits(dense(kernels, tile, x[:rows].cuda(), w.cuda()), first[:rows])
 
 
 def experts(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from deepinfer_core.config import load_settings, resolve_components
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
-from deepinfer_core.engine.loading import model_parts
+from deepinfer_core.engine.model_loading import model_parts
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.numerics import Numerics

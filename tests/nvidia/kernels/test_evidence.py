@@ -10,7 +10,8 @@ import pytest
 from deepinfer_core.cli import main
 from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue
 from deepinfer_core.testing import evidence as evidence_module
-from deepinfer_core.testing.evidence import KernelEvidence, evidence
+from deepinfer_core.testing.evidence import KernelEvidence, evidence, evidence_by
+from deepinfer_core.testing.kernel_record import content_of, write_entries
 from deepinfer_core.testing.tiles import cubin
 from deepinfer_core.testing.tiles.kept import KeptResults
 from deepinfer_nvidia.kernels.catalogue import catalogue
@@ -62,7 +63,10 @@ def test_a_kernel_that_does_what_none_may_do_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("bytes_spilled", "words", "is_right"),
-    [(0, "sm_90a: 99 registers, none spilled", True), (8, "spills 8 bytes a thread", False)],
+    [
+        (0, "sm_90a: 4 cubins, 99 registers, none spilled", True),
+        (8, "spills 8 bytes a thread", False),
+    ],
 )
 def test_a_kernel_that_spills_registers_is_not_shown_to_be_right(
     bytes_spilled: int,
@@ -94,6 +98,7 @@ def test_a_kernel_without_cases_is_not_shown_to_be_right(interpreted: str, is_ri
     found = KernelEvidence(
         kernel="a",
         backend="b",
+        content="1",
         interpreted=interpreted,
         lowered="sm_90a",
         compiled="no nvcc here",
@@ -121,29 +126,61 @@ def test_a_refused_architecture_is_said(tmp_path: Path) -> None:
     assert not found.is_right
 
 
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        (None, "no"),
-        ({}, "no"),
-        (
-            {OPERATOR: {"date": "2026-01-02", "hardware": "X", "commit": "abc"}},
-            "2026-01-02, X, abc",
-        ),
-    ],
-)
-def test_measured_is_what_the_record_says(tmp_path: Path, record: Any, words: str) -> None:
+@pytest.mark.parametrize("record", [None, {}, {OPERATOR: {"compiled": {"content": "1"}}}])
+def test_without_an_entry_nothing_was_measured(tmp_path: Path, record: Any) -> None:
     path = tmp_path / "measured.json"
     if record is not None:
         path.write_text(json.dumps(record), encoding="utf-8")
-    assert of(replace(ONE_ARCH, measured=path), tmp_path / "kept").measured == words
+    assert of(replace(ONE_ARCH, measured=path), tmp_path / "kept").measured == "no"
+
+
+def test_a_kernel_that_changed_loses_its_mark(tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    entry = {"date": "2026-01-02", "hardware": "X", "commit": "abc"}
+    entry["content"] = content_of(ONE_ARCH, OPERATOR)
+    write_entries(path, "measured", {OPERATOR: entry})
+    same = of(replace(ONE_ARCH, measured=path), tmp_path / "kept")
+    changed = built_otherwise(lambda spec: replace(spec, eps=1.0))
+    other = of(replace(changed, measured=path), tmp_path / "kept")
+    assert same.measured == "2026-01-02, X, abc"
+    assert same.content == entry["content"]
+    assert other.measured == "no: it has changed since 2026-01-02, X, abc"
+
+
+def test_a_kernel_for_one_architecture_is_shown_by_its_twin(tmp_path: Path) -> None:
+    """It is lowered for its own architecture alone."""
+    (found,) = evidence(catalogue(), ["hopper/attention_sparse"], kept=KeptResults(tmp_path))
+    assert found.interpreted == "not possible: its twin attention_sparse is interpreted"
+    assert found.lowered == "sm_90a"
+    assert found.is_right
 
 
 def test_the_command_line_lists_the_rungs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "kernels", "--evidence", "--operator", OPERATOR, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
-    assert list(found) == ["kernel", "backend", "interpreted", "lowered", "compiled", "measured"]
+    rungs = ["interpreted", "lowered", "compiled", "measured"]
+    assert list(found) == ["kernel", "backend", "content", *rungs]
     assert found["kernel"] == OPERATOR
+
+
+def test_what_was_compiled_is_recorded(tmp_path: Path) -> None:
+    """Without a compiler nothing was."""
+    path = tmp_path / "record.json"
+    command = ["bench", "kernels", "--evidence", "--operator", OPERATOR, "--record", str(path)]
+    assert main(command) == 0
+    assert not path.exists()
+
+
+@pytest.mark.slow
+def test_several_processes_say_the_same_in_the_same_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "")  # no nvcc there either
+    names = [OPERATOR, "hopper/attention_sparse"]
+    reference = "deepinfer_nvidia.kernels.catalogue:catalogue"
+    alone, together = (list(evidence_by(jobs, reference, names, tmp_path)) for jobs in (1, 2))
+    assert [row.kernel for row in alone] == names
+    assert together == alone
 
 
 def test_an_unknown_operator_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ TRUE_SHAPES = [case for case in cases_of("attention_sparse") if not case.small]
 def test_it_takes_the_shapes_that_it_was_written_for(
     change: dict[str, Any], is_taken: bool
 ) -> None:
-    assert hopper_attention.supports(replace(SPEC, **change)) is is_taken
+    assert hopper_attention.LIMITS.takes(replace(SPEC, **change)) is is_taken
 
 
 def test_the_longest_lists_fit_into_shared_memory() -> None:
@@ -66,10 +66,9 @@ def test_it_is_compiled_for_its_sources(sources: tuple[KeySourceSpec, ...], foun
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
 @pytest.mark.parametrize("case", TRUE_SHAPES, ids=lambda case: case.name)
 def test_it_spills_no_more_than_it_states(case: Any) -> None:
-    """100 bytes, at the price of a wait a group of keys: see ``docs/nvidia-kernels.md``."""
     kernel = hopper_attention.build(case.spec, hopper_attention.Tuning())
     report = compile_cubin(lower(kernel, "sm_90a"))
-    report.require_spills_within(100)
+    report.require_spills_within(hopper_attention.LIMITS.spilled_bytes)
     assert report.registers * hopper_attention.Tuning().threads <= 64 * 1024
 
 

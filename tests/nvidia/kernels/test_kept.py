@@ -1,5 +1,6 @@
 """Is a kept kernel found again, and one that is torn, foreign or outdated never taken for it?"""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,25 @@ def test_a_damaged_label_is_no_label(
     kept.check(build, "spec", TUNING)
     assert kept.note(build, "spec", TUNING, entry)
     assert kept.has(build, "spec", TUNING)
+
+
+@pytest.mark.parametrize("place", ["/kernels/key", "../kernels/key", "a/../../kernels/key", "key"])
+def test_a_label_that_leads_elsewhere_is_no_label(
+    kept: KeptKernels, entry: Path, tmp_path: Path, place: str
+) -> None:
+    """Else somebody's folder would be removed for what stands in a file."""
+    kept.note(build, "spec", TUNING, entry)
+    (path,) = (tmp_path / "labels").iterdir()
+    label = json.loads(path.read_text())
+    path.write_text(json.dumps({**label, "entry": place, "library": "another"}))
+    victim = tmp_path / place
+    if not place.startswith("/"):
+        victim.mkdir(parents=True, exist_ok=True)
+    with capture_logs() as logs:
+        kept.check(build, "spec", TUNING)
+    assert logs == []
+    assert place.startswith("/") or victim.exists()
+    assert not kept.has(build, "spec", TUNING)
 
 
 def test_what_was_not_kept_here_is_not_noted(kept: KeptKernels, tmp_path: Path) -> None:

@@ -37,6 +37,6 @@ def test_the_command_prints_the_share_of_each_seed(
 def test_a_kernel_is_judged_with_every_tuning_that_launch_code_chooses(tmp_path: Path) -> None:
     one = only_rope(tmp_path)
     (plain,) = subjects(one, tmp_path, seed=0)
-    other = replace(one, also=lambda name, spec: (one.tune(name, spec),))
+    other = replace(one, also=lambda name, spec: (one.tune(name, spec, 0),))
     (both,) = subjects(other, tmp_path, seed=0)
     assert len(both.checks) == 2 * len(plain.checks)

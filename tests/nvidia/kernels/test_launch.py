@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from deepinfer_nvidia.kernels.launch import CompiledKernels, TileLangCompiler
+from deepinfer_nvidia.kernels.launch import CompiledKernels
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 
@@ -46,7 +46,7 @@ def call(kernels: CompiledKernels, spec: str) -> None:
 
 
 def test_a_kernel_is_compiled_once_and_gets_its_tensors_in_order(compiler: Compiler) -> None:
-    kernels = CompiledKernels(TileLangCompiler("sm_90a"))
+    kernels = CompiledKernels("sm_90a")
     for spec in ("a", "b", "a"):
         call(kernels, spec)
     assert [name for name, _, _ in compiler.compiled] == ["a", "b"]
@@ -55,13 +55,13 @@ def test_a_kernel_is_compiled_once_and_gets_its_tensors_in_order(compiler: Compi
 
 
 def test_nothing_is_built_before_it_is_called(compiler: Compiler) -> None:
-    assert CompiledKernels(TileLangCompiler("sm_90a")).built == 0
+    assert CompiledKernels("sm_90a").built == 0
     assert compiler.compiled == []
 
 
 def test_each_engine_keeps_its_kernels_in_its_own_folder(compiler: Compiler) -> None:
     folders = [Path("/one/nvidia"), Path("/two/nvidia")]
-    first, second = (CompiledKernels(TileLangCompiler("sm_90a", folder)) for folder in folders)
+    first, second = (CompiledKernels("sm_90a", folder) for folder in folders)
     for kernels, spec in ((first, "a"), (second, "a"), (first, "b")):
         call(kernels, spec)
     assert [place for _, _, place in compiler.compiled] == [
@@ -70,5 +70,5 @@ def test_each_engine_keeps_its_kernels_in_its_own_folder(compiler: Compiler) -> 
 
 
 def test_without_a_folder_the_compiler_keeps_its_own(compiler: Compiler) -> None:
-    call(CompiledKernels(TileLangCompiler("sm_100a")), "a")
+    call(CompiledKernels("sm_100a"), "a")
     assert compiler.compiled == [("a", "sm_100a", "its own")]

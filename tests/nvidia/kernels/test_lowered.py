@@ -1,24 +1,25 @@
 """Does the compiler accept every kernel for every architecture, at the model's shapes if it can?"""
 
 import pytest
-from deepinfer_core.testing.kernel_cases import KernelCase, cases_of
+from deepinfer_core.interfaces.operators.catalogue import operator_of
+from deepinfer_core.testing.kernel_trials import KernelTrial, trials
 from deepinfer_core.testing.tiles.lowering import lower
-from deepinfer_nvidia.kernels.catalogue import ARCHITECTURES, catalogue
+from deepinfer_nvidia.kernels.catalogue import catalogue
 
 CATALOGUE = catalogue()
 
 
-def chosen(operator: str) -> KernelCase:
+def chosen(kernel: str) -> KernelTrial:
     """The first case at the shapes of the model, or the first of all."""
-    cases = cases_of(operator)
-    return next((case for case in cases if not case.small), cases[0])
+    found = list(trials(CATALOGUE, kernel))
+    return next((trial for trial in found if not trial.case.small), found[0])
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("operator", CATALOGUE.operators)
-def test_a_kernel_is_lowered_under_the_name_of_its_operator(operator: str, arch: str) -> None:
-    case = chosen(operator)
-    tuning = CATALOGUE.tune(operator, case.spec)
-    function = CATALOGUE.load(operator)(case.spec, tuning)
-    lowered = lower(function, arch, pass_configs=dict(tuning.pass_configs))
-    assert f"{operator}_kernel(" in lowered.source
+@pytest.mark.parametrize(
+    ("kernel", "arch"),
+    [(kernel, arch) for kernel in CATALOGUE.kernels for arch in CATALOGUE.architectures_of(kernel)],
+)
+def test_a_kernel_is_lowered_under_the_name_of_its_operator(kernel: str, arch: str) -> None:
+    trial = chosen(kernel)
+    lowered = lower(trial.function(), arch, pass_configs=trial.pass_configs)
+    assert f"{operator_of(kernel)}_kernel(" in lowered.source

@@ -16,9 +16,7 @@ CASE = next(case for case in cases_of("attention_index_scores") if case.name == 
 @pytest.mark.parametrize(("row_tile", "joined_rows"), [(1, 1), (8, 4)])
 def test_the_left_operand_is_a_buffer_of_bf16(row_tile: int, joined_rows: int) -> None:
     """64 keys by 128 channels over 128 threads: 64 numbers each."""
-    tuning = scores.Tuning(
-        row_tile=row_tile, joined_rows=joined_rows, pass_configs=scores.PASS_CONFIGS
-    )
+    tuning = scores.Tuning(row_tile=row_tile, joined_rows=joined_rows)
     function = scores.build(CASE.spec, tuning)
     source = lower(function, "sm_90a", pass_configs=dict(tuning.pass_configs)).source
     products = re.findall(r"tl::wgmma_rs<.*?>\(reinterpret_cast<const uint32_t\*>\((\w+)", source)

@@ -11,13 +11,14 @@ import pytest
 import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
-from deepinfer_core.interfaces.transform import Transform, TransformSpec
+from deepinfer_core.interfaces.transform import MixSpec, Transform, TransformSpec
 from deepinfer_core.numeric import fake_quantise
 from deepinfer_core.reference.transform import ReferenceTransform
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.contracts import TransformContract
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.tiles import InterpretedKernels
+from deepinfer_nvidia.transform.streams import products_spec, products_tuning
 from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
 KERNELS = InterpretedKernels()
@@ -85,6 +86,57 @@ def both(
     getattr(component, operator)(PLAN, *arguments, out)
     getattr(TWIN, operator)(PLAN, *arguments, want)
     return out, want
+
+
+def test_projections_are_split_when_they_are_prepared(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    """Into the parts that the products read, and nothing else is taken."""
+    fn_MK = torch.randn(24, 4 * 64, generator=generator)
+    part_NK = component.prepare_mixes(fn_MK)
+    assert (part_NK.shape, part_NK.dtype) == ((80, 4 * 64), torch.bfloat16)
+    assert bool((sum(part_NK[i : i + 24].double() for i in (48, 24, 0)) == fn_MK.double()).all())
+    outs = torch.empty(1, 4), torch.empty(1, 4), torch.empty(1, 4, 4)
+    trunk_TSD = noise(generator, 1, 4, 64)
+    spec = MixSpec(sinkhorn_iterations=1, eps=1e-6, norm_eps=1e-20)
+    with pytest.raises(NotSupported, match="bfloat16"):
+        component.mhc_mixes(PLAN, trunk_TSD, fn_MK, fn_MK[:, 0], fn_MK[0, :3], spec, *outs)
+
+
+def test_many_rows_have_runs_of_pieces_and_the_same_mixes(
+    component: TileLangTransform, generator: torch.Generator
+) -> None:
+    """Five pieces of 128 channels, added up by the products from 1025 rows on."""
+    width, spec = 160, MixSpec(sinkhorn_iterations=2, eps=1e-6, norm_eps=1e-20)
+    assert [products_spec(4 * width, 24, "bfloat16", rows).pieces for rows in (1024, 1025)] == [
+        5,
+        1,
+    ]
+    trunk_TSD = noise(generator, 1025, 4, width)
+    fn_MK = torch.randn(24, 4 * width, generator=generator) / (4 * width) ** 0.5
+    rest = fn_MK[:, 0].contiguous(), torch.ones(3), spec
+
+    def mixes(by: Transform, rows: int) -> torch.Tensor:
+        pre, post, comb = (torch.empty(rows, 4, *more) for more in ((), (), (4,)))
+        trunk, projection = trunk_TSD[:rows].contiguous(), by.prepare_mixes(fn_MK)
+        by.mhc_mixes(PLAN, trunk, projection, *rest, pre, post, comb)
+        return torch.cat([pre, post, comb.flatten(1)], 1)
+
+    want = mixes(TWIN, 1025)
+    # A mix is off by the 640 roundings of a sum of absolute products of 20 or so; a power is off
+    # by as much of itself. Powers of a row add up to one, and normalisation makes none larger.
+    bound = {"rtol": 0, "atol": 2 * 640 * 20 * 2.0**-24}
+    torch.testing.assert_close(mixes(component, 1025), want, **bound)
+    torch.testing.assert_close(mixes(component, 1024), want[:1024], **bound)
+
+
+def test_tiles_grow_while_they_fill_the_device() -> None:
+    """4096 rows of the model are 16 tiles by 8 runs, 1024 are 8 by 40 pieces, 256 are 4 by 40."""
+    tall = {}
+    for rows in (1, 64, 256, 1024, 2048, 4096):
+        spec = products_spec(20480, 24, "bfloat16", rows)
+        tall[rows] = products_tuning(spec, rows).tile_rows
+    assert tall == {1: 64, 64: 64, 256: 64, 1024: 256, 2048: 128, 4096: 256}
 
 
 @pytest.mark.parametrize("rows", [1, 5])
@@ -256,6 +308,15 @@ def test_outputs_that_vectors_cannot_reach_are_refused(component: TileLangTransf
         component.fake_quantise(PLAN, x_TD, "mxfp8", odd)
     with pytest.raises(NotSupported, match="contiguous"):
         component.fake_quantise(PLAN, x_TD, "mxfp8", torch.zeros(64, 2).bfloat16()[:, :1].t())
+
+
+def test_more_experts_than_a_warp_has_lanes_are_refused(component: TileLangTransform) -> None:
+    logits_TE, image_T = torch.zeros(1, 40), torch.zeros(1, dtype=torch.bool)
+    expert_Tk, weight_Tk = torch.empty(1, 33, dtype=torch.int64), torch.empty(1, 33)
+    with pytest.raises(NotSupported, match="33 experts a row, found kernels for 32"):
+        component.gate_topk(
+            PLAN, logits_TE, logits_TE[0], logits_TE[0], image_T, 1.5, expert_Tk, weight_Tk
+        )
 
 
 def test_more_experts_than_there_are_are_refused(component: TileLangTransform) -> None:

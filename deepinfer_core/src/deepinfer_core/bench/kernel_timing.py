@@ -1,6 +1,6 @@
 """How long does a kernel take, next to what the device could do at best?
 
-Calls are recorded in a graph where the device has graphs, so that launching costs nothing, and go
+Calls are recorded where the device has a recorder, so that launching costs nothing, and go
 over the sets of arguments in turn, so that none that is large waits in a cache. The two ceilings
 are measured on random numbers in the same run: matrices of zeros multiply faster than real ones.
 """
@@ -87,8 +87,8 @@ def time_of(
         for number in range(count):
             calls[number % len(calls)]()
 
-    graph = device.graph(piece)
-    run = piece if graph is None else graph.replay
+    recording = None if device.recorder is None else device.recorder.record(piece)
+    run = piece if recording is None else recording.repeat
     run()
     device.synchronise()
     times = []

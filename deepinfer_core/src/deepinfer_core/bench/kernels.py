@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deepinfer_core.bench.figures import Figure, Reference
 from deepinfer_core.bench.kernel_timing import Ceilings, time_of
+from deepinfer_core.testing.kernel_trials import trials
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue, Kernels
     from deepinfer_core.testing.kernel_cases import KernelCase
 
-__all__ = ["KernelTime", "kernel_times"]
+__all__ = ["KernelTime", "kernel_times", "wrong_trials"]
 
 _SETS = 8
 _CACHE_SHARE = 3
@@ -36,7 +38,7 @@ class KernelTime:
     """One kernel on one case.
 
     Attributes:
-        case: id of the case.
+        case: kernel and case.
         complaints: in what it differs from its twin; it was not timed if there are any.
         seconds: of one call.
         bound_s: the shortest time in which the case can be done.
@@ -67,7 +69,7 @@ def kernel_times(
     device: Device,
     catalogue: KernelCatalogue,
     kernels: Kernels,
-    cases: Iterable[KernelCase],
+    names: Iterable[str],
     rates: Ceilings,
     *,
     cache_bytes: int,
@@ -78,39 +80,64 @@ def kernel_times(
         device: where.
         catalogue: of the backend.
         kernels: its kernels, opened.
-        cases: of operators of the catalogue.
+        names: of kernels of the catalogue.
         rates: ceilings of the same run.
         cache_bytes: of the device's largest cache.
     """
-    for case in cases:
-        if not case.moved_bytes:
+    for trial in (trial for name in names for trial in trials(catalogue, name)):
+        case = trial.case
+        if not case.moved_bytes or not trial.is_usual:
             continue
-        call = _caller(catalogue, kernels, case)
-        wanted = math.ceil(_CACHE_SHARE * cache_bytes / case.moved_bytes)
         given = _arguments(case, device)
-        wrong = _complaints(case, call, given)
+        wrong = trial.complaints(kernels, given, str(device.torch_device))
         if wrong:
-            yield KernelTime(case=case.id, complaints=tuple(wrong))
+            yield KernelTime(case=trial.id, complaints=tuple(wrong))
             continue
-        copies = range(1, min(_SETS, wanted))
-        sets = [given, *({name: x.clone() for name, x in given.items()} for _ in copies)]
-        name, peer = case.peer or ("", None)
+        wanted = math.ceil(_CACHE_SHARE * cache_bytes / case.moved_bytes)
+        count = max(1, min(_SETS, wanted))
+        own = [trial.arranged(given) for _ in range(count)]
+        seconds = time_of(device, [_bound_to(partial(trial.call, kernels), one) for one in own])
+        del own
+        name, peer = catalogue.peer(case.operator, case.spec) or case.peer or ("", None)
+        others = [_copied(given) for _ in range(count)] if peer else []
         yield KernelTime(
-            case=case.id,
-            seconds=time_of(device, [_bound_to(call, given) for given in sets]),
+            case=trial.id,
+            seconds=seconds,
             bound_s=rates.bound_s(case.moved_bytes, case.flops),
             peer=name,
-            peer_s=time_of(device, [_bound_to(peer, given) for given in sets])
-            if peer
-            else math.nan,
+            peer_s=time_of(device, [_bound_to(peer, one) for one in others]) if peer else math.nan,
         )
 
 
-def _caller(
-    catalogue: KernelCatalogue, kernels: Kernels, case: KernelCase
-) -> Callable[[dict[str, torch.Tensor]], None]:
-    build, tuning = catalogue.load(case.operator), catalogue.tune(case.operator, case.spec)
-    return lambda given: kernels.call(build, case.spec, tuning, **given)
+def wrong_trials(
+    catalogue: KernelCatalogue, kernels: Kernels, name: str, place: str
+) -> dict[str, tuple[str, ...]]:
+    """The trials of a kernel, at all sizes, that it does not pass; with their complaints.
+
+    Args:
+        catalogue: of the backend.
+        kernels: its kernels, opened.
+        name: of a kernel of the catalogue.
+        place: torch name of the device.
+    """
+    import torch
+
+    found = {}
+    for trial in trials(catalogue, name):
+        given = trial.case.arguments(torch.Generator().manual_seed(_SEED))
+        if not trial.case.small:
+            given = {argument: tensor.to(place) for argument, tensor in given.items()}
+        try:
+            words = trial.complaints(kernels, given, place)
+        except Exception as error:  # noqa: BLE001 - a kernel's compiler raises anything
+            words = [f"{type(error).__name__}: {error}"]
+        if words:
+            found[trial.id] = tuple(words)
+    return found
+
+
+def _copied(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in given.items()}
 
 
 def _bound_to(
@@ -124,17 +151,3 @@ def _arguments(case: KernelCase, device: Device) -> dict[str, torch.Tensor]:
 
     made = case.arguments(torch.Generator().manual_seed(_SEED))
     return {name: tensor.to(device.torch_device) for name, tensor in made.items()}
-
-
-def _complaints(
-    case: KernelCase,
-    call: Callable[[dict[str, torch.Tensor]], None],
-    given: dict[str, torch.Tensor],
-) -> list[str]:
-    from deepinfer_core.testing.kernel_cases import complaints
-
-    expected = case.expect({name: tensor.clone() for name, tensor in given.items()})
-    results = {name: tensor.clone() for name, tensor in given.items()}
-    call(results)
-    on_host = [{name: t.cpu() for name, t in part.items()} for part in (given, expected, results)]
-    return complaints(case, *on_host)

@@ -1,7 +1,8 @@
 """Which kernels does each backend have, how well are they shown to work, and how fast are they?
 
 ``--evidence`` needs no device: it interprets, lowers and compiles. Without it, kernels run at the
-model's own sizes on the device that the settings name, next to their bounds and peers.
+model's own sizes on the device that the settings name, next to their bounds and peers. ``--record``
+keeps what was shown, with what each kernel then was.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from deepinfer_core.cli.parser import UsageError, add_settings_arguments, settin
 if TYPE_CHECKING:
     from deepinfer_core.bench.kernels import KernelTime
     from deepinfer_core.bench.stamp import Stamp
-    from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue
+    from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue, Kernels
     from deepinfer_core.plugin.resolution import Resolution
     from deepinfer_core.testing.evidence import KernelEvidence
 
@@ -31,6 +32,19 @@ def add_kernels_action(actions: argparse._SubParsersAction[Any]) -> None:
     add = parser.add_argument
     add("--evidence", action="store_true", help="interpret, lower and compile; needs no device")
     add("--operator", metavar="TEXT", default="", help="only kernels whose name holds this")
+    add(
+        "--jobs",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="processes that make the evidence, or compile before kernels are timed",
+    )
+    add(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="try every case, and write what was shown of kernels that are right into a record",
+    )
     add("--json", action="store_true", help="one object a kernel or figure")
     add("--out", type=Path, metavar="FILE", help="write these objects to a file as well")
     add_settings_arguments(parser)
@@ -42,6 +56,8 @@ def _run(args: argparse.Namespace) -> int:
 
     if args.out is not None:
         check_writable(args.out)
+    if args.record is not None:
+        check_writable(args.record)
     resolution = resolve_components(settings_from(args))
     catalogues = _catalogues(resolution)
     if not catalogues:
@@ -49,8 +65,8 @@ def _run(args: argparse.Namespace) -> int:
             "no backend with tile kernels is installed",
             hint="install one, e.g. deepinfer-nvidia: pip install -r requirements/nvidia.txt",
         )
-    if not any(_operators(catalogue, args.operator) for catalogue in catalogues):
-        known = sorted(name for catalogue in catalogues for name in catalogue.operators)
+    if not any(_kernels(catalogue, args.operator) for catalogue in catalogues.values()):
+        known = sorted(name for catalogue in catalogues.values() for name in catalogue.kernels)
         raise UsageError(
             f"no kernel's name holds {args.operator!r}",
             hint=f"there is {', '.join(known)}",
@@ -63,31 +79,42 @@ def _run(args: argparse.Namespace) -> int:
     return 0 if is_good else 1
 
 
-def _catalogues(resolution: Resolution) -> list[KernelCatalogue]:
-    """Of every loaded component that has kernels to show, each once."""
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number of processes")
+    return number
+
+
+def _catalogues(resolution: Resolution) -> dict[str, KernelCatalogue]:
+    """Of every loaded component that has kernels to show, each once, by its reference."""
     references = {offer.spec.kernels for offer in resolution.plugins.offers if offer.spec.kernels}
-    return [resolve_name(reference)() for reference in sorted(references)]
+    return {reference: resolve_name(reference)() for reference in sorted(references)}
 
 
-def _operators(catalogue: KernelCatalogue, text: str) -> list[str]:
-    return [name for name in catalogue.operators if text in name]
+def _kernels(catalogue: KernelCatalogue, text: str) -> list[str]:
+    return [name for name in catalogue.kernels if text in name]
 
 
 def _evidence(
-    args: argparse.Namespace, resolution: Resolution, catalogues: list[KernelCatalogue]
+    args: argparse.Namespace, resolution: Resolution, catalogues: dict[str, KernelCatalogue]
 ) -> tuple[list[dict[str, Any]], bool]:
     from deepinfer_core.config.kernel_cache import kernel_cache_folder
-    from deepinfer_core.testing.evidence import evidence
-    from deepinfer_core.testing.tiles.kept import KeptResults
+    from deepinfer_core.testing.evidence import evidence_by
+    from deepinfer_core.testing.kernel_record import write_entries
 
-    folder = kernel_cache_folder(settings_from(args).settings.kernels.cache_dir)
-    kept = KeptResults(Path(folder) / "tiles") if folder else None
+    cache = kernel_cache_folder(settings_from(args).settings.kernels.cache_dir)
+    folder = Path(cache) / "tiles" if cache else None
     rows = []
-    for catalogue in catalogues:
-        for row in evidence(catalogue, _operators(catalogue, args.operator), kept=kept):
+    for reference, catalogue in catalogues.items():
+        names = _kernels(catalogue, args.operator)
+        for row in evidence_by(args.jobs, reference, names, folder):
             rows.append(row)
             if not args.json:
                 _print_evidence(row)
+            if args.record is not None and row.is_compiled:
+                entry = {"content": row.content, "words": row.compiled}
+                write_entries(args.record, "compiled", {row.kernel: entry})
     return [row.to_json() for row in rows], all(row.is_right for row in rows)
 
 
@@ -100,19 +127,18 @@ def _print_evidence(row: KernelEvidence) -> None:
 
 
 def _times(
-    args: argparse.Namespace, resolution: Resolution, catalogues: list[KernelCatalogue]
+    args: argparse.Namespace, resolution: Resolution, catalogues: dict[str, KernelCatalogue]
 ) -> tuple[list[dict[str, Any]], bool]:
     from deepinfer_core.bench.kernel_timing import ceilings
     from deepinfer_core.bench.kernels import kernel_times
     from deepinfer_core.bench.stamp import stamp_of
     from deepinfer_core.plugin import load
-    from deepinfer_core.testing.kernel_cases import all_cases
 
     resolved = resolution.require()
     device = load(resolved, "device")
     facts = resolution.report.device
     backend = resolved.pick("device").spec.name.partition(".")[0]
-    chosen = [catalogue for catalogue in catalogues if catalogue.backend == backend]
+    chosen = [one for one in catalogues.values() if one.backend == backend]
     if not chosen:
         raise UsageError(
             f"the device {facts.device} has no tile kernels",
@@ -121,13 +147,17 @@ def _times(
     rates, stamp = ceilings(device), stamp_of(facts, 1)
     times: list[KernelTime] = []
     for catalogue in chosen:
-        operators = _operators(catalogue, args.operator)
-        cases = [case for case in all_cases() if case.operator in operators]
+        names = _kernels(catalogue, args.operator)
+        kernels = catalogue.open(resolved.context.cache_dir)
+        _compile(args, catalogue, kernels, names)
+        place = str(device.torch_device)
+        if args.record is not None:
+            times += _recorded(args.record, catalogue, kernels, names, place, stamp)
         times += kernel_times(
             device,
             catalogue,
-            catalogue.open(resolved.context.cache_dir),
-            cases,
+            kernels,
+            names,
             rates,
             cache_bytes=int(facts.extra.get("l2_bytes", 0)),
         )
@@ -135,6 +165,42 @@ def _times(
         _print_times(times, stamp)
     figures = [figure.to_json(stamp) for item in times for figure in item.figures()]
     return figures, not any(item.complaints for item in times)
+
+
+def _compile(
+    args: argparse.Namespace, catalogue: KernelCatalogue, kernels: Kernels, names: list[str]
+) -> None:
+    """What will be called, before it is, where several processes may; else at its first call."""
+    from deepinfer_core.testing.kernel_compiling import compile_trials
+    from deepinfer_core.testing.kernel_trials import trials
+
+    if args.jobs > 1:
+        found = [trial for name in names for trial in trials(catalogue, name)]
+        wanted = [one for one in found if one.case.moved_bytes or args.record is not None]
+        compile_trials(kernels, wanted, jobs=args.jobs)
+
+
+def _recorded(
+    path: Path,
+    catalogue: KernelCatalogue,
+    kernels: Kernels,
+    names: list[str],
+    place: str,
+    stamp: Stamp,
+) -> list[KernelTime]:
+    """Record the kernels that are right in all their trials; what is wrong with the others."""
+    from deepinfer_core.bench.kernels import KernelTime, wrong_trials
+    from deepinfer_core.testing.kernel_record import content_of, write_entries
+
+    entry = {"date": stamp.date, "hardware": stamp.hardware, "commit": stamp.commit}
+    wrong = []
+    for name in names:
+        found = wrong_trials(catalogue, kernels, name, place)
+        wrong += [KernelTime(case=trial, complaints=words) for trial, words in found.items()]
+        if not found:
+            content = content_of(catalogue, name)
+            write_entries(path, "measured", {name: {"content": content, **entry}})
+    return wrong
 
 
 def _print_times(times: list[KernelTime], stamp: Stamp) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from deepinfer_core.cli.generation import (
 )
 from deepinfer_core.cli.output import print_json, print_table
 from deepinfer_core.cli.parser import UsageError
-from deepinfer_core.errors import EngineError
+from deepinfer_core.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
     from deepinfer_core.engine.gate.baseline import Baseline, ConditionScores, Measurement
@@ -67,30 +68,44 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _ppl(args: argparse.Namespace) -> int:
-    from deepinfer_core.engine.gate.baseline_file import read_baseline
-    from deepinfer_core.engine.gate.comparison import compare, platform_differences
-    from deepinfer_core.engine.gate.conditions import CONDITIONS
+    from deepinfer_core.engine.gate.baseline_file import read_baselines
+    from deepinfer_core.engine.gate.comparison import compare, platform_differences, strays
+    from deepinfer_core.engine.gate.conditions import REFERENCE_DEVICE, conditions_of
 
-    baseline = read_baseline(args.baseline)
-    chosen = [one for one in CONDITIONS if (args.only or "") in one.name("")]
+    device = model_settings(args).settings.device
+    baselines = read_baselines(args.baseline)
+    baseline = _of_device(baselines, device, args.baseline)
+    conditions = conditions_of(device)
+    chosen = [one for one in conditions if (args.only or "") in one.name("")]
     if not chosen:
-        names = ", ".join(one.name("").lstrip("/") for one in CONDITIONS)
+        names = ", ".join(one.name("").lstrip("/") for one in conditions)
         raise UsageError(f"no condition's name holds {args.only!r}", hint=names)
     measured = _measure(args, baseline.measurement.selection, chosen)
     differences = compare(baseline, measured)
+    if REFERENCE_DEVICE in baselines:
+        held_to = {one.name(device): one.reference_name for one in chosen}
+        differences += strays(baselines[REFERENCE_DEVICE], measured, held_to)
     inexact = platform_differences(baseline, measured)
     if args.json:
         print_json(_as_data(measured, inexact, differences))
     else:
-        _print_comparison(baseline, measured, inexact, differences)
+        _print_comparison(measured, inexact, differences)
     return 1 if differences else 0
+
+
+def _of_device(baselines: Mapping[str, Baseline], device: str, path: Path) -> Baseline:
+    if device not in baselines:
+        raise ConfigError(
+            f"{path} has no baseline of device {device}, but of {', '.join(baselines)}",
+            hint=f"deepinfer eval refresh --set device={device} makes one",
+        )
+    return baselines[device]
 
 
 def _refresh(args: argparse.Namespace) -> int:
     from deepinfer_core.engine.gate.baseline import TOLERANCES, Baseline, Refresh
-    from deepinfer_core.engine.gate.baseline_file import read_baseline, write_baseline
-    from deepinfer_core.engine.gate.comparison import disagreements
-    from deepinfer_core.engine.gate.conditions import CONDITIONS
+    from deepinfer_core.engine.gate.baseline_file import read_baselines, write_baselines
+    from deepinfer_core.engine.gate.conditions import REFERENCE_DEVICE, conditions_of
     from deepinfer_core.engine.gate.work_tree import clean_commit
 
     if not args.reason.strip():
@@ -99,26 +114,42 @@ def _refresh(args: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", hint="name the file with --baseline")
     commit = clean_commit(folder)
-    old = read_baseline(args.baseline) if args.baseline.exists() else None
-    selection = _selection(args, old.measurement.selection if old else None)
-    measured = _measure(args, selection, list(CONDITIONS))
-    for one in disagreements(measured):
-        raise EngineError(
-            f"{_where(one)}: {one.what}",
-            hint="no reason makes this a baseline; the file is as it was",
-        )
+    device = model_settings(args).settings.device
+    baselines = read_baselines(args.baseline) if args.baseline.exists() else {}
+    old = baselines.get(device)
+    like = old or baselines.get(REFERENCE_DEVICE)
+    selection = _selection(args, like.measurement.selection if like else None)
+    conditions = conditions_of(device)
+    measured = _measure(args, selection, list(conditions))
     event = Refresh(reason=args.reason.strip(), commit=commit)
     if old is None:
         new = Baseline(measurement=measured, tolerances=TOLERANCES, history=(event,))
     else:
         new = replace(old, measurement=measured, history=(*old.history, event))
-    write_baseline(args.baseline, new)
+    baselines[device] = new
+    names = {one.name(device): one.reference_name for one in conditions}
+    _check_refresh(baselines.get(REFERENCE_DEVICE), measured, names)
+    write_baselines(args.baseline, baselines)
     rows = _changes(None if old is None else old.measurement, measured)
     if args.json:
         print_json({"reason": event.reason, "commit": commit, "samples": rows})
     else:
         _print_changes(rows)
     return 0
+
+
+def _check_refresh(
+    reference: Baseline | None, measured: Measurement, names: Mapping[str, str]
+) -> None:
+    """Raise EngineError for numbers that no baseline may have."""
+    from deepinfer_core.engine.gate.comparison import disagreements, strays
+
+    far = () if reference is None else strays(reference, measured, names)
+    for one in (*disagreements(measured), *far):
+        raise EngineError(
+            f"{_where(one)}: {one.what}",
+            hint="no reason makes this a baseline; the file is as it was",
+        )
 
 
 def _selection(args: argparse.Namespace, old: Selection | None) -> Selection:
@@ -177,13 +208,12 @@ def _as_data(
 
 
 def _print_comparison(
-    baseline: Baseline, measured: Measurement, inexact: list[str], differences: list[Difference]
+    measured: Measurement, inexact: list[str], differences: list[Difference]
 ) -> None:
     failed = {one.condition for one in differences}
     rows = [("condition", "perplexity", "compared", "result")]
     for name, scores in measured.conditions.items():
-        tolerance = baseline.tolerances[scores.rounding].sample
-        how = f"within {tolerance:g}" if inexact else "every bit"
+        how = "tolerances" if inexact else "every bit"
         result = "differs" if name in failed else "same"
         rows.append((name, f"{scores.ppl:.6f}", how, result))
     print_table(rows)

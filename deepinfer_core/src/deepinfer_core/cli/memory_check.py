@@ -59,9 +59,11 @@ def _figures(
     folder = checkpoint_folder(settings.model.path)
     plan = plan_memory(read_config(folder, settings), settings, device_bytes)
     sizes = plan.sizes
+    recorded = ("recorded steps", "at most", f"{sizes.recordings_bytes:,}")
     rows: list[tuple[str, ...]] = [
         ("memory", "pages", "bytes"),
         ("weights", "", f"{sizes.weights_bytes:,}"),
+        *([recorded] if sizes.recordings_bytes else []),
         (
             "blocks",
             f"{plan.num_blocks:,} x {sizes.block_bytes:,}",

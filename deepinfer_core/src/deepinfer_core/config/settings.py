@@ -140,8 +140,8 @@ class EngineSettings(Section):
             kinds take turns.
         asynchronous: decide and launch a step before the results of the last one are read. Without
             it, for debugging, the same thread does one after the other; the tokens are the same.
-        graphs: record decode steps when the engine starts and repeat them as one launch each, on a
-            device that can; the tokens are the same.
+        graphs: record decode steps and repeat them, where device or components can: a GPU when
+            the engine starts, as one launch each, a CPU as they come; the tokens are the same.
         priority_boost_s: seconds by which one step of a request's priority moves it forward.
         prefix_cache: let requests reuse what others with the same beginning have computed.
         snapshot_slots: state slots for copies of states, with which prefixes are resumed; None

@@ -23,29 +23,26 @@ from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
 from deepinfer_core.engine.model_folder import model_needs, read_config
+from deepinfer_core.engine.model_loading import model_parts, read_model
 from deepinfer_core.engine.observers import tell_resolved, tell_started
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import CacheIdentity, ReusePolicy
-from deepinfer_core.engine.tokenizer import TOKENIZER_FILE, open_tokenizer
-from deepinfer_core.errors import WeightsError
+from deepinfer_core.engine.tokenizer import open_tokenizer
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved, load
 from deepinfer_core.plugin.resolution import Resolution
 from deepinfer_core.schedule.snapshot import Limits
-from deepinfer_core.telemetry.progress import Phase, ProgressStream
-from deepinfer_core.weights.progress import LoadProgress, ProgressListener
+from deepinfer_core.telemetry.progress import ProgressStream
 
 if TYPE_CHECKING:
-    import torch
-
+    from deepinfer_core.cache.storage import Caches
+    from deepinfer_core.engine.late_recordings import LateRecordings
     from deepinfer_core.engine.readiness import BuiltKernels
     from deepinfer_core.engine.runner import ModelRunner
     from deepinfer_core.model.backbone import TextModel
-    from deepinfer_core.model.parts import ModelParts
-    from deepinfer_core.weights.checkpoint import Checkpoint
 
-__all__ = ["Loaded", "load_engine", "model_parts"]
+__all__ = ["Loaded", "load_engine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +223,7 @@ def _build_runner(
     checkpoint.config = config
     formats = {name: weight.format for name, weight in checkpoint.found.items()}
     prepare_kernels(config, settings, resolved, formats, stream)
-    model = _build_model(folder, checkpoint, parts, stream)
+    model = read_model(folder, checkpoint, parts, stream)
     sampler = load(resolved, "sampler")
     prove(model, sampler, resolved, max_rows=settings.engine.max_num_batched_tokens)
     caches = allocate_caches(
@@ -248,6 +245,7 @@ def _build_runner(
         parts.device.stream() if has_stream else InlineStream(),
         vocabulary=config.text_config.vocab_size,
         truncation=truncation,
+        graphs=_late_recordings(model, caches, settings, memory) if truncation is None else None,
     )
     # Weights and caches were written by work in another order than that of the runner's stream.
     parts.device.synchronise()
@@ -256,53 +254,20 @@ def _build_runner(
     return runner, memory, policy
 
 
-def _build_model(
-    folder: Path, checkpoint: Checkpoint, parts: ModelParts, stream: ProgressStream
-) -> TextModel:
-    from deepinfer_core.model.builder import build_model
+def _late_recordings(
+    model: TextModel, caches: Caches, settings: Settings, memory: MemoryPlan
+) -> LateRecordings | None:
+    """Decode steps that components record; a device records them when all is ready."""
+    from deepinfer_core.engine.late_recordings import LateRecordings, shared_recorder
 
-    ids_V = _compressed_ids(folder, checkpoint.config)
-    with stream.phase("weights.load", total=checkpoint.nbytes, unit="bytes") as phase:
-        checkpoint.progress = _advance(phase)
-        return build_model(checkpoint, parts, compressed_ids=ids_V)
-
-
-def model_parts(resolved: Resolved, settings: Settings) -> ModelParts:
-    """The components that the model calls, built on first use."""
-    from deepinfer_core.model.parts import ModelParts
-
-    return ModelParts(
-        device=load(resolved, "device"),
-        prefill=load(resolved, "attention", "prefill"),
-        decode=load(resolved, "attention", "decode"),
-        indexer=load(resolved, "attention", "indexer"),
-        codec=load(resolved, "attention", "cache_codec"),
-        dense=load(resolved, "gemm", "dense"),
-        grouped=load(resolved, "gemm", "grouped"),
-        transform=load(resolved, "transform"),
-        all_to_all=load(resolved, "all_to_all"),
-        numerics=settings.model.numerics.numerics(),
-    )
-
-
-def _compressed_ids(folder: Path, config: ModelConfig) -> torch.Tensor | None:
-    from deepinfer_core.model.engram_vocabulary import load_compressed_vocabulary
-
-    text = config.text_config
-    if not text.engram_layer_ids:
+    recorder = shared_recorder(model.parts)
+    if recorder is None or not settings.engine.graphs:
         return None
-    if not (folder / TOKENIZER_FILE).is_file():
-        raise WeightsError(
-            f"{folder} holds no {TOKENIZER_FILE}, which the Engram memory of this model needs",
-            hint="copy it from where the checkpoint came from",
-        )
-    expected = text.engram_compressed_vocab_size
-    return load_compressed_vocabulary(folder / TOKENIZER_FILE, expected_size=expected).id_V
-
-
-def _advance(phase: Phase) -> ProgressListener:
-    def advance(event: LoadProgress) -> None:
-        if event.phase == "tensors":
-            phase.advance_to(event.bytes_done, event.name)
-
-    return advance
+    return LateRecordings(
+        model,
+        caches,
+        recorder,
+        max_sequences=settings.engine.max_num_seqs,
+        max_tokens=memory.max_model_tokens,
+        block_tokens=BLOCK_TOKENS,
+    )

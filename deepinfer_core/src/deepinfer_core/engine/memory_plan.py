@@ -2,7 +2,8 @@
 
 Arithmetic only, from the checkpoint's config, the settings and what the device has; done before any
 weight is read. Weights count with the bytes that the checkpoint stores; a component that keeps them
-in a wider form needs more.
+in a wider form needs more. On a CPU, recorded decode steps count with the most that they may keep,
+whichever components are chosen. On other devices they share memory, as activations do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from deepinfer_core.cache.layout import cache_layout
 from deepinfer_core.cache.row_bytes import planned_row_bytes
 from deepinfer_core.config.settings import EngineSettings, Settings
 from deepinfer_core.errors import ConfigError
+from deepinfer_core.interfaces.recording import MOST_RECORDED_BYTES
 from deepinfer_core.model.cache_needs import cache_formats, cache_needs
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.weights.manifest import manifest_of
@@ -54,11 +56,18 @@ class PageSizes:
             it reads in host memory.
         block_bytes: one block.
         state_bytes: one state slot.
+        recordings_bytes: all recorded decode steps, at most.
     """
 
     weights_bytes: int
     block_bytes: int
     state_bytes: int
+    recordings_bytes: int = 0
+
+    @property
+    def fixed_bytes(self) -> int:
+        """What is needed whatever the number of pages."""
+        return self.weights_bytes + self.recordings_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +92,9 @@ class MemoryPlan:
 
     @property
     def total_bytes(self) -> int:
-        """Weights, blocks and state slots."""
+        """Weights, recorded steps, blocks and state slots."""
         blocks_bytes = self.num_blocks * self.sizes.block_bytes
-        return self.sizes.weights_bytes + blocks_bytes + self.num_slots * self.sizes.state_bytes
+        return self.sizes.fixed_bytes + blocks_bytes + self.num_slots * self.sizes.state_bytes
 
     def to_json(self) -> dict[str, int]:
         """All figures as plain data."""
@@ -111,7 +120,12 @@ def page_sizes(config: ModelConfig, settings: Settings) -> PageSizes:
         weights_bytes=_weights_bytes(config, settings.device),
         block_bytes=layout.block.stride_bytes,
         state_bytes=layout.state.stride_bytes,
+        recordings_bytes=MOST_RECORDED_BYTES if _keeps_recordings(settings) else 0,
     )
+
+
+def _keeps_recordings(settings: Settings) -> bool:
+    return settings.device == "cpu" and settings.engine.graphs
 
 
 def _weights_bytes(config: ModelConfig, device: str) -> int:
@@ -156,7 +170,7 @@ def plan_memory(
             hint="raise the one or lower the other",
         )
     num_slots = max(int(engine.max_num_seqs * engine.state_slots_ratio), engine.max_num_seqs) + 1
-    taken_bytes = sizes.weights_bytes + num_slots * sizes.state_bytes
+    taken_bytes = sizes.fixed_bytes + num_slots * sizes.state_bytes
     _check_room("state slots", "engine.max_num_seqs", taken_bytes, sizes, memory_bytes)
     left_bytes = memory_bytes - taken_bytes - _given_bytes(engine, sizes) if memory_bytes else None
     snapshots = _snapshot_slots(engine, sizes, left_bytes)
@@ -180,10 +194,15 @@ def _check_room(what: str, key: str, taken_bytes: int, sizes: PageSizes, memory_
     """Refuse what does not even leave room for blocks, with what would help."""
     if not memory_bytes or taken_bytes <= memory_bytes:
         return
-    fits = sizes.weights_bytes < memory_bytes
+    recordings = ", recorded steps" if sizes.recordings_bytes else ""
+    hint = "this checkpoint needs a device with more memory"
+    if sizes.fixed_bytes < memory_bytes:
+        hint = f"lower {key}"
+    elif sizes.weights_bytes < memory_bytes:
+        hint = "set engine.graphs = false, which records no steps"
     raise ConfigError(
-        f"weights and {what} need {taken_bytes} bytes, the device has {memory_bytes}",
-        hint=f"lower {key}" if fits else "this checkpoint needs a device with more memory",
+        f"weights{recordings} and {what} need {taken_bytes} bytes, the device has {memory_bytes}",
+        hint=hint,
     )
 
 

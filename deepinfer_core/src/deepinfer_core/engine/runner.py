@@ -14,11 +14,11 @@ import torch
 
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.cache.storage import Caches
-from deepinfer_core.engine.decode_graphs import DecodeGraphs
 from deepinfer_core.engine.drawn import Drawn
+from deepinfer_core.engine.packed_step import PackedStep
+from deepinfer_core.engine.recorded_steps import RecordedSteps
 from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
 from deepinfer_core.engine.sampler_inputs import SamplerInputs
-from deepinfer_core.engine.step_tensors import PackedStep
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.device import Event, Stream
 from deepinfer_core.interfaces.sampler import Sampler, SamplerSpec
@@ -57,7 +57,7 @@ class ModelRunner(Runner):
         stream: where steps run; closed with the runner.
         vocabulary: V.
         truncation: how the decoder half treats prompts; None keeps all rows.
-        graphs: decode steps that are recorded; None: each is launched piece by piece. Without
+        graphs: decode steps that are recorded; None: each is launched call by call. Without
             truncation only.
     """
 
@@ -70,7 +70,7 @@ class ModelRunner(Runner):
         *,
         vocabulary: int,
         truncation: DecoderTruncation | None = None,
-        graphs: DecodeGraphs | None = None,
+        graphs: RecordedSteps | None = None,
     ) -> None:
         self.model = model
         self.caches = caches

@@ -75,6 +75,7 @@ class Component(ABC):
         """What notes down calls of this component; None if nothing does.
 
         Calls may be noted together with those of other components that name the same object, so
-        every operator of the component must be a call that it sees.
+        every operator of the component must be a call that it sees. A component of a device that
+        notes down all launches (``Device.recorder``) names none; it promises ``graph_safe``.
         """
         return None

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepinfer_core.interfaces.component import Component
+from deepinfer_core.interfaces.recording import Recorder
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Device", "DeviceMemory", "Event", "Graph", "InlineStream", "Stream"]
+__all__ = ["Device", "DeviceMemory", "Event", "InlineStream", "Stream"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +96,8 @@ class InlineStream(Stream):
         """Nothing is held."""
 
 
-class Graph(ABC):
-    """Launches that were recorded once and can be repeated at the price of one."""
-
-    @abstractmethod
-    def replay(self) -> None:
-        """Launch everything on the current stream, on the memory that was used when recording."""
-
-
 class Device(Component):
-    """Facts, memory, streams, graphs and collectives of one device."""
+    """Facts, memory, streams, recordings and collectives of one device."""
 
     @property
     @abstractmethod
@@ -157,18 +150,11 @@ class Device(Component):
     def stream(self) -> Stream:
         """A new stream, behind all work the device was given so far; whoever asked closes it."""
 
-    def graph(self, work: Callable[[], None]) -> Graph | None:
-        """Record the launches of ``work``, or None on a device that has no graphs.
+    @property
+    def recorder(self) -> Recorder | None:
+        """What notes down all launches on the device, or None on one that has no such thing.
 
-        What ``work`` reads and writes must outlive the graph; what it allocates belongs to the
-        graph, and its contents last until this or another graph of the device replays.
-
-        Args:
-            work: has run before, so that everything it needs is compiled; is called at most once,
-                and need not have an effect then. It never waits for the device.
-
-        Raises:
-            DeviceError: the work cannot be recorded.
+        Components that take part promise ``graph_safe``, and need not name it.
         """
         return None
 

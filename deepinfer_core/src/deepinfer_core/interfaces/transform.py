@@ -123,12 +123,25 @@ class Transform(Component):
     ) -> None:
         """Round to a block format and back along the last axis; a plain dtype name copies."""
 
+    def prepare_mixes(self, fn_MK: torch.Tensor) -> torch.Tensor:
+        """Take over a projection of ``mhc_mixes``, once, at load; that is what it is called with.
+
+        What multiplies the projection as it is needs no other form.
+
+        Args:
+            fn_MK: fp32 [M, S * D], the norm's weight already folded in.
+
+        Returns:
+            The projection in a form that is the backend's own affair.
+        """
+        return fn_MK
+
     @abstractmethod
     def mhc_mixes(
         self,
         plan: Plan,
         trunk_TSD: torch.Tensor,
-        fn_MK: torch.Tensor,
+        projection: torch.Tensor,
         base_M: torch.Tensor,
         scale_3: torch.Tensor,
         spec: MixSpec,
@@ -141,7 +154,7 @@ class Transform(Component):
         Args:
             plan: from ``plan``.
             trunk_TSD: [T, S, D]; flattened stream-major for the product.
-            fn_MK: fp32 [M, S * D], the norm's weight already folded in.
+            projection: from ``prepare_mixes``.
             base_M: fp32 [M].
             scale_3: fp32, one factor each for pre, post and comb.
             spec: constants.

@@ -8,7 +8,7 @@ half rows that only the encoder half and the entries need.
 Shapes: T rows, S streams, D hidden width, R wanted rows, V vocabulary, Q sequences, n drafts.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -23,10 +23,8 @@ from deepinfer_core.model.engram_vocabulary import compressed_history
 from deepinfer_core.model.layer import first_pre_mix
 from deepinfer_core.model.operators import Linear, RowOperators
 from deepinfer_core.model.parts import ModelParts
-from deepinfer_core.model.repeats import StepRepeats, shared_recorder
 from deepinfer_core.model.replay import check_replay, decoder_rows
 from deepinfer_core.model.step import StepInputs
-from deepinfer_core.model.step_tensors import is_plain_decode
 from deepinfer_core.numeric import QuantTensor
 
 __all__ = ["EngramIds", "TextModel"]
@@ -88,7 +86,6 @@ class TextModel:
         head: hidden to logits in the accumulation dtype, shared with the drafter.
         engram_ids: None without Engram layers.
         drafter: None if the checkpoint has none.
-        repeats: decode steps that are recorded and repeated; None where components cannot be.
     """
 
     config: ModelConfig
@@ -101,13 +98,6 @@ class TextModel:
     head: Linear
     engram_ids: EngramIds | None
     drafter: Drafter | None
-    repeats: StepRepeats[_Flow] | None = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Find out whether all components can be recorded together."""
-        recorder = shared_recorder(self.parts)
-        repeats = None if recorder is None else StepRepeats(recorder, self._run_layers)
-        object.__setattr__(self, "repeats", repeats)
 
     @torch.inference_mode()
     def forward(
@@ -134,12 +124,8 @@ class TextModel:
             NotSupported: the step's replay or truncation does not fit its positions or the model.
         """
         check_replay(step, self.config, caches.layout)
-        context = self._context(step, caches, probe)
-        if self.repeats is not None and is_plain_decode(context):
-            flow, wanted = self.repeats.run(context), step.sample_row_R
-        else:
-            flow = self._run_layers(context)
-            wanted = flow.context.inputs.sample_row_R
+        flow = self._run_layers(self._context(step, caches, probe))
+        wanted = flow.context.inputs.sample_row_R
         out_RD = self.rows.collapse(flow.trunk_TSD[wanted], flow.pre_TS[wanted])
         return self.head(self.rows.norm(out_RD, self.norm_D))
 

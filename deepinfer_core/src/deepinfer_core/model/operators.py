@@ -106,15 +106,15 @@ class Linear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixWeights:
-    """What a sublayer computes its hyper-connection mixes with; all fp32.
+    """What a sublayer computes its hyper-connection mixes with.
 
     Attributes:
-        fn_MK: projection of the flattened trunk, [M, S * D].
-        base_M: offsets.
-        scale_3: factors of the pre, post and comb mixes.
+        projection: of the flattened trunk, in the form that the component has prepared.
+        base_M: offsets, fp32.
+        scale_3: fp32 factors of the pre, post and comb mixes.
     """
 
-    fn_MK: torch.Tensor
+    projection: torch.Tensor
     base_M: torch.Tensor
     scale_3: torch.Tensor
 
@@ -196,7 +196,7 @@ class RowOperators:
         self._transform.mhc_mixes(
             self.plan(rows),
             trunk_TSD,
-            weights.fn_MK,
+            weights.projection,
             weights.base_M,
             weights.scale_3,
             self._mix,

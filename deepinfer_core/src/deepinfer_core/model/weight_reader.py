@@ -1,7 +1,7 @@
 """In which form does the model hand each kind of weight to its components?
 
 Products get weights as the checkpoint stores them. Norms, mixes, sinks and biases are few: they are
-widened to the accumulation dtype once.
+widened to the accumulation dtype once. Projections of mixes are handed over in that dtype.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,7 @@ class WeightReader:
     def __init__(self, source: TensorSource, parts: ModelParts) -> None:
         self._source = source
         self._gemm = parts.dense
+        self._transform = parts.transform
         self._numerics = parts.numerics
         self._device = parts.device.torch_device
         self._reachable = parts.device.reachable
@@ -39,7 +40,7 @@ class WeightReader:
     def mixes(self, prefix: str) -> MixWeights:
         """The hyper-connection weights of one sublayer, e.g. of ``layers.0.hc_attn_``."""
         return MixWeights(
-            fn_MK=self.vector(f"{prefix}fn"),
+            projection=self._transform.prepare_mixes(self.vector(f"{prefix}fn")),
             base_M=self.vector(f"{prefix}base"),
             scale_3=self.vector(f"{prefix}scale"),
         )

@@ -4,6 +4,7 @@ Plain torch on any device; the tables and rules in these modules are the specifi
 are tested against. ``block_quantise`` states the rules for NaN and infinities.
 """
 
+from deepinfer_core.numeric.bf16_parts import bf16_parts
 from deepinfer_core.numeric.block_quantise import (
     dequantise_fp4_e4m3x16,
     dequantise_fp8_32x32,
@@ -28,6 +29,7 @@ __all__ = [
     "FORMATS",
     "NumberFormat",
     "QuantTensor",
+    "bf16_parts",
     "decode_parts",
     "decode_rows",
     "dequantise_fp4_e4m3x16",

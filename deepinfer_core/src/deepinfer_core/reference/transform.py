@@ -77,7 +77,7 @@ class ReferenceTransform(Transform):
         self,
         plan: Plan,
         trunk_TSD: torch.Tensor,
-        fn_MK: torch.Tensor,
+        projection: torch.Tensor,
         base_M: torch.Tensor,
         scale_3: torch.Tensor,
         spec: MixSpec,
@@ -86,7 +86,7 @@ class ReferenceTransform(Transform):
         comb_TSS: torch.Tensor,
     ) -> None:
         """Compute the three mixes."""
-        pre, post, comb = hyper_connections.mixes(trunk_TSD, fn_MK, base_M, scale_3, spec)
+        pre, post, comb = hyper_connections.mixes(trunk_TSD, projection, base_M, scale_3, spec)
         pre_TS.copy_(pre)
         post_TS.copy_(post)
         comb_TSS.copy_(comb)

@@ -22,7 +22,7 @@ class Kept(NamedTuple):
 
     Attributes:
         number_R: positions that they belong to, in units of the region.
-        rows_RD: decoded.
+        rows_RD: decoded, on the host.
     """
 
     number_R: torch.Tensor
@@ -99,6 +99,7 @@ def block_rows(
 
 
 def _loaded(codec: CacheCodec, pages: CachePages, place_R: torch.Tensor) -> torch.Tensor:
-    out_RD = torch.empty(len(place_R), pages.width)
-    codec.load(pages, place_R, out_RD)
-    return out_RD
+    device = pages.data_PB.device
+    out_RD = torch.empty(len(place_R), pages.width, device=device)
+    codec.load(pages, place_R.to(device), out_RD)
+    return out_RD.cpu()

@@ -32,7 +32,7 @@ class ColdText:
     Attributes:
         tokens: the text.
         model: that it was fed to.
-        logits_TV: of every row.
+        logits_TV: of every row, on the host.
         tables: rows of the caches by region, at the positions that they belong to; those of
             compressed regions in units of the region.
     """
@@ -76,9 +76,8 @@ def cold_text(model: TextModel, tokens: Sequence[int]) -> ColdText:
     blocks = range(1, caches.blocks_PB.shape[0])
     tables = {name: torch.cat(rows) for name, rows in pieces.items()}
     tables |= block_rows(caches, codec, blocks, len(tokens))
-    return ColdText(
-        tokens=tuple(tokens), model=model, logits_TV=score_logits(model, tokens), tables=tables
-    )
+    logits_TV = score_logits(model, tokens).cpu()
+    return ColdText(tokens=tuple(tokens), model=model, logits_TV=logits_TV, tables=tables)
 
 
 def _drawn(row_RV: torch.Tensor, temperature: float, seed: int, position: int) -> SamplerOutputs:

@@ -2,31 +2,39 @@
 
 Four rungs, each higher than the one before: ``interpreted`` (equal to its twin on a CPU),
 ``lowered`` (the compiler makes text of it for every architecture), ``compiled`` (nvcc makes a
-cubin, and no register is spilled), ``measured`` (it ran on a device, equal to its twin; from the
-backend's own record, with its date). Wrong and refused are said in words; nothing that was not
-done looks done.
+cubin, and no more registers are spilled than the kernel states), ``measured`` (it ran on a device,
+equal to its twin, and is unchanged since; from the backend's own record). Wrong and refused are
+said in words; nothing that was not done looks done.
 """
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 import torch
 
-from deepinfer_core.testing.kernel_cases import KernelCase, cases_of, complaints
+from deepinfer_core.interfaces.operators.catalogue import is_tile_kernel, operator_of
+from deepinfer_core.testing.kernel_record import content_of, entry_of, read_record
+from deepinfer_core.testing.kernel_trials import KernelTrial, trials
 from deepinfer_core.testing.tiles import InterpretedKernels, TileFault
-from deepinfer_core.testing.tiles.cubin import compile_cubin, find_nvcc
+from deepinfer_core.testing.tiles.cubin import CubinReport, compile_cubin, find_nvcc
+from deepinfer_core.testing.tiles.kept import KeptResults
 from deepinfer_core.testing.tiles.lowering import lower
 
 if TYPE_CHECKING:
     from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue
-    from deepinfer_core.testing.tiles.kept import KeptResults
 
-__all__ = ["KernelEvidence", "evidence", "interpreted_complaints"]
+__all__ = ["KernelEvidence", "compiled_words", "evidence", "evidence_by"]
+
+_TWIN = "not possible: its twin "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +42,21 @@ class KernelEvidence:
     """The rungs of one kernel, each as words.
 
     Attributes:
-        kernel: name of its operator.
+        kernel: its name.
         backend: whose it is.
-        interpreted: how many cases are equal to the twin, or which are not.
+        content: checksum of what it is compiled from; empty if a builder raises.
+        interpreted: how many cases are equal to the twin, or which are not; of a kernel that is not
+            in the tile language, the one that is.
         lowered: architectures, or why one is refused.
-        compiled: registers of each cubin, or why there is none, or which kernel spills some.
-        measured: date, hardware and commit of the record; ``no`` without one.
+        compiled: how many cubins, with registers and spilled bytes, or why there is none, or which
+            kernel spills more than it states. All for the first architecture, one for others.
+        measured: date, hardware and commit of the record; ``no`` without one, and with one of a
+            kernel that has changed.
     """
 
     kernel: str
     backend: str
+    content: str
     interpreted: str
     lowered: str
     compiled: str
@@ -53,8 +66,15 @@ class KernelEvidence:
     def is_right(self) -> bool:
         """Whether nothing that was tried went wrong; what cannot be tried here is not wrong."""
         count, _, word = self.interpreted.partition(" ")
-        is_equal = count.isdecimal() and word == "cases"
-        return is_equal and not self.lowered.startswith("no") and "no:" not in self.compiled
+        is_equal = (count.isdecimal() and word == "cases") or self.interpreted.startswith(_TWIN)
+        return is_equal and not self.lowered.startswith("no") and self.is_compiled is not False
+
+    @property
+    def is_compiled(self) -> bool | None:
+        """Whether every cubin was made and is good; None where that was not tried."""
+        if self.compiled.startswith("no:"):
+            return False
+        return None if self.compiled.startswith("no") else True
 
     def to_json(self) -> dict[str, str]:
         """The object that ``deepinfer bench kernels --evidence --json`` lists; an interface."""
@@ -62,115 +82,148 @@ class KernelEvidence:
 
 
 def evidence(
-    catalogue: KernelCatalogue, operators: Iterable[str], *, kept: KeptResults | None = None
+    catalogue: KernelCatalogue, kernels: Iterable[str], *, kept: KeptResults | None = None
 ) -> Iterator[KernelEvidence]:
-    """Climb the rungs, one kernel after the other; seconds to a minute each.
+    """Climb the rungs, one kernel after the other; seconds to minutes each.
 
     Args:
         catalogue: of the backend.
-        operators: names from the catalogue.
+        kernels: names from the catalogue.
         kept: where results of unchanged kernels are found again.
     """
-    kernels, record = InterpretedKernels(), _record(catalogue)
-    for operator in operators:
-        small = [case for case in cases_of(operator) if case.small]
+    record = read_record(catalogue.measured)
+    for kernel in kernels:
+        found = list(_tried(catalogue, kernel))
+        content = _content(catalogue, kernel)
+        entry, is_same = entry_of(record, kernel, "measured", content)
         yield KernelEvidence(
-            kernel=operator,
+            kernel=kernel,
             backend=catalogue.backend,
-            interpreted=_interpreted(catalogue, kernels, small),
-            lowered=_lowered(catalogue, small, kept),
-            compiled=_compiled(catalogue, small, kept),
-            measured=_measured(record.get(operator)),
+            content=content,
+            interpreted=_interpreted(kernel, found),
+            lowered=_lowered(catalogue, kernel, found, kept),
+            compiled=compiled_words(catalogue, kernel, found, kept),
+            measured=_measured(entry, is_same),
         )
 
 
-def interpreted_complaints(
-    catalogue: KernelCatalogue, kernels: InterpretedKernels, case: KernelCase, seed: int
-) -> list[str]:
-    """What is wrong with a kernel when a case is interpreted; an empty list if nothing is.
+def evidence_by(
+    jobs: int, reference: str, kernels: Sequence[str], folder: Path | None
+) -> Iterator[KernelEvidence]:
+    """The same in several processes at once; kernels in their order.
 
-    Raises:
-        TileFault: the kernel did something that no kernel may do.
+    Args:
+        jobs: processes; one is this one.
+        reference: ``module:name`` of what gives the catalogue.
+        kernels: names from the catalogue.
+        folder: where results of unchanged kernels are kept, or None.
     """
-    given = case.arguments(torch.Generator().manual_seed(seed))
-    expected = case.expect({name: tensor.clone() for name, tensor in given.items()})
-    results = {name: tensor.clone() for name, tensor in given.items()}
-    tuning = catalogue.tune(case.operator, case.spec)
-    kernels.call(catalogue.load(case.operator), case.spec, tuning, **results)
-    return complaints(case, given, expected, results)
+    if jobs == 1:
+        kept = KeptResults(folder) if folder else None
+        yield from evidence(resolve_name(reference)(), kernels, kept=kept)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(partial(_evidence_of, reference, folder), kernels)
 
 
-def _interpreted(
-    catalogue: KernelCatalogue, kernels: InterpretedKernels, cases: list[KernelCase]
-) -> str:
-    if not cases:
-        return "no cases"
-    for case in cases:
-        try:
-            wrong = interpreted_complaints(catalogue, kernels, case, zlib.crc32(case.id.encode()))
-        except Exception as error:  # noqa: BLE001 - a builder is its backend's own code
-            return f"{case.name}: {_words(error)}"
-        if wrong:
-            return f"{case.name}: {wrong[0]}"
-    return f"{len(cases)} cases"
+def _evidence_of(reference: str, folder: Path | None, kernel: str) -> KernelEvidence:
+    kept = KeptResults(folder) if folder else None
+    return next(evidence(resolve_name(reference)(), [kernel], kept=kept))
 
 
-def _lowered(catalogue: KernelCatalogue, cases: list[KernelCase], kept: KeptResults | None) -> str:
+def _tried(catalogue: KernelCatalogue, kernel: str) -> Iterator[KernelTrial]:
+    """Small cases, and each tuning that only another case has."""
+    return (one for one in trials(catalogue, kernel) if one.case.small or not one.is_usual)
+
+
+def _content(catalogue: KernelCatalogue, kernel: str) -> str:
     try:
-        for arch in catalogue.architectures:
-            for function, configs in _functions(catalogue, cases):
-                lower(function, arch, pass_configs=configs, kept=kept)
+        return content_of(catalogue, kernel)
+    except Exception:  # noqa: BLE001 - a builder is its backend's own code; the rungs say what it says
+        return ""
+
+
+def _interpreted(kernel: str, found: list[KernelTrial]) -> str:
+    if not found:
+        return "no cases"
+    if not is_tile_kernel(kernel):
+        return f"{_TWIN}{operator_of(kernel)} is interpreted"
+    kernels, usual = InterpretedKernels(), [trial for trial in found if trial.is_usual]
+    for trial in usual:
+        generator = torch.Generator().manual_seed(zlib.crc32(trial.case.id.encode()))
+        try:
+            wrong = trial.complaints(kernels, trial.case.arguments(generator))
+        except Exception as error:  # noqa: BLE001 - a builder is its backend's own code
+            return f"{trial.case.name}: {_words(error)}"
+        if wrong:
+            return f"{trial.case.name}: {wrong[0]}"
+    return f"{len(usual)} cases"
+
+
+def _lowered(
+    catalogue: KernelCatalogue, kernel: str, found: list[KernelTrial], kept: KeptResults | None
+) -> str:
+    architectures = catalogue.architectures_of(kernel)
+    try:
+        for arch in architectures:
+            for trial in _different(found):
+                lower(trial.function(), arch, pass_configs=trial.pass_configs, kept=kept)
     except Exception as error:  # noqa: BLE001 - a builder is its backend's own code
         return f"no: {_words(error)}"
-    return ", ".join(catalogue.architectures) if cases else "no cases"
+    return ", ".join(architectures) if found else "no cases"
 
 
-def _compiled(catalogue: KernelCatalogue, cases: list[KernelCase], kept: KeptResults | None) -> str:
+def compiled_words(
+    catalogue: KernelCatalogue,
+    kernel: str,
+    found: list[KernelTrial],
+    kept: KeptResults | None = None,
+) -> str:
+    """The rung of compiling, in words; ``no: `` and why if a kernel is refused or spills too much.
+
+    Args:
+        catalogue: of the backend.
+        kernel: its name in there.
+        found: trials of it.
+        kept: where results of unchanged kernels are found again.
+    """
     if catalogue.dialect != "cuda":
         return "no compiler for this dialect"
     if find_nvcc() is None:
         return "no nvcc here"
-    found = []
-    for arch in catalogue.architectures:
+    allowed, words = catalogue.limits(kernel).spilled_bytes, []
+    for number, arch in enumerate(catalogue.architectures_of(kernel)):
+        reports = []
         try:
-            reports = [
-                compile_cubin(lower(function, arch, pass_configs=configs, kept=kept), kept=kept)
-                for function, configs in _functions(catalogue, cases)
-            ]
-            for report in reports:
-                report.require_spills_within(0)
+            # Of a second architecture one function has to do: nvcc is what takes the time.
+            for trial in _different(found)[: 1 if number else None]:
+                text = lower(trial.function(), arch, pass_configs=trial.pass_configs, kept=kept)
+                reports.append(compile_cubin(text, kept=kept))
+                reports[-1].require_spills_within(allowed)
         except Exception as error:  # noqa: BLE001 - a builder is its backend's own code
             return f"no: {_words(error)}"
         if reports:
-            registers = max(report.registers for report in reports)
-            found.append(f"{arch}: {registers} registers, none spilled")
-    return "; ".join(found) or "no cases"
+            words.append(f"{arch}: {_numbers(reports)}")
+    return "; ".join(words) or "no cases"
 
 
-def _functions(
-    catalogue: KernelCatalogue, cases: list[KernelCase]
-) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Each different PrimFunc of the cases, with its compiler switches."""
-    seen = set()
-    for case in cases:
-        tuning = catalogue.tune(case.operator, case.spec)
-        if (case.spec, tuning) not in seen:
-            seen.add((case.spec, tuning))
-            build = catalogue.load(case.operator)
-            yield build(case.spec, tuning), dict(getattr(tuning, "pass_configs", ()))
+def _numbers(reports: list[CubinReport]) -> str:
+    registers = max(report.registers for report in reports)
+    spilled = max(report.spilled_bytes for report in reports)
+    end = f"at most {spilled} bytes spilled" if spilled else "none spilled"
+    return f"{len(reports)} cubins, {registers} registers, {end}"
 
 
-def _record(catalogue: KernelCatalogue) -> dict[str, dict[str, str]]:
-    try:
-        text = catalogue.measured.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    record: dict[str, dict[str, str]] = json.loads(text)
-    return record
+def _different(found: list[KernelTrial]) -> list[KernelTrial]:
+    """One trial for each function."""
+    return list({(trial.case.spec, trial.tuning): trial for trial in found}.values())
 
 
-def _measured(entry: dict[str, str] | None) -> str:
-    return "no" if entry is None else f"{entry['date']}, {entry['hardware']}, {entry['commit']}"
+def _measured(entry: dict[str, str], is_same: bool) -> str:
+    if not entry:
+        return "no"
+    words = f"{entry['date']}, {entry['hardware']}, {entry['commit']}"
+    return words if is_same else f"no: it has changed since {words}"
 
 
 def _words(error: Exception) -> str:

@@ -62,7 +62,7 @@ def _subject(
         return module.build(*key)
 
     def keys(spec: Any) -> list[tuple[Any, Any]]:
-        tunings = (catalogue.tune(operator, spec), *catalogue.also(operator, spec))
+        tunings = (catalogue.tune(operator, spec, 0), *catalogue.also(operator, spec))
         return [(spec, tuning) for tuning in tunings]
 
     checks = [(case.spec, _check_of(case, seed + n)) for n in range(_INPUTS) for case in cases]

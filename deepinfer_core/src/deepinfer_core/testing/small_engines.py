@@ -26,6 +26,7 @@ from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.device import InlineStream
+from deepinfer_core.interfaces.sampler import Sampler
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.caches import allocate_caches
 from deepinfer_core.model.config import ModelConfig
@@ -201,8 +202,16 @@ class SmallEngine(Engine):
         return Answer(done=done, logits_RV=torch.stack(rows), steps=steps, kept=kept)
 
 
-def small_engine(model: TextModel, shape: EngineShape) -> SmallEngine:
-    """Build an engine over a model; nothing ends an answer but its length."""
+def small_engine(
+    model: TextModel, shape: EngineShape, *, sampler: Sampler | None = None
+) -> SmallEngine:
+    """Build an engine over a model; nothing ends an answer but its length.
+
+    Args:
+        model: the network.
+        shape: sizes and modes.
+        sampler: draws tokens; None: the one of the reference.
+    """
     parts, text = model.parts, model.config.text_config
     slots = 1 + shape.max_sequences + shape.snapshots
     caches = allocate_caches(
@@ -215,7 +224,8 @@ def small_engine(model: TextModel, shape: EngineShape) -> SmallEngine:
         max_backtracking=model.config.verified_rows,
         block_tokens=shape.block_tokens,
     )
-    stream = parts.device.stream() if shape.is_asynchronous else InlineStream()
+    has_stream = shape.is_asynchronous or parts.device.torch_device.type != "cpu"
+    stream = parts.device.stream() if has_stream else InlineStream()
     limits = Limits(
         max_rows=shape.max_rows,
         max_sequences=shape.max_sequences,
@@ -238,7 +248,7 @@ def small_engine(model: TextModel, shape: EngineShape) -> SmallEngine:
         keep_tokens=shape.truncation.keep_tokens if shape.truncation else None,
     )
     return SmallEngine(
-        WatchedRunner(model, caches, stream, shape.truncation),
+        WatchedRunner(model, caches, stream, shape.truncation, sampler),
         Batch(limits, counts, policy),
         rules,
         is_asynchronous=shape.is_asynchronous,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -13,9 +14,11 @@ from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.numeric import QuantTensor
 from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.reference import all_to_all, attention, device, gemm, transform
+from deepinfer_core.testing.checkpoints import write_known_checkpoint
 from deepinfer_core.testing.tiny import golden_weights, tiny_test_config
+from deepinfer_core.weights.checkpoint import open_checkpoint
 
-__all__ = ["PlainWeights", "reference_parts", "tiny_model"]
+__all__ = ["PlainWeights", "reference_parts", "stored_tiny_model", "tiny_model"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +95,26 @@ def tiny_model(
     source = PlainWeights(
         config=config, tensors=golden_weights(config) if weights is None else weights
     )
-    compressed_ids = torch.arange(config.text_config.vocab_size)
-    compressed_ids %= config.text_config.engram_compressed_vocab_size
-    parts = parts or reference_parts(numerics)
-    return build_model(source, parts, compressed_ids=compressed_ids)
+    return build_model(
+        source, parts or reference_parts(numerics), compressed_ids=_compressed_ids(config)
+    )
+
+
+def stored_tiny_model(folder: Path, config: ModelConfig, parts: ModelParts) -> TextModel:
+    """The small model read from a checkpoint, whose formats backends have kernels for.
+
+    Args:
+        folder: new, or empty; the checkpoint is written there.
+        config: ``tiny_test_config()``, or another.
+        parts: components.
+    """
+    write_known_checkpoint(folder, config, golden_weights(config))
+    return build_model(open_checkpoint(folder), parts, compressed_ids=_compressed_ids(config))
+
+
+def _compressed_ids(config: ModelConfig) -> torch.Tensor:
+    text = config.text_config
+    return torch.arange(text.vocab_size) % text.engram_compressed_vocab_size
 
 
 def _plain(tensor: torch.Tensor) -> QuantTensor:

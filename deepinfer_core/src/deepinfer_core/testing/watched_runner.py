@@ -46,6 +46,13 @@ class _WatchedSampler(Sampler):
 class WatchedRunner(ModelRunner):
     """A model's runner that remembers what it was asked and what the model gave.
 
+    Args:
+        model: the network.
+        caches: its memory.
+        stream: where steps run.
+        truncation: how the decoder half treats prompts.
+        sampler: draws tokens; None: the one of the reference.
+
     Attributes:
         plans: of all steps.
     """
@@ -56,9 +63,12 @@ class WatchedRunner(ModelRunner):
         caches: Caches,
         stream: Stream,
         truncation: DecoderTruncation | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
-        context = BuildContext(device="cpu", needs=ModelNeeds())
-        self._watched = _WatchedSampler(reference_sampler.build(None, context))
+        if sampler is None:
+            context = BuildContext(device="cpu", needs=ModelNeeds())
+            sampler = reference_sampler.build(None, context)
+        self._watched = _WatchedSampler(sampler)
         vocabulary = model.config.text_config.vocab_size
         super().__init__(
             model, caches, self._watched, stream, vocabulary=vocabulary, truncation=truncation

@@ -29,6 +29,7 @@ from deepinfer_nvidia.kernels import (
     attention_index_scores_wide,
     attention_select_top,
 )
+from deepinfer_nvidia.kernels.tuning import KernelTuning, table
 
 __all__ = ["TileLangIndexer"]
 
@@ -100,7 +101,7 @@ class TileLangIndexer(Indexer):
             "score_TS": check(score_TS, _FP32, rows, entries),
         }
         if keys.number_format == "mxfp4" and spec.dtype == "bfloat16":
-            build, tuning = attention_index_scores.build, _tiles(rows, sequences, entries)
+            build, tuning = attention_index_scores.build, _tuning(rows, sequences, entries)
             self._kernels.call(build, spec, tuning, **arguments)
         else:
             self._kernels.call(
@@ -162,16 +163,16 @@ class TileLangIndexer(Indexer):
 
 
 @functools.cache
-def _tiles(rows: int, sequences: int, entries: int) -> attention_index_scores.Tuning:
+def _tuning(rows: int, sequences: int, entries: int) -> KernelTuning:
     """Rows of one sequence share widened keys; few rows need many small blocks."""
-    tiles = attention_index_scores
-    rows_each = max(1, rows // sequences)
-    if rows_each == 1:
-        steps = 8 if rows * entries >= 1 << 20 else 2
-        return tiles.Tuning(steps=steps, blocks_per_sm=6, pass_configs=tiles.PASS_CONFIGS)
-    row_tile = min(rows_each, 8)
-    joined_rows = next(count for count in (4, 3, 2, 1) if row_tile % count == 0)
-    return tiles.Tuning(row_tile=row_tile, joined_rows=joined_rows, pass_configs=tiles.PASS_CONFIGS)
+    measured = table.entries("attention_index_scores")
+    most = max(one.figures["rows_each"] for one in measured)
+    rows_each = min(max(1, rows // sequences), most)
+    return [
+        one.tuning
+        for one in measured
+        if one.figures["rows_each"] == rows_each and one.figures["least_scores"] <= rows * entries
+    ][-1]
 
 
 def _check_places(entries: int) -> None:

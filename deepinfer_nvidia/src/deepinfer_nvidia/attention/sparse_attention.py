@@ -23,13 +23,11 @@ from deepinfer_core.interfaces.attention import (
 )
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseAttentionSpec
-from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
+from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.numeric import number_format
 
 from deepinfer_nvidia.attention.tensors import check, dense, dtype_name
-from deepinfer_nvidia.kernels import attention_sparse
-from deepinfer_nvidia.kernels.hopper import attention_sparse as hopper_attention
-from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.choice import Target, choose
 
 __all__ = ["TileLangSparseAttention"]
 
@@ -56,7 +54,7 @@ class TileLangSparseAttention(SparseAttention):
 
     def __init__(self, kernels: Kernels, *, is_hopper: bool = False) -> None:
         self._attention_kernels = kernels
-        self._is_hopper = is_hopper
+        self._target = Target(is_hopper=is_hopper)
 
     def plan(self, spec: AttentionSpec, max_rows: int) -> Plan:
         """Remember the list lengths.
@@ -106,24 +104,18 @@ class TileLangSparseAttention(SparseAttention):
             compute=form.compute,
             scale=scale,
         )
-        kernel, tuning = self._kernel(spec)
+        choice = choose("attention_sparse", spec, self._target)
         shape = (rows, form.heads, form.head_width)
         self._attention_kernels.call(
-            kernel,
+            choice.build,
             spec,
-            tuning,
+            choice.tuning,
             q_TND=check(dense(q_TND), _dtype(form.compute), *shape),
             **tensors,
             sink_N=check(dense(sink_N), torch.float32, form.heads),
             out_TND=check(out_TND, _dtype(form.compute), *shape),
             lse_TN=check(lse_TN, torch.float32, *shape[:2]),
         )
-
-    def _kernel(self, spec: SparseAttentionSpec) -> tuple[Build, KernelTuning]:
-        """A kernel and its tuning; a function of the spec alone."""
-        if self._is_hopper and hopper_attention.supports(spec):
-            return hopper_attention.build, hopper_attention.Tuning()
-        return attention_sparse.build, attention_sparse.Tuning()
 
 
 def _dtype(name: str) -> torch.dtype:

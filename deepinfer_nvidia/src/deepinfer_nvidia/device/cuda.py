@@ -7,15 +7,16 @@ allocated like everything else, so that one allocator knows all of the memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from deepinfer_core.errors import DeviceError
 from deepinfer_core.interfaces.component import Properties
-from deepinfer_core.interfaces.device import Device, DeviceMemory, Graph, Stream
+from deepinfer_core.interfaces.device import Device, DeviceMemory, Stream
+from deepinfer_core.interfaces.recording import Recorder
 from deepinfer_core.plugin import BuildContext
 
-from deepinfer_nvidia.device.graphs import CudaGraph, GraphPool, capture
+from deepinfer_nvidia.device.graphs import GraphRecorder
 from deepinfer_nvidia.device.host_tables import reachable
 from deepinfer_nvidia.device.peaks import peak_flops
 from deepinfer_nvidia.device.streams import CudaStream
@@ -42,8 +43,7 @@ class CudaDevice(Device):
                 hint="deepinfer plugins --why nvidia.cuda says what is missing",
             )
         self._device = torch.device("cuda", index)
-        self._pool = GraphPool(torch.cuda.graph_pool_handle)
-        self._recording = self._new_stream()
+        self._recorder = GraphRecorder(self._new_stream())
 
     @property
     def properties(self) -> Properties:
@@ -113,11 +113,10 @@ class CudaDevice(Device):
         stream.wait_stream(torch.cuda.current_stream(self._device))
         return CudaStream(stream)
 
-    def graph(self, work: Callable[[], None]) -> Graph:
-        """Capture the work's launches; see ``Device.graph``."""
-        graph = CudaGraph(capture(work, self._recording, self._pool.handle()))
-        self._pool.add(graph)
-        return graph
+    @property
+    def recorder(self) -> Recorder:
+        """Captures launches as CUDA graphs."""
+        return self._recorder
 
     def synchronise(self) -> None:
         """Wait for the device."""

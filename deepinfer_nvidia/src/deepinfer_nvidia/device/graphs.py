@@ -1,7 +1,7 @@
 """How do the launches of one piece of work become one launch?
 
-Capturing records launches without running them. The work must have run before, so that kernels are
-compiled and libraries have their handles: a capture would refuse both.
+A CUDA graph records launches without running them. The work must have run before, so that kernels
+are compiled and libraries have their handles: a capture would refuse both.
 """
 
 from __future__ import annotations
@@ -12,28 +12,35 @@ from typing import Any
 
 import torch
 from deepinfer_core.errors import DeviceError
-from deepinfer_core.interfaces.device import Graph
+from deepinfer_core.interfaces.recording import Recorder, Recording
 
-__all__ = ["CudaGraph", "GraphPool", "capture"]
+__all__ = ["CudaGraph", "GraphPool", "GraphRecorder"]
 
 
-class CudaGraph(Graph):
+class CudaGraph(Recording):
     """Captured launches.
 
     Args:
         graph: after its capture.
+        memory_bytes: by which its capture enlarged the memory that graphs share.
     """
 
-    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
+    def __init__(self, graph: torch.cuda.CUDAGraph, memory_bytes: int) -> None:
         self._graph = graph
+        self._memory_bytes = memory_bytes
 
-    def replay(self) -> None:
+    @property
+    def memory_bytes(self) -> int:
+        """What the device had to give for it beyond what other graphs had taken."""
+        return self._memory_bytes
+
+    def repeat(self) -> None:
         """Launch everything on the current stream."""
         self._graph.replay()
 
 
 class GraphPool:
-    """Memory that the living graphs of a device share: they replay one after another.
+    """Memory that the living graphs of a device share: they are repeated one after another.
 
     Torch gives a pool up with its last graph, and refuses to record into it then.
 
@@ -44,7 +51,7 @@ class GraphPool:
     def __init__(self, new: Callable[[], Any]) -> None:
         self._new = new
         self._handle: Any = None
-        self._graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
+        self._graphs: weakref.WeakSet[Recording] = weakref.WeakSet()
 
     def handle(self) -> Any:
         """The pool to record into."""
@@ -52,35 +59,51 @@ class GraphPool:
             self._handle = self._new()
         return self._handle
 
-    def add(self, graph: Graph) -> None:
+    def add(self, graph: Recording) -> None:
         """Remember a graph that was recorded into it, without keeping it alive."""
         self._graphs.add(graph)
 
 
-def capture(work: Callable[[], None], stream: torch.cuda.Stream, pool: Any) -> torch.cuda.CUDAGraph:
-    """Record the launches of ``work``.
+class GraphRecorder(Recorder):
+    """Captures what is launched on one GPU.
 
     Args:
-        work: is called once; must not wait for the device.
-        stream: the recording takes place on it; graphs that share memory share it.
-        pool: memory that graphs share, from ``torch.cuda.graph_pool_handle``.
-
-    Raises:
-        DeviceError: the work waited for the device, or did something else that cannot be recorded.
+        stream: captures take place on it, because graphs that share memory share it.
     """
-    graph = torch.cuda.CUDAGraph()
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._pool = GraphPool(torch.cuda.graph_pool_handle)
+
+    def record(self, work: Callable[[], None]) -> Recording:
+        """Capture the launches of ``work``, then launch them once; see ``Recorder``.
+
+        Raises:
+            DeviceError: the work waited for the device, or did something else that cannot be
+                recorded.
+        """
+        recording = _capture(work, self._stream, self._pool.handle())
+        self._pool.add(recording)
+        recording.repeat()
+        return recording
+
+
+def _capture(work: Callable[[], None], stream: torch.cuda.Stream, pool: Any) -> CudaGraph:
+    graph, place = torch.cuda.CUDAGraph(), stream.device
     # Other threads may go on allocating: only this one's calls are held to the rules.
-    recording = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
-    before = torch.cuda.current_stream(stream.device)
+    capture = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+    before = torch.cuda.current_stream(place)
     try:
-        with torch.cuda.device(stream.device), recording:
+        with torch.cuda.device(place), capture:
+            reserved_bytes = torch.cuda.memory_reserved(place)
             work()
+            taken_bytes = torch.cuda.memory_reserved(place) - reserved_bytes
     except RuntimeError as error:
-        # A recording that fails leaves its stream as the current one.
+        # A capture that fails leaves its stream as the current one.
         torch.cuda.set_stream(before)
         first = str(error).partition("\n")[0]
         raise DeviceError(
             f"asked to capture a step, found {first}",
             hint="a component that promises graph_safe waited for the device; report it",
         ) from error
-    return graph
+    return CudaGraph(graph, taken_bytes)

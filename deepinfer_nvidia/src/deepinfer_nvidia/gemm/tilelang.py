@@ -34,9 +34,8 @@ from deepinfer_core.plugin import BuildContext
 
 from deepinfer_nvidia.device.gpu import gpu_of
 from deepinfer_nvidia.gemm import weights
-from deepinfer_nvidia.gemm.choices import DenseChoice, dense_choice, expert_tuning
-from deepinfer_nvidia.kernels import gemm_experts, gemm_small_f32, transform_cast
-from deepinfer_nvidia.kernels.hopper import gemm_experts as hopper_experts
+from deepinfer_nvidia.kernels import transform_cast
+from deepinfer_nvidia.kernels.choice import Choice, Target, choose
 from deepinfer_nvidia.kernels.launch import kernels_for
 from deepinfer_nvidia.transform.rows import check, dtype_name, strided_rows
 
@@ -48,13 +47,13 @@ _BF16 = torch.bfloat16
 @dataclass(frozen=True, kw_only=True)
 class _DensePlan(Plan):
     spec: DenseSpec
-    choice: DenseChoice
+    kernel: GemmDenseSpec
+    choice: Choice
 
 
 @dataclass(frozen=True, kw_only=True)
 class _GroupedPlan(Plan):
     spec: GroupedSpec
-    tuning: hopper_experts.Tuning
 
 
 class TileLangGemm(DenseGemm, GroupedGemm):
@@ -69,8 +68,7 @@ class TileLangGemm(DenseGemm, GroupedGemm):
 
     def __init__(self, kernels: Kernels, *, is_hopper: bool = False, cores: int = 132) -> None:
         self._kernels = kernels
-        self._is_hopper = is_hopper
-        self._cores = cores
+        self._target = Target(is_hopper=is_hopper, cores=cores)
 
     @property
     def properties(self) -> Properties:
@@ -90,7 +88,7 @@ class TileLangGemm(DenseGemm, GroupedGemm):
         """Take over stacked weights [E, N, K]."""
         if weight.format != "mxfp4":
             return weights.widen(weight)
-        return weights.pack(weight) if self._is_hopper else weights.store(weight)
+        return weights.pack(weight) if self._target.is_hopper else weights.store(weight)
 
     def plan(self, spec: DenseSpec, max_rows: int) -> Plan:
         """Choose tiles.
@@ -99,18 +97,23 @@ class TileLangGemm(DenseGemm, GroupedGemm):
             NotSupported: an unknown format, a width of partial groups, or fp64.
         """
         _check(spec)
-        choice = dense_choice(spec, max_rows, is_hopper=self._is_hopper, cores=self._cores)
-        return _DensePlan(max_rows=max_rows, spec=spec, choice=choice)
+        kernel = GemmDenseSpec(
+            in_width=spec.in_width,
+            out_width=spec.out_width,
+            groups=spec.groups,
+            out_dtype=spec.out_dtype,
+        )
+        choice = choose("gemm_dense", kernel, self._target, max_rows)
+        return _DensePlan(max_rows=max_rows, spec=spec, kernel=kernel, choice=choice)
 
     def plan_experts(self, spec: GroupedSpec, max_rows: int) -> Plan:
-        """Choose tiles.
+        """Remember the sizes; tiles follow from the layout of the weights too.
 
         Raises:
             NotSupported: as in ``plan``.
         """
         _check(spec)
-        tuning = expert_tuning(spec.experts, spec.out_width, max_rows, self._cores)
-        return _GroupedPlan(max_rows=max_rows, spec=spec, tuning=tuning)
+        return _GroupedPlan(max_rows=max_rows, spec=spec)
 
     def run(
         self, plan: Plan, x_TK: torch.Tensor, weight: PreparedWeight, out_TN: torch.Tensor
@@ -131,13 +134,7 @@ class TileLangGemm(DenseGemm, GroupedGemm):
             ),
         }
         if x_TK.dtype is _BF16 and weight.values.dtype is _BF16:
-            dense = GemmDenseSpec(
-                in_width=in_width,
-                out_width=out_width,
-                groups=groups,
-                out_dtype=spec.out_dtype,
-            )
-            self._kernels.call(plan.choice.build, dense, plan.choice.tuning, **tensors)
+            self._kernels.call(plan.choice.build, plan.kernel, plan.choice.tuning, **tensors)
             return
         small = GemmSmallF32Spec(
             in_width=in_width,
@@ -147,8 +144,8 @@ class TileLangGemm(DenseGemm, GroupedGemm):
             weight_dtype=dtype_name(weight.values.dtype),
             out_dtype=spec.out_dtype,
         )
-        tuning = gemm_small_f32.default_tuning(small)
-        self._kernels.call(gemm_small_f32.build, small, tuning, **tensors)
+        choice = choose("gemm_small_f32", small, self._target)
+        self._kernels.call(choice.build, small, choice.tuning, **tensors)
 
     def run_experts(
         self,
@@ -180,12 +177,8 @@ class TileLangGemm(DenseGemm, GroupedGemm):
             weight_format=form,
             out_dtype=spec.out_dtype,
         )
-        tensors |= expert_tensors
-        if isinstance(weight, weights.PackedExperts):
-            self._kernels.call(hopper_experts.build, kernel, plan.tuning, **tensors)
-            return
-        tuning = gemm_experts.default_tuning(kernel)
-        self._kernels.call(gemm_experts.build, kernel, tuning, **tensors)
+        choice = choose("gemm_experts", kernel, self._target, plan.max_rows)
+        self._kernels.call(choice.build, kernel, choice.tuning, **tensors, **expert_tensors)
 
     def _rounded(self, x: torch.Tensor, activation_format: str) -> torch.Tensor:
         if number_format(activation_format).is_plain:

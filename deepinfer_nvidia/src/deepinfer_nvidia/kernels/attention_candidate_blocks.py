@@ -13,6 +13,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import CandidateBlocksSpec
 
 from deepinfer_nvidia.kernels import radix_select as radix
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -34,7 +35,7 @@ class Tuning(KernelTuning):
 
 def default_tuning(spec: CandidateBlocksSpec) -> Tuning:
     """Room for the blocks of 131,072 entries at eight a block."""
-    return Tuning(threads=512, pass_configs=radix.PASS_CONFIGS)
+    return Tuning(threads=512, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
@@ -77,7 +78,10 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
     ) -> None:
         with T.Kernel(rows, threads=threads) as row:
             thread = T.get_thread_binding()
-            count_LC = T.alloc_shared((radix.BINS // 64, 64), "int32")
+            count_LC = T.alloc_shared((radix.LINES, radix.LINE), "int32")
+            from_here_LC = T.alloc_shared((radix.LINES, radix.LINE), "int32")
+            of_line_L = T.alloc_shared((radix.LINES,), "int32")
+            from_line_L = T.alloc_shared((radix.LINES + 1,), "int32")
             state = T.alloc_shared((4,), "int32")
             held = T.alloc_shared((held_blocks,), "int32")
             staged = T.alloc_shared((threads * size,), "float32")
@@ -114,8 +118,10 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
                         )
                         if takes_part:
                             number = value
-                            T.atomic_add(count_LC[number // 64, number % 64], 1)
-                    radix.boundary(count_LC, state, wanted, threads)
+                            T.atomic_add(count_LC[number // radix.LINE, number % radix.LINE], 1)
+                    radix.boundary(
+                        count_LC, from_here_LC, of_line_L, from_line_L, state, wanted, threads
+                    )
                     digit = state[0]
                     if digit >= 0:
                         wanted = wanted - state[1]

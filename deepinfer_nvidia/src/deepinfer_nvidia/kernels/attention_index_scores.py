@@ -1,15 +1,9 @@
 """Score compressed entries. Twin: ``deepinfer_core.reference.indexer``, ``scores``.
 
-A block scores some entries for some consecutive rows. Keys are the rows of the matrix product, so
-that they stay in registers: a thread widens the channels that it multiplies, straight from the
-bytes in memory. The order of channels is free as long as queries have the same: four threads share
-a key, and each takes a quarter of its channels. Two codes that are multiplied together lie four
-apart in a word, so that two masks place both.
-
-An MXFP4 value is a multiple of a power of two, so that bf16 holds it exactly. The bits of a code
-read as bf16 are the value times 2^-126; two multiplications, which keep every scale exact, give the
-key. Products are summed in fp32, channels in a fixed order; heads are summed in an order that only
-their number fixes. So a score's bits do not depend on tiles.
+A block scores some entries for some consecutive rows. Keys stay in registers, in an order of
+channels that queries are turned into (``index_keys``). Products are summed in fp32, channels in a
+fixed order; heads are summed in an order that only their number fixes. So a score's bits do not
+depend on tiles.
 
 The rows of a block are cut into runs of one sequence, which share the widened keys. What the next
 tile needs is asked for one tile ahead.
@@ -23,16 +17,14 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
 
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS, NO_WARP_SPLIT
+from deepinfer_nvidia.kernels.index_keys import ENTRIES, column, key_taker, key_widener
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning", "launch_tunings"]
 
 _THREADS = 128
-_ENTRIES = 64
-"""Entries of one matrix product of a warp group."""
-PASS_CONFIGS = (("tl.disable_safe_memory_legalize", True), ("tl.disable_warp_specialized", True))
-_PAIR_MAGNITUDES = 0x01C001C0
-_PAIR_SIGNS = -0x7FFF8000  # 0x80008000 as int32
+_SWITCHES = (*NO_BOUNDS_CHECKS, *NO_WARP_SPLIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +38,7 @@ class Tuning(KernelTuning):
         blocks_per_sm: blocks that must fit on a multiprocessor at once; 0 lets the compiler choose.
     """
 
+    pass_configs: tuple[tuple[str, bool | int | str], ...] = _SWITCHES
     row_tile: int = 1
     joined_rows: int = 1
     steps: int = 8
@@ -53,15 +46,15 @@ class Tuning(KernelTuning):
 
 
 def default_tuning(spec: IndexScoresSpec) -> Tuning:
-    """For rows of many sequences; launch code chooses the row tile of long prompts."""
-    return Tuning(pass_configs=PASS_CONFIGS)
+    """For rows of many sequences; launch code takes measured ones."""
+    return Tuning()
 
 
 def launch_tunings(_spec: IndexScoresSpec) -> tuple[Tuning, ...]:
     """Of long prompts; fewer steps, so that short ones have several blocks of several steps."""
     return (
-        Tuning(row_tile=4, joined_rows=2, steps=2, pass_configs=PASS_CONFIGS),
-        Tuning(row_tile=3, joined_rows=3, steps=1, pass_configs=PASS_CONFIGS),
+        Tuning(row_tile=4, joined_rows=2, steps=2),
+        Tuning(row_tile=3, joined_rows=3, steps=1),
     )
 
 
@@ -71,21 +64,10 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
     sequences, table_blocks = T.dynamic("sequences"), T.dynamic("table_blocks")
     pages, heads, width = spec.pages, spec.heads, spec.pages.width
     padded_heads = -(-heads // 8) * 8
-    quarter, lane_words, words_a_row = width // 4, width // 32, width // 8
+    lane_words, words_a_row = width // 32, width // 8
+    take, widen = key_taker(spec, table_blocks), key_widener(width)
     row_tile, steps, size = tuning.row_tile, tuning.steps, pages.rows_per_page
     joined = tuning.joined_rows
-
-    def column(word: Any, number: Any, lane: Any) -> Any:
-        """Which pair of the product's columns holds codes ``number`` and four behind of a word."""
-        return (2 * word + number // 2) * 8 + number % 2 * 4 + lane
-
-    def moved(word: Any, bits: int) -> Any:
-        return word << bits if bits >= 0 else word >> -bits
-
-    is_one_page = size % _ENTRIES == 0
-
-    def page_of(table: Any, sequence: Any, entry: Any) -> Any:
-        return T.max(table[sequence, T.min(entry // size, table_blocks - 1)], 0)
 
     @T.macro
     def plan_runs(
@@ -119,66 +101,6 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
                     run[count - 1, 2] = T.max(run[count - 1, 2], visible[r])
             state[0] = count
         T.sync_threads()
-
-    @T.macro
-    def take(
-        data_PRX: T.StridedTensor,
-        scale_PRG: T.StridedTensor,
-        table: T.Tensor,
-        sequence: T.int32,
-        base: T.int32,
-        words: T.FragmentBuffer,
-        scales: T.FragmentBuffer,
-    ) -> None:
-        """Ask for the bytes of a tile of keys, which lie in one page if pages are large enough."""
-        page = T.alloc_var("int64")
-        if is_one_page:
-            page = page_of(table, sequence, base)
-            for i, lane, k in T.Parallel(_ENTRIES, 4, lane_words):
-                words[i, lane, k] = data_PRX[page, base % size + i, lane * lane_words + k]
-            for i, lane in T.Parallel(_ENTRIES, 4):
-                scales[i, lane] = scale_PRG[page, base % size + i, lane * quarter // 32]
-        else:
-            for i, lane, k in T.Parallel(_ENTRIES, 4, lane_words):
-                words[i, lane, k] = data_PRX[
-                    page_of(table, sequence, base + i), (base + i) % size, lane * lane_words + k
-                ]
-            for i, lane in T.Parallel(_ENTRIES, 4):
-                scales[i, lane] = scale_PRG[
-                    page_of(table, sequence, base + i), (base + i) % size, lane * quarter // 32
-                ]
-
-    @T.macro
-    def widen(words: T.FragmentBuffer, scales: T.FragmentBuffer, keys: T.FragmentBuffer) -> None:
-        """From bytes to bf16."""
-        # Looked at as bf16 here, never as an operand: products take other addresses in a view.
-        pairs = T.alloc_fragment((_ENTRIES, width // 2), "int32")
-        T.annotate_layout(
-            {
-                pairs: T.Fragment(
-                    (_ENTRIES, width // 2),
-                    forward_thread_fn=lambda i, p: i // 16 * 32 + i % 8 * 4 + p % 4,
-                    forward_index_fn=lambda i, p: p // 4 * 2 + i % 16 // 8,
-                )
-            }
-        )
-        raw = T.view(pairs, (_ENTRIES, width), "bfloat16")
-        factor = T.alloc_fragment((_ENTRIES, 4), "bfloat16")
-        for i, lane in T.Parallel(_ENTRIES, 4):
-            byte = T.cast(scales[i, lane], "int32")
-            # The bits of 2^(byte - 127); byte 0 is a subnormal number.
-            bits = T.if_then_else(byte == 0, 64, byte << 7)
-            bits_or_nan = T.if_then_else(byte == 255, 0x7FC0, bits)
-            factor[i, lane] = T.reinterpret(T.cast(bits_or_nan, "uint16"), "bfloat16")
-        for number in (0, 1, 2, 3):
-            for i, k, lane in T.Parallel(_ENTRIES, lane_words, 4):
-                pairs[i, column(k, number, lane)] = (
-                    moved(words[i, lane, k], 6 - 4 * number) & _PAIR_MAGNITUDES
-                ) | (moved(words[i, lane, k], 12 - 4 * number) & T.int32(_PAIR_SIGNS))
-        for i, k, number, lane, e in T.Parallel(_ENTRIES, lane_words, 4, 4, 2):
-            keys[i, column(k, number, lane) * 2 + e] = (
-                raw[i, column(k, number, lane) * 2 + e] * T.bfloat16(2.0**126) * factor[i, lane]
-            )
 
     @T.macro
     def stage(query_THJ: T.Tensor, tile: T.int32, query: T.SharedBuffer) -> None:
@@ -230,7 +152,7 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
         score_TS: T.Tensor((rows, entries), "float32"),
     ) -> None:
         with T.Kernel(
-            T.ceildiv(entries, _ENTRIES * steps), T.ceildiv(rows, row_tile), threads=_THREADS
+            T.ceildiv(entries, ENTRIES * steps), T.ceildiv(rows, row_tile), threads=_THREADS
         ) as (chunk, tile):
             if tuning.blocks_per_sm:
                 T.annotate_min_blocks_per_sm(tuning.blocks_per_sm)
@@ -240,13 +162,13 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
             visible = T.alloc_shared((row_tile,), "int32")
             run = T.alloc_shared((row_tile, 3), "int32")
             state = T.alloc_shared((1,), "int32")
-            words = T.alloc_fragment((_ENTRIES, 4, lane_words), "int32")
-            ahead = T.alloc_fragment((_ENTRIES, 4, lane_words), "int32")
-            scales = T.alloc_fragment((_ENTRIES, 4), "uint8")
-            ahead_scales = T.alloc_fragment((_ENTRIES, 4), "uint8")
-            keys = T.alloc_fragment((_ENTRIES, width), "bfloat16")
-            dots = T.alloc_fragment((_ENTRIES, joined * padded_heads), "float32")
-            score = T.alloc_fragment((_ENTRIES, joined), "float32")
+            words = T.alloc_fragment((ENTRIES, 4, lane_words), "int32")
+            ahead = T.alloc_fragment((ENTRIES, 4, lane_words), "int32")
+            scales = T.alloc_fragment((ENTRIES, 4), "uint8")
+            ahead_scales = T.alloc_fragment((ENTRIES, 4), "uint8")
+            keys = T.alloc_fragment((ENTRIES, width), "bfloat16")
+            dots = T.alloc_fragment((ENTRIES, joined * padded_heads), "float32")
+            score = T.alloc_fragment((ENTRIES, joined), "float32")
             total = T.alloc_var("int32")
             base = T.alloc_var("int32")
             now = T.alloc_var("int32")
@@ -254,7 +176,7 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
             first = T.alloc_var("int32")
             end = T.alloc_var("int32")
             most = T.alloc_var("int32")
-            start = chunk * (steps * _ENTRIES)
+            start = chunk * (steps * ENTRIES)
             plan_runs(sequence_T, visible_T, tile, sequence, visible, run, state)
             total = state[0] * steps
             if start < run[0, 2]:
@@ -271,19 +193,19 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
                 first = run[now, 0]
                 end = run[now, 1]
                 most = run[now, 2]
-                base = start + turn % steps * _ENTRIES
+                base = start + turn % steps * ENTRIES
                 if base < most:
                     T.copy(ahead, words)
                     T.copy(ahead_scales, scales)
                 if turn + 1 < total:
                     later = (turn + 1) // steps
-                    if start + (turn + 1) % steps * _ENTRIES < run[later, 2]:
+                    if start + (turn + 1) % steps * ENTRIES < run[later, 2]:
                         take(
                             data_PRX,
                             scale_PRG,
                             block_table_QB,
                             sequence[run[later, 0]],
-                            start + (turn + 1) % steps * _ENTRIES,
+                            start + (turn + 1) % steps * ENTRIES,
                             ahead,
                             ahead_scales,
                         )
@@ -302,16 +224,16 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
                             clear_accum=True,
                             policy=T.GemmWarpPolicy.FullRow,
                         )
-                        sums = T.alloc_reducer((_ENTRIES, joined), "float32", op="sum")
+                        sums = T.alloc_reducer((ENTRIES, joined), "float32", op="sum")
                         T.reducer_init(sums)
-                        for i, p, h in T.Parallel(_ENTRIES, joined, padded_heads):
+                        for i, p, h in T.Parallel(ENTRIES, joined, padded_heads):
                             T.reducer_update(
                                 sums[i, p],
                                 T.max(dots[i, p * padded_heads + h], 0.0)
                                 * weight[group * joined + p, h],
                             )
                         T.finalize_reducer(sums, score)
-                        for i, p in T.Parallel(_ENTRIES, joined):
+                        for i, p in T.Parallel(ENTRIES, joined):
                             if (
                                 base + i < entries
                                 and group * joined + p >= first
@@ -326,7 +248,7 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
                                 )
                 else:
                     for r in T.serial(first, end):
-                        for i in T.Parallel(_ENTRIES):
+                        for i in T.Parallel(ENTRIES):
                             if base + i < entries:
                                 score_TS[tile * row_tile + r, base + i] = -T.infinity("float32")
 

@@ -10,6 +10,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
 
 from deepinfer_nvidia.kernels import number_codes as codes
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -17,13 +18,65 @@ __all__ = ["build", "default_tuning"]
 
 def default_tuning(spec: IndexScoresSpec) -> KernelTuning:
     """An entry a thread."""
-    return KernelTuning(threads=128, pass_configs=(("tl.disable_safe_memory_legalize", True),))
+    return KernelTuning(threads=128, pass_configs=NO_BOUNDS_CHECKS)
 
 
 def build(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:
     """Keys in MXFP4 or in a plain format."""
-    is_packed = spec.pages.number_format == "mxfp4"
-    return _packed(spec, tuning) if is_packed else _plain(spec, tuning)
+    rows, page_count, entries = T.dynamic("rows"), T.dynamic("pages"), T.dynamic("entries")
+    sequences, table_blocks = T.dynamic("sequences"), T.dynamic("table_blocks")
+    pages, heads, width = spec.pages, spec.heads, spec.pages.width
+    is_packed = pages.number_format == "mxfp4"
+    score = _scorer(spec, tuning, _widen_codes if is_packed else _widen_values)
+    query = T.Tensor((rows, heads, width), spec.dtype)
+    weight = T.Tensor((rows, heads), spec.weight_dtype)
+    table = T.Tensor((sequences, table_blocks), "int64")
+    # Every argument needs a buffer of its own: two names for one would be one argument.
+    sequence, visible = (T.Tensor((rows,), "int64") for _ in range(2))
+    scores = T.Tensor((rows, entries), "float32")
+
+    def over_packed_keys() -> Any:
+        @T.prim_func
+        def attention_index_scores_wide(
+            query_THJ: query,
+            weight_TH: weight,
+            data_PRX: T.StridedTensor(
+                (page_count, pages.rows_per_page, width // 8), (*pages.data_strides, 1), "int32"
+            ),
+            scale_PRG: T.StridedTensor(
+                (page_count, pages.rows_per_page, width // 32), (*pages.scale_strides, 1), "uint8"
+            ),
+            block_table_QB: table,
+            sequence_T: sequence,
+            visible_T: visible,
+            score_TS: scores,
+        ) -> None:
+            places = (block_table_QB, sequence_T, visible_T)
+            score(query_THJ, weight_TH, (data_PRX, scale_PRG), places, score_TS)
+
+        return attention_index_scores_wide
+
+    def over_plain_keys() -> Any:
+        @T.prim_func
+        def attention_index_scores_wide(
+            query_THJ: query,
+            weight_TH: weight,
+            data_PRX: T.StridedTensor(
+                (page_count, pages.rows_per_page, width),
+                (*pages.data_strides, 1),
+                pages.number_format,
+            ),
+            block_table_QB: table,
+            sequence_T: sequence,
+            visible_T: visible,
+            score_TS: scores,
+        ) -> None:
+            places = (block_table_QB, sequence_T, visible_T)
+            score(query_THJ, weight_TH, (data_PRX,), places, score_TS)
+
+        return attention_index_scores_wide
+
+    return over_packed_keys() if is_packed else over_plain_keys()
 
 
 @T.macro
@@ -48,27 +101,32 @@ def _finish(query: Any, weight: Any, key: Any, score_TS: Any, row: Any, entry: A
     score_TS[row, entry] = total
 
 
-def _packed(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:
-    rows, page_count, entries = T.dynamic("rows"), T.dynamic("pages"), T.dynamic("entries")
-    sequences, table_blocks = T.dynamic("sequences"), T.dynamic("table_blocks")
-    pages, heads, width = spec.pages, spec.heads, spec.pages.width
-    size, threads = pages.rows_per_page, tuning.threads
+@T.macro
+def _widen_values(keys: Any, page: Any, line: Any, key: Any) -> None:
+    for j in T.unroll(key.shape[0]):
+        key[j] = T.cast(keys[0][page, line, j], "float32")
 
-    @T.prim_func
-    def attention_index_scores_wide(
-        query_THJ: T.Tensor((rows, heads, width), spec.dtype),
-        weight_TH: T.Tensor((rows, heads), spec.weight_dtype),
-        data_PRX: T.StridedTensor(
-            (page_count, size, width // 8), (*pages.data_strides, 1), "int32"
-        ),
-        scale_PRG: T.StridedTensor(
-            (page_count, size, width // 32), (*pages.scale_strides, 1), "uint8"
-        ),
-        block_table_QB: T.Tensor((sequences, table_blocks), "int64"),
-        sequence_T: T.Tensor((rows,), "int64"),
-        visible_T: T.Tensor((rows,), "int64"),
-        score_TS: T.Tensor((rows, entries), "float32"),
-    ) -> None:
+
+@T.macro
+def _widen_codes(keys: Any, page: Any, line: Any, key: Any) -> None:
+    for g in T.unroll(key.shape[0] // 32):
+        byte = T.cast(keys[1][page, line, g], "int32")
+        for k in T.unroll(4):
+            word = keys[0][page, line, g * 4 + k]
+            for n in T.unroll(8):
+                key[g * 32 + k * 8 + n] = codes.e2m1_value(
+                    (word >> (4 * n)) & 15
+                ) * codes.value_of_byte(byte)
+
+
+def _scorer(spec: IndexScoresSpec, tuning: KernelTuning, widen: Any) -> Any:
+    """All of it; keys are values, or codes and scales."""
+    heads, width, size = spec.heads, spec.pages.width, spec.pages.rows_per_page
+    threads = tuning.threads
+
+    @T.macro
+    def score(query_THJ: Any, weight_TH: Any, keys: Any, places: Any, score_TS: Any) -> None:
+        rows, entries = score_TS.shape
         with T.Kernel(T.ceildiv(entries, threads), rows, threads=threads) as (chunk, row):
             query = T.alloc_shared((heads, width), "float32")
             weight = T.alloc_shared((heads,), "float32")
@@ -76,54 +134,11 @@ def _packed(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:
             _stage(query_THJ, weight_TH, row, query, weight)
             entry = chunk * threads + T.get_thread_binding()
             if entry < entries:
-                if entry < visible_T[row]:
-                    page = block_table_QB[sequence_T[row], entry // size]
-                    for g in T.unroll(width // 32):
-                        byte = T.cast(scale_PRG[page, entry % size, g], "int32")
-                        for k in T.unroll(4):
-                            word = data_PRX[page, entry % size, g * 4 + k]
-                            for n in T.unroll(8):
-                                key[g * 32 + k * 8 + n] = codes.e2m1_value(
-                                    (word >> (4 * n)) & 15
-                                ) * codes.value_of_byte(byte)
+                if entry < places[2][row]:
+                    page = places[0][places[1][row], entry // size]
+                    widen(keys, page, entry % size, key)
                     _finish(query, weight, key, score_TS, row, entry)
                 else:
                     score_TS[row, entry] = -T.infinity("float32")
 
-    return attention_index_scores_wide
-
-
-def _plain(spec: IndexScoresSpec, tuning: KernelTuning) -> Any:
-    rows, page_count, entries = T.dynamic("rows"), T.dynamic("pages"), T.dynamic("entries")
-    sequences, table_blocks = T.dynamic("sequences"), T.dynamic("table_blocks")
-    pages, heads, width = spec.pages, spec.heads, spec.pages.width
-    size, threads = pages.rows_per_page, tuning.threads
-
-    @T.prim_func
-    def attention_index_scores_wide(
-        query_THJ: T.Tensor((rows, heads, width), spec.dtype),
-        weight_TH: T.Tensor((rows, heads), spec.weight_dtype),
-        data_PRX: T.StridedTensor(
-            (page_count, size, width), (*pages.data_strides, 1), pages.number_format
-        ),
-        block_table_QB: T.Tensor((sequences, table_blocks), "int64"),
-        sequence_T: T.Tensor((rows,), "int64"),
-        visible_T: T.Tensor((rows,), "int64"),
-        score_TS: T.Tensor((rows, entries), "float32"),
-    ) -> None:
-        with T.Kernel(T.ceildiv(entries, threads), rows, threads=threads) as (chunk, row):
-            query = T.alloc_shared((heads, width), "float32")
-            weight = T.alloc_shared((heads,), "float32")
-            key = T.alloc_local((width,), "float32")
-            _stage(query_THJ, weight_TH, row, query, weight)
-            entry = chunk * threads + T.get_thread_binding()
-            if entry < entries:
-                if entry < visible_T[row]:
-                    page = block_table_QB[sequence_T[row], entry // size]
-                    for j in T.unroll(width):
-                        key[j] = T.cast(data_PRX[page, entry % size, j], "float32")
-                    _finish(query, weight, key, score_TS, row, entry)
-                else:
-                    score_TS[row, entry] = -T.infinity("float32")
-
-    return attention_index_scores_wide
+    return score

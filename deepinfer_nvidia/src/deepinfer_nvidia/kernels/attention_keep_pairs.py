@@ -9,7 +9,8 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import CompressPairsSpec
 
-from deepinfer_nvidia.kernels.row_vectors import PASS_CONFIGS, vector_elements
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
+from deepinfer_nvidia.kernels.row_vectors import vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -17,7 +18,7 @@ __all__ = ["build", "default_tuning"]
 
 def default_tuning(spec: CompressPairsSpec) -> KernelTuning:
     """Small blocks: rows are few in a step that decodes."""
-    return KernelTuning(threads=128, pass_configs=PASS_CONFIGS)
+    return KernelTuning(threads=128, pass_configs=NO_BOUNDS_CHECKS)
 
 
 def build(spec: CompressPairsSpec, tuning: KernelTuning) -> Any:

@@ -14,6 +14,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import SelectTopSpec
 
 from deepinfer_nvidia.kernels import radix_select as radix
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["MOST_ENTRIES", "Tuning", "build", "default_tuning"]
@@ -41,7 +42,7 @@ def default_tuning(spec: SelectTopSpec) -> Tuning:
     return Tuning(
         threads=1024,
         candidates=max(8192, -(-2 * spec.top_entries // _LANES) * _LANES),
-        pass_configs=radix.PASS_CONFIGS,
+        pass_configs=OWN_BARRIERS,
     )
 
 
@@ -92,7 +93,10 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
     ) -> None:
         with T.Kernel(rows, threads=threads) as row:
             thread = T.get_thread_binding()
-            count_LC = T.alloc_shared((radix.BINS // 64, 64), "int32")
+            count_LC = T.alloc_shared((radix.LINES, radix.LINE), "int32")
+            from_here_LC = T.alloc_shared((radix.LINES, radix.LINE), "int32")
+            of_line_L = T.alloc_shared((radix.LINES,), "int32")
+            from_line_L = T.alloc_shared((radix.LINES + 1,), "int32")
             state = T.alloc_shared((4,), "int32")
             copy = T.alloc_shared((2, candidates), "int32")
             chosen = T.alloc_shared((kept_in_fours,), "int32")
@@ -121,8 +125,8 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
                 for u in T.unroll(unroll):
                     if x[u] > -T.infinity("float32"):
                         digit = radix.candidate_digit(0, radix.order_of(x[u]), 0, 0, 0)[1]
-                        T.atomic_add(count_LC[digit // 64, digit % 64], 1)
-            radix.boundary(count_LC, state, kept, threads)
+                        T.atomic_add(count_LC[digit // radix.LINE, digit % radix.LINE], 1)
+            radix.boundary(count_LC, from_here_LC, of_line_L, from_line_L, state, kept, threads)
 
             # Candidates: everything present if there are fewer than wanted.
             digit = state[0]
@@ -166,8 +170,10 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
                         )
                         if takes_part:
                             slot = value
-                            T.atomic_add(count_LC[slot // 64, slot % 64], 1)
-                    radix.boundary(count_LC, state, wanted, threads)
+                            T.atomic_add(count_LC[slot // radix.LINE, slot % radix.LINE], 1)
+                    radix.boundary(
+                        count_LC, from_here_LC, of_line_L, from_line_L, state, wanted, threads
+                    )
                     wanted = wanted - state[1]
                     if number < 3:
                         least = radix.refined(number, state[0], least, least_place)[0]

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.attention import SparseAttentionSpec
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 
-from deepinfer_nvidia.kernels.key_rows import (
-    gatherer,
-    key_rows,
-    lister,
-    source_arguments,
-    widener,
-)
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
+from deepinfer_nvidia.kernels.key_rows import gatherer, key_rows, lister, widener
+from deepinfer_nvidia.kernels.key_sources import with_sources
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build"]
+__all__ = ["LIMITS", "Tuning", "build"]
+
+LIMITS = KernelLimits(spilled_bytes=12)
+"""With FP4 keys of 512 channels: blend, scores and the next tile fill all 255 registers."""
 
 _LOG2_E = 1.4426950408889634
 _LN_2 = 0.6931471805599453
@@ -34,9 +34,6 @@ _LOWEST = -3.4028234663852886e38
 
 _WIDE_KEYS = 16
 """Keys in a tile of fp32 products."""
-
-_NO_BOUNDS_CHECKS = (("tl.disable_safe_memory_legalize", True),)
-"""They would break up the 16-byte copies; every index of this kernel is in range by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +47,7 @@ class Tuning(KernelTuning):
     """
 
     threads: int = 256
-    pass_configs: tuple[tuple[str, bool | int | str], ...] = _NO_BOUNDS_CHECKS
+    pass_configs: tuple[tuple[str, bool | int | str], ...] = NO_BOUNDS_CHECKS
     keys: int = 64
     stages: int = 2
 
@@ -75,50 +72,7 @@ class _State(NamedTuple):
 def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
     """Attention over one or two sources."""
     rows = T.dynamic("rows")
-    # Every argument needs a buffer of its own: two names for one would be one argument.
-    q, out = (T.Tensor((rows, spec.heads, spec.head_width), spec.compute) for _ in range(2))
-    sink = T.Tensor((spec.heads,), "float32")
-    lse = T.Tensor((rows, spec.heads), "float32")
-    attend = _attention(spec, tuning, rows)
-    data_0, scale_0, slot_0 = source_arguments(0, spec.sources[0], rows)
-    data_1, scale_1, slot_1 = source_arguments(1, spec.sources[-1], rows)
-
-    def over_one_source() -> Any:
-        @T.prim_func
-        def attention_sparse(
-            q_TND: q,
-            data_0_PE: data_0,
-            scale_0_PB: scale_0,
-            slot_0_TL: slot_0,
-            sink_N: sink,
-            out_TND: out,
-            lse_TN: lse,
-        ) -> None:
-            attend(q_TND, ((data_0_PE, scale_0_PB, slot_0_TL),), sink_N, out_TND, lse_TN)
-
-        return attention_sparse
-
-    def over_two_sources() -> Any:
-        @T.prim_func
-        def attention_sparse(
-            q_TND: q,
-            data_0_PE: data_0,
-            scale_0_PB: scale_0,
-            slot_0_TL: slot_0,
-            data_1_PE: data_1,
-            scale_1_PB: scale_1,
-            slot_1_TL: slot_1,
-            sink_N: sink,
-            out_TND: out,
-            lse_TN: lse,
-        ) -> None:
-            first = (data_0_PE, scale_0_PB, slot_0_TL)
-            second = (data_1_PE, scale_1_PB, slot_1_TL)
-            attend(q_TND, (first, second), sink_N, out_TND, lse_TN)
-
-        return attention_sparse
-
-    return over_one_source() if len(spec.sources) == 1 else over_two_sources()
+    return with_sources(spec, rows, _attention(spec, tuning, rows))
 
 
 def _attention(spec: SparseAttentionSpec, tuning: Tuning, rows: Any) -> Any:

@@ -11,7 +11,8 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import RowsSpec
 
 from deepinfer_nvidia.kernels import number_codes as codes
-from deepinfer_nvidia.kernels.row_vectors import PASS_CONFIGS, vector_elements
+from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
+from deepinfer_nvidia.kernels.row_vectors import vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -22,7 +23,7 @@ _LARGEST_CODE = {"mxfp8": 448.0, "mxfp4": 6.0, "fp4_e4m3x16": 6.0}
 
 def default_tuning(spec: RowsSpec) -> KernelTuning:
     """Small blocks: rows are few in a step that decodes."""
-    return KernelTuning(threads=128, pass_configs=PASS_CONFIGS)
+    return KernelTuning(threads=128, pass_configs=NO_BOUNDS_CHECKS)
 
 
 def build(spec: RowsSpec, tuning: KernelTuning) -> Any:

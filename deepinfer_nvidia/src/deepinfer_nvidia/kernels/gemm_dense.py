@@ -40,7 +40,7 @@ class Tuning(KernelTuning):
 
 
 def default_tuning(_spec: GemmDenseSpec) -> Tuning:
-    """For a few rows; ``gemm.choices`` has what launches use for each number of rows."""
+    """For a few rows; ``choice`` has what launches use for each number of rows."""
     return Tuning(rows=64, channels=64, depth=64, stages=4, is_swapped=True)
 
 

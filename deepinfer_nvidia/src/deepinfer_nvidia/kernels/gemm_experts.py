@@ -15,6 +15,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.gemm import GemmExpertsSpec
 
+from deepinfer_nvidia.kernels.compiler_switches import NO_WARP_SPLIT
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -37,9 +38,7 @@ class Tuning(KernelTuning):
     channels: int = 64
     depth: int = 64
     stages: int = 2
-    pass_configs: tuple[tuple[str, bool | int | str], ...] = (
-        ("tl.disable_warp_specialized", True),
-    )
+    pass_configs: tuple[tuple[str, bool | int | str], ...] = NO_WARP_SPLIT
 
 
 def default_tuning(spec: GemmExpertsSpec) -> Tuning:
@@ -49,25 +48,58 @@ def default_tuning(spec: GemmExpertsSpec) -> Tuning:
 
 def build(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     """Any number of rows and any ends."""
-    return _packed(spec, tuning) if spec.weight_format == "mxfp4" else _plain(spec, tuning)
-
-
-def _plain(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     rows = T.dynamic("rows")
     experts, out_width, in_width = spec.experts, spec.out_width, spec.in_width
-    find, store = _finder(spec, tuning), _writer(spec, tuning)
-    walk = (_plain_lanes if spec.x_dtype == "float32" else _plain_tiles)(spec, tuning)
+    multiply = _multiplier(spec, tuning, rows)
+    x = T.Tensor((rows, in_width), spec.x_dtype)
+    ends = T.Tensor((experts,), "int64")
+    out = T.Tensor((rows, out_width), spec.out_dtype)
 
-    @T.prim_func
-    def gemm_experts(
-        x_RK: T.Tensor((rows, in_width), spec.x_dtype),
-        weight_ENK: T.Tensor((experts, out_width, in_width), spec.weight_format),
-        ends_E: T.Tensor((experts,), "int64"),
-        out_RN: T.Tensor((rows, out_width), spec.out_dtype),
-    ) -> None:
+    def of_plain_weights() -> Any:
+        @T.prim_func
+        def gemm_experts(
+            x_RK: x,
+            weight_ENK: T.Tensor((experts, out_width, in_width), spec.weight_format),
+            ends_E: ends,
+            out_RN: out,
+        ) -> None:
+            multiply(x_RK, (weight_ENK,), ends_E, out_RN)
+
+        return gemm_experts
+
+    def of_packed_weights() -> Any:
+        @T.prim_func
+        def gemm_experts(
+            x_RK: x,
+            weight_ENC: T.Tensor((experts, out_width, in_width // 2), "uint8"),
+            scale_ENG: T.Tensor((experts, out_width, in_width // 32), "uint8"),
+            ends_E: ends,
+            out_RN: out,
+        ) -> None:
+            multiply(x_RK, (weight_ENC, scale_ENG), ends_E, out_RN)
+
+        return gemm_experts
+
+    return of_packed_weights() if _is_packed(spec) else of_plain_weights()
+
+
+def _is_packed(spec: GemmExpertsSpec) -> bool:
+    return spec.weight_format == "mxfp4"
+
+
+def _multiplier(spec: GemmExpertsSpec, tuning: Tuning, rows: Any) -> Any:
+    """The whole of it; weights are values, or codes and scales."""
+    find, store = _finder(spec, tuning), _writer(spec, tuning)
+    if spec.x_dtype == "float32":
+        walk = _lanes(spec, tuning)
+    else:
+        walk = (_packed_tiles if _is_packed(spec) else _plain_tiles)(spec, tuning)
+
+    @T.macro
+    def multiply(x_RK: T.Buffer, weights: Any, ends_E: T.Buffer, out_RN: T.Buffer) -> None:
         with T.Kernel(
-            T.ceildiv(out_width, tuning.channels),
-            T.ceildiv(rows, tuning.rows) + experts,
+            T.ceildiv(spec.out_width, tuning.channels),
+            T.ceildiv(rows, tuning.rows) + spec.experts,
             threads=tuning.threads,
         ) as (across, place):
             tile = T.alloc_local((3,), "int32")
@@ -75,40 +107,10 @@ def _plain(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
             find(ends_E, place, tile)
             if tile[2] > 0:
                 T.clear(total)
-                walk(x_RK, weight_ENK, total, across, tile)
+                walk(x_RK, weights, total, across, tile)
                 store(total, out_RN, across, tile)
 
-    return gemm_experts
-
-
-def _packed(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
-    rows = T.dynamic("rows")
-    experts, out_width, in_width = spec.experts, spec.out_width, spec.in_width
-    find, store = _finder(spec, tuning), _writer(spec, tuning)
-    walk = (_packed_lanes if spec.x_dtype == "float32" else _packed_tiles)(spec, tuning)
-
-    @T.prim_func
-    def gemm_experts(
-        x_RK: T.Tensor((rows, in_width), spec.x_dtype),
-        weight_ENC: T.Tensor((experts, out_width, in_width // 2), "uint8"),
-        scale_ENG: T.Tensor((experts, out_width, in_width // 32), "uint8"),
-        ends_E: T.Tensor((experts,), "int64"),
-        out_RN: T.Tensor((rows, out_width), spec.out_dtype),
-    ) -> None:
-        with T.Kernel(
-            T.ceildiv(out_width, tuning.channels),
-            T.ceildiv(rows, tuning.rows) + experts,
-            threads=tuning.threads,
-        ) as (across, place):
-            tile = T.alloc_local((3,), "int32")
-            total = T.alloc_fragment((tuning.channels, tuning.rows), "float32")
-            find(ends_E, place, tile)
-            if tile[2] > 0:
-                T.clear(total)
-                walk(x_RK, weight_ENC, scale_ENG, total, across, tile)
-                store(total, out_RN, across, tile)
-
-    return gemm_experts
+    return multiply
 
 
 def _plain_tiles(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
@@ -116,39 +118,19 @@ def _plain_tiles(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     channels, depth = tuning.channels, tuning.depth
 
     @T.macro
-    def walk(
-        x_RK: T.Buffer, weight_ENK: T.Buffer, total: T.Buffer, across: Any, tile: T.Buffer
-    ) -> None:
+    def walk(x_RK: T.Buffer, weights: Any, total: T.Buffer, across: Any, tile: T.Buffer) -> None:
         x = T.alloc_shared((tuning.rows, depth), "bfloat16")
         weight = T.alloc_shared((channels, depth), "bfloat16")
         for step in T.Pipelined(T.ceildiv(spec.in_width, depth), num_stages=tuning.stages):
             start = step * depth
             T.copy(x_RK[tile[1] : tile[1] + tuning.rows, start : start + depth], x)
             T.copy(
-                weight_ENK[
+                weights[0][
                     tile[0], across * channels : (across + 1) * channels, start : start + depth
                 ],
                 weight,
             )
             T.gemm(weight, x, total, transpose_B=True)
-
-    return walk
-
-
-def _plain_lanes(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
-    """Adds the products of a tile's rows with plain weights, one input after the other."""
-
-    @T.macro
-    def walk(
-        x_RK: T.Buffer, weight_ENK: T.Buffer, total: T.Buffer, across: Any, tile: T.Buffer
-    ) -> None:
-        for k in T.serial(spec.in_width):
-            for i, j in T.Parallel(tuning.channels, tuning.rows):
-                channel = T.min(across * tuning.channels + i, spec.out_width - 1)
-                row = T.min(tile[1] + j, tile[2] - 1)
-                total[i, j] = total[i, j] + x_RK[row, k] * T.cast(
-                    weight_ENK[tile[0], channel, k], "float32"
-                )
 
     return walk
 
@@ -159,51 +141,33 @@ def _packed_tiles(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     groups = spec.in_width // 32
 
     @T.macro
-    def walk(
-        x_RK: T.Buffer,
-        weight_ENC: T.Buffer,
-        scale_ENG: T.Buffer,
-        total: T.Buffer,
-        across: Any,
-        tile: T.Buffer,
-    ) -> None:
+    def walk(x_RK: T.Buffer, weights: Any, total: T.Buffer, across: Any, tile: T.Buffer) -> None:
         x = T.alloc_shared((tuning.rows, depth), "bfloat16")
         pairs = T.alloc_shared((channels, depth // 2), "uint8")
         weight = T.alloc_fragment((channels, depth), "bfloat16")
         for step in T.Pipelined(T.ceildiv(spec.in_width, depth), num_stages=tuning.stages):
             start, byte, first = step * depth, step * (depth // 2), across * channels
             T.copy(x_RK[tile[1] : tile[1] + tuning.rows, start : start + depth], x)
-            T.copy(weight_ENC[tile[0], first : first + channels, byte : byte + depth // 2], pairs)
+            T.copy(weights[0][tile[0], first : first + channels, byte : byte + depth // 2], pairs)
             for i, j in T.Parallel(channels, depth):
                 channel = T.min(first + i, spec.out_width - 1)
-                scale = scale_ENG[tile[0], channel, T.min((start + j) // 32, groups - 1)]
+                scale = weights[1][tile[0], channel, T.min((start + j) // 32, groups - 1)]
                 weight[i, j] = T.cast(_value(pairs[i, j // 2], j % 2, scale), "bfloat16")
             T.gemm(weight, x, total, transpose_B=True)
 
     return walk
 
 
-def _packed_lanes(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
-    """Adds the products of a tile's rows with MXFP4 weights, one input after the other."""
+def _lanes(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
+    """Adds the products of a tile's rows, one input after the other."""
 
     @T.macro
-    def walk(
-        x_RK: T.Buffer,
-        weight_ENC: T.Buffer,
-        scale_ENG: T.Buffer,
-        total: T.Buffer,
-        across: Any,
-        tile: T.Buffer,
-    ) -> None:
+    def walk(x_RK: T.Buffer, weights: Any, total: T.Buffer, across: Any, tile: T.Buffer) -> None:
         for k in T.serial(spec.in_width):
             for i, j in T.Parallel(tuning.channels, tuning.rows):
                 channel = T.min(across * tuning.channels + i, spec.out_width - 1)
                 row = T.min(tile[1] + j, tile[2] - 1)
-                total[i, j] = total[i, j] + x_RK[row, k] * _value(
-                    weight_ENC[tile[0], channel, k // 2],
-                    k % 2,
-                    scale_ENG[tile[0], channel, k // 32],
-                )
+                total[i, j] = total[i, j] + x_RK[row, k] * _weight(weights, tile[0], channel, k)
 
     return walk
 
@@ -243,6 +207,14 @@ def _writer(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
                 out_RN[tile[1] + j, channel] = T.cast(total[i, j], spec.out_dtype)
 
     return store
+
+
+def _weight(weights: Any, expert: Any, channel: Any, k: Any) -> Any:
+    """One weight in fp32."""
+    if len(weights) == 1:
+        return T.cast(weights[0][expert, channel, k], "float32")
+    codes, scales = weights
+    return _value(codes[expert, channel, k // 2], k % 2, scales[expert, channel, k // 32])
 
 
 def _value(pair: Any, which: Any, scale: Any) -> Any:

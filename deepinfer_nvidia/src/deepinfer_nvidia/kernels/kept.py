@@ -18,7 +18,7 @@ import os
 import shutil
 import uuid
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import importlib_metadata
@@ -31,6 +31,9 @@ log = structlog.get_logger()
 
 _LIBRARY = "executable.so"
 """The file of an entry that is loaded and launched."""
+
+_ENTRIES = "kernels"
+"""The folder that entries stand in, wherever the compiler puts it."""
 
 _LABELS = "labels"
 
@@ -103,10 +106,14 @@ class KeptKernels:
     def _label(self, build: Build, spec: Any, tuning: Any) -> dict[str, str] | None:
         """The label of a kernel; None if there is none that can be read."""
         try:
-            label = json.loads(self._path(build, spec, tuning).read_text(encoding="utf-8"))
-            return {name: str(label[name]) for name in _FIELDS}
+            read = json.loads(self._path(build, spec, tuning).read_text(encoding="utf-8"))
+            label = {name: str(read[name]) for name in _FIELDS}
         except (OSError, ValueError, KeyError, TypeError):
             return None
+        # What is written in a file must not lead out of the folder: the entry may be removed.
+        entry = PurePosixPath(label["entry"])
+        is_inside = not entry.is_absolute() and ".." not in entry.parts
+        return label if is_inside and entry.parent.name == _ENTRIES else None
 
     def _path(self, build: Build, spec: Any, tuning: Any) -> Path:
         words = (self._arch, build.__module__, repr(spec), repr(tuning))

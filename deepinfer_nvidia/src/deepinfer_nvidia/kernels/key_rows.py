@@ -10,7 +10,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.attention import KeySourceSpec
 
-__all__ = ["KeyRows", "gatherer", "key_rows", "lister", "source_arguments", "widener"]
+__all__ = ["KeyRows", "gatherer", "key_rows", "lister", "widener"]
 
 # By format: dtype of the data view, values in an element, channels that share a scale.
 _LAYOUTS = {
@@ -60,19 +60,6 @@ def key_rows(number_format: str, width: int) -> KeyRows:
         elements=elements,
         stride=stride,
         alignment=math.gcd(_VECTOR_BYTES, stride * item) // item,
-    )
-
-
-def source_arguments(number: int, source: KeySourceSpec, rows: Any) -> tuple[Any, Any, Any]:
-    """What data, scales and slots of a source are, as annotations of a kernel."""
-    names = ("pages", "stride", "elements", "bytes_stride", "bytes", "length", "list_stride")
-    pages, stride, elements, bytes_stride, size, length, list_stride = (
-        T.dynamic(f"{name}_{number}") for name in names
-    )
-    return (
-        T.StridedTensor((pages, elements), (stride, 1), _LAYOUTS[source.number_format][0]),
-        T.StridedTensor((pages, size), (bytes_stride, 1), "uint8"),
-        T.StridedTensor((rows, length), (list_stride, 1), "int64"),
     )
 
 

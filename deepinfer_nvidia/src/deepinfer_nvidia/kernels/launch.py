@@ -86,21 +86,27 @@ class CompiledKernels(Kernels):
     """Compiles or loads each kernel when it is first called, and has it ready from then on.
 
     Args:
-        compiler: of the device.
+        arch: ``sm_90a`` or ``sm_100a``.
+        folder: where kernels are kept; None leaves that to TileLang.
 
     Attributes:
         compiled: kernels built so far, in order; those after the warm-up were late.
     """
 
-    def __init__(self, compiler: TileLangCompiler) -> None:
+    def __init__(self, arch: str, folder: Path | None = None) -> None:
         self.compiled: list[str] = []
-        self._compiler = compiler
+        self._compiler = TileLangCompiler(arch, folder)
         self._kernels: dict[tuple[Build, Any, KernelTuning], tuple[Any, tuple[str, ...]]] = {}
 
     @property
     def built(self) -> int:
         """Kernels that were compiled or loaded so far."""
         return len(self.compiled)
+
+    @property
+    def compiler(self) -> TileLangCompiler:
+        """Compiles kernels to where these are found."""
+        return self._compiler
 
     def call(
         self, build: Build, spec: Any, tuning: KernelTuning, /, **tensors: torch.Tensor
@@ -121,10 +127,10 @@ def kernels_for(context: BuildContext) -> Kernels:
     Args:
         context: of its factory.
     """
-    compiler = TileLangCompiler(gpu_of(context).arch, kernel_folder(context.cache_dir))
+    arch, folder = gpu_of(context).arch, kernel_folder(context.cache_dir)
     if context.rehearsal is not None:
-        return NotedKernels(context.rehearsal, compiler)
-    return CompiledKernels(compiler)
+        return NotedKernels(context.rehearsal, TileLangCompiler(arch, folder))
+    return CompiledKernels(arch, folder)
 
 
 def _use_folder(folder: Path) -> None:

@@ -16,8 +16,9 @@ __all__ = [
     "BINS",
     "HIGHEST",
     "LAST_PLACE",
+    "LINE",
+    "LINES",
     "PASSES",
-    "PASS_CONFIGS",
     "boundary",
     "candidate_digit",
     "clear",
@@ -30,8 +31,10 @@ _BITS = 11
 BINS = 1 << _BITS
 """Values of a digit."""
 
-_LINE = 64
-_LINES = BINS // _LINE
+LINE = 64
+LINES = BINS // LINE
+"""Counts are kept in so many lines."""
+
 _HIGH_SHIFT = 32 - _BITS
 _LOW_BITS = 32 - 2 * _BITS
 PASSES = (0, 1, 2, 3, 4)
@@ -39,9 +42,6 @@ PASSES = (0, 1, 2, 3, 4)
 
 LAST_PLACE = (1 << 2 * _BITS) - 1
 """Positions count down from here: of equal scores the one with the higher number is better."""
-
-PASS_CONFIGS = (("tl.disable_safe_memory_legalize", True), ("tl.disable_thread_storage_sync", True))
-"""Kernels that use these parts check indices and synchronise on their own."""
 
 ABSENT = -0x7F800001
 """The integer of minus infinity, which is never chosen."""
@@ -109,7 +109,7 @@ def clear(count_LC: T.SharedBuffer, state: T.SharedBuffer, threads: int) -> None
     thread = T.get_thread_binding()
     T.sync_threads()
     for i in T.serial(BINS // threads):
-        count_LC[(i * threads + thread) // _LINE, (i * threads + thread) % _LINE] = 0
+        count_LC[(i * threads + thread) // LINE, (i * threads + thread) % LINE] = 0
     if thread < 3:
         state[thread] = -1
     T.sync_threads()
@@ -118,36 +118,37 @@ def clear(count_LC: T.SharedBuffer, state: T.SharedBuffer, threads: int) -> None
 @T.macro
 def boundary(
     count_LC: T.SharedBuffer,
+    from_here_LC: T.SharedBuffer,
+    of_line_L: T.SharedBuffer,
+    from_line_L: T.SharedBuffer,
     state: T.SharedBuffer,
     wanted: T.int32,
     threads: int,
 ) -> None:
     """Find the digit that holds the ``wanted``-th best.
 
-    ``state`` becomes that digit, how many are above it, and how many have it; it stays as it is if
-    there are fewer candidates.
+    The three buffers behind the counts are worked in: as large as the counts, as their lines, and
+    one more. ``state`` becomes that digit, how many are above it, and how many have it; it stays as
+    it is if there are fewer candidates.
     """
     thread = T.get_thread_binding()
-    from_here = T.alloc_shared((_LINES, _LINE), "int32")
-    of_line = T.alloc_shared((_LINES,), "int32")
-    from_line = T.alloc_shared((_LINES + 1,), "int32")
     T.sync_threads()
-    T.cumsum(count_LC, from_here, dim=1, reverse=True)
+    T.cumsum(count_LC, from_here_LC, dim=1, reverse=True)
     T.sync_threads()
-    if thread < _LINES:
-        of_line[thread] = from_here[thread, 0]
+    if thread < LINES:
+        of_line_L[thread] = from_here_LC[thread, 0]
     T.sync_threads()
-    T.cumsum(of_line, dim=0, reverse=True)
+    T.cumsum(of_line_L, dim=0, reverse=True)
     T.sync_threads()
-    if thread < _LINES:
-        from_line[thread] = of_line[thread]
-    if thread == _LINES:
-        from_line[thread] = 0
+    if thread < LINES:
+        from_line_L[thread] = of_line_L[thread]
+    if thread == LINES:
+        from_line_L[thread] = 0
     T.sync_threads()
     for i in T.serial(BINS // threads):
-        line = (i * threads + thread) // _LINE
-        place = (i * threads + thread) % _LINE
-        above = from_here[line, place] + from_line[line + 1] - count_LC[line, place]
+        line = (i * threads + thread) // LINE
+        place = (i * threads + thread) % LINE
+        above = from_here_LC[line, place] + from_line_L[line + 1] - count_LC[line, place]
         if above < wanted and wanted <= above + count_LC[line, place]:
             state[0] = i * threads + thread
             state[1] = above

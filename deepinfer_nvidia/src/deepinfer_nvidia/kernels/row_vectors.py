@@ -2,10 +2,7 @@
 
 from math import gcd
 
-__all__ = ["PASS_CONFIGS", "VECTOR_BYTES", "vector_elements"]
-
-PASS_CONFIGS = (("tl.disable_safe_memory_legalize", True),)
-"""Row kernels check their indices themselves."""
+__all__ = ["VECTOR_BYTES", "vector_elements"]
 
 VECTOR_BYTES = 16
 _ELEMENT_BYTES = {"bfloat16": 2, "float32": 4}

@@ -8,7 +8,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.sampler import ApplyRulesSpec
 
-from deepinfer_nvidia.kernels import token_law as law
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -16,7 +16,7 @@ __all__ = ["build", "default_tuning"]
 
 def default_tuning(_spec: ApplyRulesSpec) -> KernelTuning:
     """Lists are long or empty."""
-    return KernelTuning(threads=512, pass_configs=law.PASS_CONFIGS)
+    return KernelTuning(threads=512, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: ApplyRulesSpec, tuning: KernelTuning) -> Any:

@@ -9,19 +9,24 @@ Only whole numbers are added up in memory that threads share.
 from typing import Any
 
 import tilelang.language as T
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 from deepinfer_core.interfaces.operators.sampler import SampleSpec
 
 from deepinfer_nvidia.kernels import row_cut as cut
 from deepinfer_nvidia.kernels import token_law as law
 from deepinfer_nvidia.kernels.best_tokens import is_before
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["build", "default_tuning"]
+__all__ = ["LIMITS", "build", "default_tuning"]
+
+LIMITS = KernelLimits(spilled_bytes=52)
+"""With fp64 logits; 28 with fp32. Blocks of 1024 threads leave 64 registers to each."""
 
 
 def default_tuning(_spec: SampleSpec) -> KernelTuning:
     """All threads that a block can have."""
-    return KernelTuning(threads=cut.THREADS, pass_configs=law.PASS_CONFIGS)
+    return KernelTuning(threads=cut.THREADS, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: SampleSpec, tuning: KernelTuning) -> Any:

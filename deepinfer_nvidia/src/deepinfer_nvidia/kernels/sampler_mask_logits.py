@@ -9,6 +9,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.sampler import SEGMENT_TOKENS, MaskLogitsSpec
 
 from deepinfer_nvidia.kernels import token_law as law
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -16,7 +17,7 @@ __all__ = ["build", "default_tuning"]
 
 def default_tuning(_spec: MaskLogitsSpec) -> KernelTuning:
     """As segments are divided."""
-    return KernelTuning(threads=law.THREADS, pass_configs=law.PASS_CONFIGS)
+    return KernelTuning(threads=law.THREADS, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: MaskLogitsSpec, tuning: KernelTuning) -> Any:

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilelang.language as T
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 from deepinfer_core.interfaces.operators.sampler import CHUNK_TOKENS, SEGMENT_TOKENS, SampleSpec
 
 from deepinfer_nvidia.kernels import token_law as law
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build", "default_tuning"]
+__all__ = ["LIMITS", "Tuning", "build", "default_tuning"]
+
+LIMITS = KernelLimits(spilled_bytes=8)
+"""With one shape of rows; three blocks on a multiprocessor leave 80 registers to a thread."""
 
 _WARPS = law.THREADS // 32
 _GROUPS = SEGMENT_TOKENS // CHUNK_TOKENS
@@ -35,7 +40,7 @@ class Tuning(KernelTuning):
 def default_tuning(spec: SampleSpec) -> Tuning:
     """A thread has 32 logits, which fp64 ones need twice the registers for."""
     blocks = 3 if spec.dtype == "float32" else 1
-    return Tuning(threads=law.THREADS, pass_configs=law.PASS_CONFIGS, blocks=blocks)
+    return Tuning(threads=law.THREADS, pass_configs=OWN_BARRIERS, blocks=blocks)
 
 
 def build(spec: SampleSpec, tuning: Tuning) -> Any:

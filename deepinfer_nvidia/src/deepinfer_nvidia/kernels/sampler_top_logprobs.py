@@ -14,7 +14,7 @@ from deepinfer_core.interfaces.operators.sampler import (
 )
 
 from deepinfer_nvidia.kernels import best_tokens as best
-from deepinfer_nvidia.kernels import token_law as law
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -22,7 +22,7 @@ __all__ = ["build", "default_tuning"]
 
 def default_tuning(_spec: TopLogprobsSpec) -> KernelTuning:
     """A thread a candidate."""
-    return KernelTuning(threads=best.THREADS, pass_configs=law.PASS_CONFIGS)
+    return KernelTuning(threads=best.THREADS, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: TopLogprobsSpec, tuning: KernelTuning) -> Any:

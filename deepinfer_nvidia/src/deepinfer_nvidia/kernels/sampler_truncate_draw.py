@@ -17,6 +17,7 @@ from deepinfer_core.interfaces.operators.sampler import (
 
 from deepinfer_nvidia.kernels import best_tokens as best
 from deepinfer_nvidia.kernels import token_law as law
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -24,7 +25,7 @@ __all__ = ["build", "default_tuning"]
 
 def default_tuning(_spec: SampleSpec) -> KernelTuning:
     """A thread a candidate."""
-    return KernelTuning(threads=best.THREADS, pass_configs=law.PASS_CONFIGS)
+    return KernelTuning(threads=best.THREADS, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: SampleSpec, tuning: KernelTuning) -> Any:

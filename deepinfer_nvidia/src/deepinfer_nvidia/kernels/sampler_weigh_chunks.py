@@ -9,6 +9,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.sampler import CHUNK_TOKENS, SEGMENT_TOKENS, SampleSpec
 
 from deepinfer_nvidia.kernels import token_law as law
+from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -19,7 +20,7 @@ _WARPS = law.THREADS // 32
 
 def default_tuning(_spec: SampleSpec) -> KernelTuning:
     """A vector of a warp is a chunk."""
-    return KernelTuning(threads=law.THREADS, pass_configs=law.PASS_CONFIGS)
+    return KernelTuning(threads=law.THREADS, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: SampleSpec, tuning: KernelTuning) -> Any:

@@ -11,7 +11,6 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.sampler import SEGMENT_TOKENS, SHORT_TOKENS
 
 __all__ = [
-    "PASS_CONFIGS",
     "THREADS",
     "VECTOR",
     "VECTORS",
@@ -26,17 +25,6 @@ __all__ = [
     "uniform_bits",
     "weight",
 ]
-
-PASS_CONFIGS = (
-    ("tl.disable_safe_memory_legalize", True),
-    ("tl.disable_thread_storage_sync", True),
-    ("tl.disable_shared_memory_reuse", True),
-)
-"""The kernels check indices and synchronise on their own.
-
-Buffers in shared memory must then have places of their own: the compiler takes a buffer for free
-after its last use in the order of statements, which is not yet the end of other threads' use.
-"""
 
 THREADS = 256
 """Threads that share a segment."""

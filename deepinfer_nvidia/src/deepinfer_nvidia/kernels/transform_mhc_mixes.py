@@ -1,12 +1,15 @@
 """Mixes from products. Twin: ``deepinfer_core.reference.hyper_connections``, ``mixes``.
 
-A warp adds up the pieces of a row in their order, one lane a mix, so that all of them are loaded at
-once. Then one thread a row has the square matrix in registers. Sinkhorn divides by a sum as a
-product with its reciprocal, the device's fast one: an exact quotient branches, and so cannot
-overlap with the next.
+Threads add up the pieces of a few mixes of a row in their order, so that all of them are loaded at
+once. Then a row has a lane for each stream, which keeps a row and a column of the square matrix.
+
+Sinkhorn leaves the matrix alone: it scales rows and columns, and each step needs only the sums of
+one by the scales of the other. So a step is one exchange between lanes, a sum, and one reciprocal,
+the device's fast one; the matrix is multiplied by its scales at the end.
 """
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import tilelang.language as T
@@ -17,38 +20,41 @@ from deepinfer_nvidia.kernels.tuning import KernelTuning
 __all__ = ["Tuning", "build", "default_tuning"]
 
 _WARP = 32
+_VECTOR = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(KernelTuning):
-    """Adds how many rows a block has; the threads are theirs times the lanes of a row."""
+    """Adds how many rows a block has; its threads are at least the lanes of those."""
 
     block_rows: int
 
 
 def default_tuning(spec: MhcMixesSpec) -> Tuning:
-    """A warp a row, where its mixes fit into one."""
-    block_rows = 4
-    return Tuning(threads=block_rows * _lanes(spec.streams), block_rows=block_rows)
+    """A warp's worth of rows, and twice the threads, to load with."""
+    block_rows = max(1, _WARP // _lanes(spec.streams))
+    return Tuning(threads=2 * _WARP, block_rows=block_rows)
 
 
 def _lanes(streams: int) -> int:
-    """Lanes of a row: a mix each, one for the squares, in whole warps."""
-    return -(-(streams * (2 + streams) + 1) // _WARP) * _WARP
+    """Lanes of a row: a power of two."""
+    return 1 << (streams - 1).bit_length()
 
 
 def build(spec: MhcMixesSpec, tuning: Tuning) -> Any:
     """Mixes of ``spec.streams`` streams."""
     rows = T.dynamic("rows")
-    streams, pieces, block_rows = spec.streams, spec.pieces, tuning.block_rows
+    streams, block_rows = spec.streams, tuning.block_rows
     mixes, lanes = streams * (2 + streams), _lanes(spec.streams)
     eps, norm_eps = T.float32(spec.eps), T.float32(spec.norm_eps)
-    normalise, exponentials = _normalise(streams, eps), _exponentials(streams, eps)
+    add_up, powers = _add_up(spec, tuning), _powers(streams, eps)
+    sinkhorn = _sinkhorn(streams, lanes, spec.sinkhorn_iterations, eps)
+    working = block_rows * lanes
 
     @T.prim_func
     def transform_mhc_mixes(
-        product_PTM: T.Tensor((pieces, rows, mixes), "float32"),
-        square_PT: T.Tensor((pieces, rows), "float32"),
+        product_PTM: T.Tensor((spec.pieces, rows, mixes), "float32"),
+        square_PT: T.Tensor((spec.pieces, rows), "float32"),
         base_M: T.Tensor((mixes,), "float32"),
         scale_3: T.Tensor((3,), "float32"),
         pre_TS: T.Tensor((rows, streams), "float32"),
@@ -57,73 +63,159 @@ def build(spec: MhcMixesSpec, tuning: Tuning) -> Any:
     ) -> None:
         with T.Kernel(T.ceildiv(rows, block_rows), threads=tuning.threads) as block:
             thread = T.get_thread_binding()
-            sums = T.alloc_shared((block_rows, lanes), "float32")
-            total = T.alloc_local((1,), "float32")
-            z = T.alloc_local((mixes,), "float32")
-            comb = T.alloc_local((streams * streams,), "float32")
-            place, lane = thread // lanes, thread % lanes
-            total[0] = T.float32(0)
-            if block * block_rows + place < rows:
-                if lane < mixes:
-                    for p in T.unroll(pieces):
-                        total[0] += product_PTM[p, block * block_rows + place, lane]
-                if lane == mixes:
-                    for p in T.unroll(pieces):
-                        total[0] += square_PT[p, block * block_rows + place]
-            sums[place, lane] = total[0]
+            sums = T.alloc_shared((block_rows, mixes + 1), "float32")
+            matrix = T.alloc_shared((block_rows, streams, streams), "float32")
+            base = T.alloc_local((2 + streams,), "float32")
+            scale = T.alloc_local((3,), "float32")
+            across = T.alloc_local((streams,), "float32")
+            down = T.alloc_local((streams,), "float32")
+            factor = T.alloc_local((1,), "float32")
+            # Lanes beyond the streams compute the last one again; threads beyond the rows, a row.
+            place = T.min(thread // lanes, block_rows - 1)
+            stream = T.min(thread % lanes, streams - 1)
+            row = block * block_rows + place
+            has_stream = thread < working and thread % lanes < streams
+            for kind in T.unroll(3):
+                scale[kind] = scale_3[kind]
+            base[0] = base_M[stream]
+            base[1] = base_M[streams + stream]
+            for n in T.unroll(streams):
+                base[2 + n] = base_M[(2 + stream) * streams + n]
+            # The products may still be on their way: this kernel starts before they end.
+            T.pdl_sync()
+            add_up(product_PTM, square_PT, sums, block, rows)
             T.sync_threads()
-            row = block * block_rows + thread
-            if thread < block_rows and row < rows:
-                total[0] = T.rsqrt(sums[thread, mixes] / spec.width + norm_eps)
-                for m in T.unroll(mixes):
-                    kind = T.if_then_else(m < streams, 0, T.if_then_else(m < 2 * streams, 1, 2))
-                    z[m] = sums[thread, m] * total[0] * scale_3[kind] + base_M[m]
-                for s in T.unroll(streams):
-                    pre_TS[row, s] = T.float32(1) / (T.exp(-z[s]) + T.float32(1)) + eps
-                    post_TS[row, s] = T.float32(2) / (T.exp(-z[streams + s]) + T.float32(1))
-                exponentials(comb, z)
-                normalise(comb, streams, 1)
-                for _ in T.serial(spec.sinkhorn_iterations - 1):
-                    normalise(comb, 1, streams)
-                    normalise(comb, streams, 1)
-                for i in T.unroll(streams * streams):
-                    comb_TSS[row, i // streams, i % streams] = comb[i]
+            mean = sums[place, mixes] * T.float32(1 / spec.width)
+            factor[0] = T.rsqrt(mean + norm_eps)
+            if has_stream and row < rows:
+                pre = sums[place, stream] * factor[0] * scale[0] + base[0]
+                pre_TS[row, stream] = _sigmoid(pre) + eps
+                post = sums[place, streams + stream] * factor[0] * scale[1] + base[1]
+                post_TS[row, stream] = T.float32(2) * _sigmoid(post)
+            for n in T.unroll(streams):
+                product = sums[place, (2 + stream) * streams + n]
+                across[n] = product * factor[0] * scale[2] + base[2 + n]
+            powers(across)
+            if has_stream:
+                for n in T.unroll(streams):
+                    matrix[place, stream, n] = across[n]
+            T.sync_threads()
+            for n in T.unroll(streams):
+                down[n] = matrix[place, n, stream]
+            # Whole warps, since lanes exchange.
+            if thread < -(-working // _WARP) * _WARP:
+                sinkhorn(across, down)
+            if has_stream and row < rows:
+                for n in T.vectorized(streams):
+                    comb_TSS[row, stream, n] = across[n]
 
     return transform_mhc_mixes
 
 
-def _normalise(streams: int, eps: Any) -> Any:
+def _add_up(spec: MhcMixesSpec, tuning: Tuning) -> Any:
+    pieces, block_rows, threads = spec.pieces, tuning.block_rows, tuning.threads
+    mixes = spec.streams * (2 + spec.streams)
+    vector = gcd(mixes, _VECTOR)
+    per_row = mixes // vector
+    vectors = block_rows * per_row
+
     @T.macro
-    def normalise(comb: Any, inner: int, outer: int) -> None:
-        """Divide along the axis with stride ``inner`` by the sums."""
-        total = T.alloc_local((1,), "float32")
-        for o in T.unroll(streams):
-            total[0] = comb[o * outer]
-            for i in T.unroll(1, streams):
-                total[0] += comb[o * outer + i * inner]
-            total[0] = T.fast_rcp(total[0] + eps)
-            for i in T.unroll(streams):
-                comb[o * outer + i * inner] *= total[0]
+    def add_up(product_PTM: Any, square_PT: Any, sums: Any, block: Any, rows: Any) -> None:
+        """Sums of pieces, those of squares last; rows beyond the last one have none."""
+        thread = T.get_thread_binding()
+        parts = T.alloc_local((pieces * vector,), "float32")
+        squares = T.alloc_local((pieces,), "float32")
+        total = T.alloc_local((vector,), "float32")
+        run = T.alloc_local((vector,), "float32")
+        for trip in T.unroll(-(-vectors // threads)):
+            index = trip * threads + thread
+            place, first = index // per_row, index % per_row * vector
+            # From the last thread down: the first ones have more vectors.
+            own = trip * threads + threads - 1 - thread
+            has_vector = index < vectors and block * block_rows + place < rows
+            has_square = own < block_rows and block * block_rows + own < rows
+            if has_vector:
+                for p in T.unroll(pieces):
+                    for v in T.vectorized(vector):
+                        parts[p * vector + v] = product_PTM[
+                            p, block * block_rows + place, first + v
+                        ]
+            if has_square:
+                for p in T.unroll(pieces):
+                    squares[p] = square_PT[p, block * block_rows + own]
+            if index < vectors:
+                for v in T.unroll(vector):
+                    total[v] = T.float32(0)
+                if has_vector:
+                    for r in T.unroll(pieces // spec.run):
+                        for v in T.unroll(vector):
+                            run[v] = T.float32(0)
+                        for p in T.unroll(spec.run):
+                            for v in T.unroll(vector):
+                                run[v] += parts[(r * spec.run + p) * vector + v]
+                        for v in T.unroll(vector):
+                            total[v] += run[v]
+                for v in T.unroll(vector):
+                    sums[place, first + v] = total[v]
+            if own < block_rows:
+                total[0] = T.float32(0)
+                if has_square:
+                    for r in T.unroll(pieces // spec.run):
+                        run[0] = T.float32(0)
+                        for p in T.unroll(spec.run):
+                            run[0] += squares[r * spec.run + p]
+                        total[0] += run[0]
+                sums[own, mixes] = total[0]
 
-    return normalise
+    return add_up
 
 
-def _exponentials(streams: int, eps: Any) -> Any:
+def _sigmoid(x: Any) -> Any:
+    return T.fast_rcp(T.exp(-x) + T.float32(1))
+
+
+def _powers(streams: int, eps: Any) -> Any:
     @T.macro
-    def exponentials(comb: Any, z: Any) -> None:
-        """Softmax of the rows, plus eps."""
+    def powers(across: Any) -> None:
+        """Softmax of a row, plus eps."""
         total = T.alloc_local((1,), "float32")
         most = T.alloc_local((1,), "float32")
-        for m in T.unroll(streams):
-            most[0] = z[2 * streams + m * streams]
-            for n in T.unroll(1, streams):
-                most[0] = T.max(most[0], z[2 * streams + m * streams + n])
+        most[0] = across[0]
+        for n in T.unroll(1, streams):
+            most[0] = T.max(most[0], across[n])
+        total[0] = T.float32(0)
+        for n in T.unroll(streams):
+            across[n] = T.exp(across[n] - most[0])
+            total[0] += across[n]
+        total[0] = T.fast_rcp(total[0])
+        for n in T.unroll(streams):
+            across[n] = across[n] * total[0] + eps
+
+    return powers
+
+
+def _sinkhorn(streams: int, lanes: int, iterations: int, eps: Any) -> Any:
+    @T.macro
+    def sinkhorn(across: Any, down: Any) -> None:
+        """Scale this lane's row, ``across``, and column, ``down``; columns last."""
+        row_scale = T.alloc_local((1,), "float32")
+        column_scale = T.alloc_local((1,), "float32")
+        total = T.alloc_local((1,), "float32")
+        total[0] = down[0]
+        for n in T.unroll(1, streams):
+            total[0] += down[n]
+        row_scale[0] = T.float32(1)
+        column_scale[0] = T.fast_rcp(total[0] + eps)
+        for _ in T.serial(iterations - 1):
             total[0] = T.float32(0)
             for n in T.unroll(streams):
-                comb[m * streams + n] = T.exp(z[2 * streams + m * streams + n] - most[0])
-                total[0] += comb[m * streams + n]
-            total[0] = T.fast_rcp(total[0])
+                total[0] += across[n] * T.shfl_sync(column_scale[0], n, lanes)
+            row_scale[0] *= T.fast_rcp(total[0] * row_scale[0] + eps)
+            total[0] = T.float32(0)
             for n in T.unroll(streams):
-                comb[m * streams + n] = comb[m * streams + n] * total[0] + eps
+                total[0] += down[n] * T.shfl_sync(row_scale[0], n, lanes)
+            column_scale[0] *= T.fast_rcp(total[0] * column_scale[0] + eps)
+        for n in T.unroll(streams):
+            across[n] *= row_scale[0] * T.shfl_sync(column_scale[0], n, lanes)
 
-    return exponentials
+    return sinkhorn

@@ -3,11 +3,12 @@
 That is ``row_product``, and ``row_sum`` of squares.
 
 Tensor cores multiply bf16, and every fp32 number is the sum of three bf16 numbers: so the weights
-are split into three parts on the way, each part is multiplied exactly, and sums are fp32. A trunk
-of fp32 is split as well. The parts stand one below the other in a single product.
+come as three parts (``transform.parts``), each part is multiplied exactly, and sums are fp32. The
+parts stand one below the other in a single product. A trunk of fp32 is split on the way.
 
-Blocks share the width in pieces of a length that the spec fixes; ``transform_mhc_mixes`` adds them
-in their order, so a row's bits depend on no other row.
+Blocks share the width in pieces of a length that the spec fixes. The sum of a piece is complete
+before it is added to the others, here or in ``transform_mhc_mixes``, in their order: so a row's
+bits depend neither on other rows nor on who adds.
 """
 
 from dataclasses import dataclass
@@ -18,11 +19,9 @@ from deepinfer_core.interfaces.operators.transform import MhcProductsSpec
 
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build", "default_tuning"]
+__all__ = ["Tuning", "build", "default_tuning", "launch_tunings"]
 
 _PARTS = 3
-_GRANULE = 32
-"""Columns of a tensor core's product come in multiples of it."""
 
 _SQUARES = 16
 """Channels whose squares a row adds up apart from each other, to save registers."""
@@ -40,68 +39,69 @@ class Tuning(KernelTuning):
 
     tile_rows: int = 64
     tile_width: int = 64
-    stages: int = 3
+    stages: int = 4
 
 
 def default_tuning(spec: MhcProductsSpec) -> Tuning:
-    """Small blocks that overlap with each other rather than warps with a producer.
+    """The tallest tiles where blocks add up runs, which is for many rows, or else the shortest."""
+    return launch_tunings(spec)[-1 if spec.run > 1 else 0]
 
-    Fewer steps in flight where the trunk is split too, which takes shared memory.
+
+def launch_tunings(spec: MhcProductsSpec) -> tuple[Tuning, ...]:
+    """Shortest tiles first: the taller, the more rows share what is read of the weights.
+
+    Small blocks overlap with each other, tall ones have warps that only copy. A trunk of fp32 is
+    split in shared memory, which leaves none for steps in flight and for more rows.
     """
-    return Tuning(
-        stages=3 if spec.dtype == "bfloat16" else 1,
-        pass_configs=(("tl.disable_warp_specialized", True),),
-    )
+    alone = (("tl.disable_warp_specialized", True),)
+    if spec.dtype != "bfloat16":
+        return (Tuning(stages=1, pass_configs=alone),)
+    taller = (Tuning(tile_rows=rows, threads=2 * rows) for rows in (128, 256))
+    return (Tuning(pass_configs=alone), *taller)
 
 
 def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
     """Trunks of ``spec.width`` channels, streams flattened."""
     rows = T.dynamic("rows")
     width, mixes, pieces, dtype = spec.width, spec.mixes, spec.pieces, spec.dtype
-    tile, step_width = tuning.tile_rows, tuning.tile_width
-    # Trace-time loops run over tuples; a range would become a loop of the kernel.
-    spacing = -(-mixes // _GRANULE) * _GRANULE
-    places = tuple(part * spacing for part in range(_PARTS))
-    columns = _PARTS * spacing
-    fillers = places if spacing > mixes else ()
+    tile, step_width, columns = tuning.tile_rows, tuning.tile_width, spec.columns
+    steps = spec.piece_width // step_width
+    # A trace-time choice; a range would become a loop of the kernel.
     split_shapes = () if dtype == "bfloat16" else ((tile, step_width),) * _PARTS
 
     @T.prim_func
     def transform_mhc_products(
         trunk_TK: T.Tensor((rows, width), dtype),
-        fn_MK: T.Tensor((mixes, width), "float32"),
+        part_NK: T.Tensor((columns, width), "bfloat16"),
         product_PTM: T.Tensor((pieces, rows, mixes), "float32"),
         square_PT: T.Tensor((pieces, rows), "float32"),
     ) -> None:
         with T.Kernel(pieces, T.ceildiv(rows, tile), threads=tuning.threads) as (piece, block):
             x = T.alloc_shared((tile, step_width), dtype)
-            fn = T.alloc_shared((mixes, step_width), "float32")
             weight = T.alloc_shared((columns, step_width), "bfloat16")
             split = [T.alloc_shared(shape, "bfloat16") for shape in split_shapes]
             operands = split if split_shapes else [x]
             splits = [split] if split_shapes else []
             sums = T.alloc_fragment((tile, columns), "float32")
-            sums_shared = T.alloc_shared((tile, columns), "float32")
-            squares = T.alloc_fragment((tile, _SQUARES), "float32")
+            product = T.alloc_fragment((tile, mixes), "float32")
+            products = T.alloc_fragment((tile, mixes), "float32")
+            channels = T.alloc_fragment((tile, _SQUARES), "float32")
             square = T.alloc_fragment((tile,), "float32")
+            squares = T.alloc_fragment((tile,), "float32")
+            # The mixes may start as soon as all blocks have; they wait for the end themselves.
+            T.pdl_trigger()
             T.clear(sums)
+            T.clear(products)
+            T.clear(channels)
             T.clear(squares)
-            for step in T.Pipelined(spec.piece_width // step_width, num_stages=tuning.stages):
-                first = piece * spec.piece_width + step * step_width
+            for step in T.Pipelined(spec.run * steps, num_stages=tuning.stages):
+                first = piece * (spec.run * spec.piece_width) + step * step_width
                 T.copy(trunk_TK[block * tile, first], x)
-                T.copy(fn_MK[0, first], fn)
-                for m, j in T.Parallel(mixes, step_width):
-                    rest = fn[m, j]
-                    for part in places:
-                        weight[part + m, j] = T.cast(rest, "bfloat16")
-                        rest = rest - T.cast(T.cast(rest, "bfloat16"), "float32")
-                for place in fillers:
-                    for m, j in T.Parallel(spacing - mixes, step_width):
-                        weight[place + mixes + m, j] = T.cast(0, "bfloat16")
+                T.copy(part_NK[0, first], weight)
                 for chunk in T.unroll(step_width // _SQUARES):
                     for i, j in T.Parallel(tile, _SQUARES):
                         channel = T.cast(x[i, chunk * _SQUARES + j], "float32")
-                        squares[i, j] += channel * channel
+                        channels[i, j] += channel * channel
                 for parts in splits:
                     for i, j in T.Parallel(tile, step_width):
                         rest = x[i, j]
@@ -116,15 +116,26 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
                         transpose_B=True,
                         policy=T.GemmWarpPolicy.FullRow,
                     )
-            T.reduce_sum(squares, square, dim=1)
-            T.copy(sums, sums_shared)
+                if step % steps == steps - 1:
+                    # Smallest parts first; the compiler wants a loop for each distance.
+                    for i, m in T.Parallel(tile, mixes):
+                        product[i, m] = sums[i, 2 * mixes + m]
+                    for i, m in T.Parallel(tile, mixes):
+                        product[i, m] += sums[i, mixes + m]
+                    for i, m in T.Parallel(tile, mixes):
+                        product[i, m] += sums[i, m]
+                    for i, m in T.Parallel(tile, mixes):
+                        products[i, m] += product[i, m]
+                    T.reduce_sum(channels, square, dim=1)
+                    for i in T.Parallel(tile):
+                        squares[i] += square[i]
+                    T.clear(sums)
+                    T.clear(channels)
             for i, m in T.Parallel(tile, mixes):
                 if block * tile + i < rows:
-                    product_PTM[piece, block * tile + i, m] = (
-                        sums_shared[i, places[2] + m] + sums_shared[i, places[1] + m]
-                    ) + sums_shared[i, m]
+                    product_PTM[piece, block * tile + i, m] = products[i, m]
             for i in T.Parallel(tile):
                 if block * tile + i < rows:
-                    square_PT[piece, block * tile + i] = square[i]
+                    square_PT[piece, block * tile + i] = squares[i]
 
     return transform_mhc_products

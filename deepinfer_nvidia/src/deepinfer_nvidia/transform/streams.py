@@ -7,6 +7,9 @@ Shapes: T rows, S streams, D width, K = S * D, M = S * (2 + S) mixes, P pieces o
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import torch
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.catalogue import Kernels
@@ -16,6 +19,7 @@ from deepinfer_core.interfaces.operators.transform import (
     MhcStreamsSpec,
 )
 from deepinfer_core.interfaces.transform import MixSpec, Transform
+from deepinfer_core.numeric import bf16_parts
 
 from deepinfer_nvidia.kernels import (
     transform_mhc_collapse,
@@ -25,23 +29,46 @@ from deepinfer_nvidia.kernels import (
 )
 from deepinfer_nvidia.transform.rows import check, dtype_name
 
-__all__ = ["TileLangStreams", "products_spec"]
+__all__ = ["TileLangStreams", "products_spec", "products_tuning"]
 
 _FP32 = torch.float32
 _STEP_WIDTH = 128
 _MOST_PIECES = 40
 """Enough blocks that a few rows keep the device's memory busy; more would cost more to add up."""
 
+_RUN = 5
+"""Pieces that are added up at once, by the block that multiplies or by the one that mixes."""
 
-def products_spec(width: int, mixes: int, dtype: str) -> MhcProductsSpec:
-    """Cut the trunk's width into at most so many pieces of whole steps."""
+_FEW_ROWS = 1024
+"""Up to here, blocks of one piece; more rows fill the device with blocks of a whole run."""
+
+_FULL_BLOCKS = 120
+"""Nine tenths of the multiprocessors of a Hopper GPU."""
+
+
+def products_spec(width: int, mixes: int, dtype: str, rows: int = 1) -> MhcProductsSpec:
+    """Cut the trunk's width into at most so many pieces of whole steps.
+
+    The number of rows changes who adds up runs of pieces, and no bit.
+    """
     steps = -(-width // _STEP_WIDTH)
-    return MhcProductsSpec(
+    spec = MhcProductsSpec(
         width=width,
         mixes=mixes,
         dtype=dtype,
         piece_width=-(-steps // _MOST_PIECES) * _STEP_WIDTH,
     )
+    return replace(spec, run=math.gcd(spec.pieces, _RUN)) if rows > _FEW_ROWS else spec
+
+
+def products_tuning(spec: MhcProductsSpec, rows: int) -> transform_mhc_products.Tuning:
+    """The tallest tiles of which there are enough for the whole device."""
+    shortest, *taller = transform_mhc_products.launch_tunings(spec)
+    found = shortest
+    for tuning in taller:
+        if -(-rows // tuning.tile_rows) * spec.pieces >= _FULL_BLOCKS:
+            found = tuning
+    return found
 
 
 class TileLangStreams(Transform):
@@ -54,11 +81,16 @@ class TileLangStreams(Transform):
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
 
+    def prepare_mixes(self, fn_MK: torch.Tensor) -> torch.Tensor:
+        """Split the weights into parts of bf16."""
+        mixes, width = fn_MK.shape
+        return bf16_parts(fn_MK, products_spec(width, mixes, "bfloat16").columns)
+
     def mhc_mixes(
         self,
         plan: Plan,
         trunk_TSD: torch.Tensor,
-        fn_MK: torch.Tensor,
+        projection: torch.Tensor,
         base_M: torch.Tensor,
         scale_3: torch.Tensor,
         spec: MixSpec,
@@ -72,15 +104,15 @@ class TileLangStreams(Transform):
             return
         mixes = streams * (2 + streams)
         dtype = trunk_TSD.dtype
-        products = products_spec(streams * width, mixes, dtype_name(dtype))
-        product_PTM = fn_MK.new_empty((products.pieces, rows, mixes))
-        square_PT = fn_MK.new_empty((products.pieces, rows))
+        products = products_spec(streams * width, mixes, dtype_name(dtype), rows)
+        product_PTM = base_M.new_empty((products.pieces, rows, mixes))
+        square_PT = base_M.new_empty((products.pieces, rows))
         self._kernels.call(
             transform_mhc_products.build,
             products,
-            transform_mhc_products.default_tuning(products),
+            products_tuning(products, rows),
             trunk_TK=check(trunk_TSD, dtype, rows, streams, width).view(rows, -1),
-            fn_MK=check(fn_MK, _FP32, mixes, streams * width),
+            part_NK=check(projection, torch.bfloat16, products.columns, streams * width),
             product_PTM=product_PTM,
             square_PT=square_PT,
         )
@@ -88,6 +120,7 @@ class TileLangStreams(Transform):
             streams=streams,
             width=streams * width,
             pieces=products.pieces,
+            run=1 if products.run > 1 else math.gcd(products.pieces, _RUN),
             sinkhorn_iterations=spec.sinkhorn_iterations,
             eps=spec.eps,
             norm_eps=spec.norm_eps,

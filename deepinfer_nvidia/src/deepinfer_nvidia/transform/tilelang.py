@@ -39,6 +39,8 @@ from deepinfer_nvidia.transform.streams import TileLangStreams
 __all__ = ["TileLangTransform", "build"]
 
 _FP32, _INT64, _BOOL = torch.float32, torch.int64, torch.bool
+_MOST_CHOSEN = 32
+"""A lane of a warp each."""
 
 
 class TileLangTransform(TileLangStreams, TileLangEngram):
@@ -184,6 +186,11 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
             raise NotSupported(
                 f"asked for {chosen} experts a row, found {experts}",
                 hint="check the model's configuration",
+            )
+        if chosen > _MOST_CHOSEN:
+            raise NotSupported(
+                f"asked for {chosen} experts a row, found kernels for {_MOST_CHOSEN}",
+                hint="choose core.reference",
             )
         if not rows:
             return

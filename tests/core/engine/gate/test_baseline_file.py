@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 from deepinfer_core.engine.gate.baseline import Baseline
-from deepinfer_core.engine.gate.baseline_file import read_baseline, write_baseline
+from deepinfer_core.engine.gate.baseline_file import read_baselines, write_baselines
 from deepinfer_core.errors import ConfigError
 
 
-def test_a_baseline_comes_back_as_it_was_written(baseline: Baseline, tmp_path: Path) -> None:
+def test_the_baselines_of_all_devices_come_back_as_they_were_written(
+    baseline: Baseline, tmp_path: Path
+) -> None:
     file = tmp_path / "gate.json"
-    write_baseline(file, baseline)
-    assert read_baseline(file) == baseline
+    elsewhere = replace(baseline, history=())
+    write_baselines(file, {"cpu": baseline, "acme": elsewhere})
+    assert read_baselines(file) == {"cpu": baseline, "acme": elsewhere}
     assert [item.name for item in tmp_path.iterdir()] == ["gate.json"]
 
 
@@ -24,9 +27,9 @@ def test_sums_are_hex_floats_and_equal_bits_are_stored_once(
     baseline: Baseline, tmp_path: Path
 ) -> None:
     file = tmp_path / "gate.json"
-    write_baseline(file, baseline)
+    write_baselines(file, {"cpu": baseline})
     data = json.loads(file.read_text())
-    [sample, _] = data["conditions"]["cpu/semantic/cache-plain/decode"]["samples"]
+    [sample, _] = data["devices"]["cpu"]["conditions"]["cpu/semantic/cache-plain/decode"]["samples"]
     # 1.5 + 0.1 + 2.0, rounded once.
     assert float.fromhex(sample["nll_sum"]) == math.fsum((1.5, 0.1, 2.0))
     assert sample["tokens"] == 3
@@ -41,8 +44,8 @@ def test_each_choice_of_components_is_stored_once(baseline: Baseline, tmp_path: 
     other = replace(scores, components={"gemm.dense": "acme.fast"})
     mixed = replace(measured, conditions={**measured.conditions, name: other})
     file = tmp_path / "gate.json"
-    write_baseline(file, replace(baseline, measurement=mixed))
-    assert read_baseline(file).measurement == mixed
+    write_baselines(file, {"cpu": replace(baseline, measurement=mixed)})
+    assert read_baselines(file)["cpu"].measurement == mixed
     kept = json.loads(file.read_text())["components"].values()
     assert list(kept) == [{"gemm.dense": "acme.fast"}, {"gemm.dense": "core.reference"}]
 
@@ -52,11 +55,12 @@ def drop_components(data: dict[str, Any]) -> None:
 
 
 def drop_tolerance(data: dict[str, Any]) -> None:
-    del data["tolerances"]["plain"]
+    del data["devices"]["cpu"]["tolerances"]["plain"]
 
 
 def change_sum(data: dict[str, Any]) -> None:
-    next(iter(data["conditions"].values()))["samples"][0]["nll_sum"] = "0x1p+0"
+    conditions = data["devices"]["cpu"]["conditions"]
+    next(iter(conditions.values()))["samples"][0]["nll_sum"] = "0x1p+0"
 
 
 def cut_positions(data: dict[str, Any]) -> None:
@@ -68,12 +72,12 @@ def test_a_damaged_file_is_refused(
     baseline: Baseline, tmp_path: Path, damage: Callable[[dict[str, Any]], None]
 ) -> None:
     file = tmp_path / "gate.json"
-    write_baseline(file, baseline)
+    write_baselines(file, {"cpu": baseline})
     data = json.loads(file.read_text())
     damage(data)
     file.write_text(json.dumps(data))
     with pytest.raises(ConfigError, match="is damaged"):
-        read_baseline(file)
+        read_baselines(file)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +94,11 @@ def test_another_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
     file = tmp_path / "gate.json"
     file.write_text(text)
     with pytest.raises(ConfigError, match=message):
-        read_baseline(file)
+        read_baselines(file)
 
 
 def test_a_missing_file_and_a_missing_folder_are_named(baseline: Baseline, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gate\.json cannot be read"):
-        read_baseline(tmp_path / "gate.json")
+        read_baselines(tmp_path / "gate.json")
     with pytest.raises(ConfigError, match="cannot be written"):
-        write_baseline(tmp_path / "none" / "gate.json", baseline)
+        write_baselines(tmp_path / "none" / "gate.json", {"cpu": baseline})

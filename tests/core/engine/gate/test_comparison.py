@@ -5,7 +5,12 @@ from dataclasses import replace
 
 import pytest
 from deepinfer_core.engine.gate.baseline import Baseline, Measurement, SampleScore
-from deepinfer_core.engine.gate.comparison import compare, disagreements, platform_differences
+from deepinfer_core.engine.gate.comparison import (
+    compare,
+    disagreements,
+    platform_differences,
+    strays,
+)
 
 WHOLE = "cpu/semantic/cache-plain/prefill/whole"
 DECODE = "cpu/semantic/cache-plain/decode"
@@ -61,13 +66,14 @@ def test_bits_that_cancel_in_the_sum_are_a_difference(
     assert (one.sample, one.position) == ("tales/0", 1)
 
 
-# The plain tolerance is 1e-6 of a sample's sum, 3.6 for tales/0; that of the total, 1e-7 of 6.85,
-# is less, so the total is let through by moving the other sample the other way.
+# The plain tolerance of the sum of tales/0, 3.6 over three tokens, is 1.2e-5 / sqrt(3) of it. That
+# of the total, 6.85 over five, is less: 5e-6 / sqrt(5). So the other sample, 3.25 over two, moves
+# the other way by nearly as much.
 @pytest.mark.parametrize(("share", "is_different"), [(0.9, False), (1.1, True)])
 def test_on_another_platform_the_sum_of_a_sample_may_move_by_the_tolerance(
     baseline: Baseline, measurement: Measurement, share: float, is_different: bool
 ) -> None:
-    move = share * 1e-6 * 3.6
+    move = share * 1.2e-5 / math.sqrt(3) * 3.6
     moved = with_nats(elsewhere(measurement), "tales/0", 2, 0.1 + move, WHOLE, DECODE)
     moved = with_nats(moved, "tales/1", 1, 0.25 - 0.8 * move, WHOLE, DECODE)
     found = compare(baseline, moved)
@@ -78,18 +84,58 @@ def test_on_another_platform_the_sum_of_a_sample_may_move_by_the_tolerance(
 def test_on_another_platform_all_samples_must_not_move_in_one_direction(
     baseline: Baseline, measurement: Measurement
 ) -> None:
-    moved = with_nats(elsewhere(measurement), "tales/0", 2, 0.1 + 2e-6, WHOLE, DECODE)
-    assert ["all samples together" in one.what for one in compare(baseline, moved)] == [True, True]
+    # 6.85 * 5e-6 / sqrt(5) = 1.53e-5.
+    near = with_nats(elsewhere(measurement), "tales/0", 2, 0.1 + 1.5e-5, WHOLE, DECODE)
+    far = with_nats(elsewhere(measurement), "tales/0", 2, 0.1 + 1.6e-5, WHOLE, DECODE)
+    assert compare(baseline, near) == []
+    assert ["all samples together" in one.what for one in compare(baseline, far)] == [True, True]
 
 
 def test_quantised_conditions_have_the_wider_tolerance_elsewhere(
     baseline: Baseline, measurement: Measurement
 ) -> None:
-    # 4e-3 of the total 7.375 is 0.0295.
-    near = with_nats(elsewhere(measurement), "tales/0", 1, 1.529, PRODUCTION)
-    far = with_nats(elsewhere(measurement), "tales/0", 1, 1.530, PRODUCTION)
+    # 0.2 / sqrt(5) of the total 7.375 is 0.6597.
+    near = with_nats(elsewhere(measurement), "tales/0", 1, 2.159, PRODUCTION)
+    far = with_nats(elsewhere(measurement), "tales/0", 1, 2.160, PRODUCTION)
     assert compare(baseline, near) == []
     assert [one.condition for one in compare(baseline, far)] == [PRODUCTION]
+
+
+OURS = "acme/acme.fast/semantic/cache-plain/prefill/whole"
+
+
+def of_a_backend(measurement: Measurement, move: float) -> Measurement:
+    """One condition of another device, whose first likelihood is off."""
+    moved = with_nats(measurement, "tales/0", 1, 1.5 + move, WHOLE)
+    return replace(moved, conditions={OURS: moved.conditions[WHOLE]})
+
+
+# Three quarters of what the total may move; a sample may move more.
+@pytest.mark.parametrize(("move", "is_different"), [(1.1e-5, False), (1.6e-5, True)])
+def test_a_backend_is_held_to_the_specification_whatever_its_own_baseline_says(
+    baseline: Baseline, measurement: Measurement, move: float, is_different: bool
+) -> None:
+    found = list(strays(baseline, of_a_backend(measurement, move), {OURS: WHOLE}))
+    assert [one.condition for one in found] == [OURS] * is_different
+    assert all(one.what.startswith(f"against {WHOLE}: all samples together") for one in found)
+
+
+def test_what_the_specification_did_not_measure_holds_nobody(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    found = of_a_backend(measurement, 0)
+    [one] = strays(baseline, found, {OURS: "cpu/absent"})
+    assert one.what == "there is no cpu/absent to hold it to"
+    other = replace(found.conditions[OURS], checkpoint="other")
+    [one] = strays(baseline, replace(found, conditions={OURS: other}), {OURS: WHOLE})
+    assert one.what == f"against {WHOLE}: another checkpoint: other here, c0ffee in the baseline"
+
+
+def test_the_specification_is_not_held_to_its_own_baseline(
+    baseline: Baseline, measurement: Measurement
+) -> None:
+    moved = with_nats(measurement, "tales/0", 1, 9.0, WHOLE)
+    assert list(strays(baseline, moved, {name: name for name in moved.conditions})) == []
 
 
 def test_conditions_of_equal_arithmetic_must_agree_in_every_bit_on_any_platform(

@@ -4,7 +4,9 @@ from collections import defaultdict
 from dataclasses import replace
 
 from deepinfer_core.config import load_settings
-from deepinfer_core.engine.gate.conditions import CONDITIONS
+from deepinfer_core.engine.gate.conditions import conditions_of
+
+CONDITIONS = conditions_of("cpu")
 
 
 def test_names_are_distinct_and_say_what_is_run() -> None:
@@ -59,7 +61,7 @@ def test_only_conditions_without_any_rounding_have_the_sharp_tolerance() -> None
 
 
 def test_another_set_of_components_has_names_and_arithmetic_of_its_own() -> None:
-    other = replace(CONDITIONS[0], components="acme.fast")  # type: ignore[arg-type]
+    other = replace(CONDITIONS[0], components="acme.fast")
     assert other.name("cpu") == "cpu/acme.fast/production/cache-quantised/prefill/whole"
     assert other.arithmetic == "acme.fast/production/cache-quantised"
 
@@ -81,3 +83,33 @@ def test_settings_are_accepted_and_give_each_path_its_steps() -> None:
         assert engine.snapshot_slots == (2 if one.reuse == "snapshot" else 0)
         assert engine.recovery == ("bounded" if one.reuse == "bounded" else "exact")
         assert engine.replay == one.replay
+        assert engine.graphs
+
+
+def test_a_device_with_recordings_is_measured_without_them_too() -> None:
+    found = conditions_of("nvidia")
+    [launched] = [one for one in found if not one.is_recorded]
+    assert launched.name("nvidia") == (
+        "nvidia/nvidia.tilelang/production/cache-quantised/decode/launched"
+    )
+    settings = load_settings(overrides=launched.overrides([3]), environ={}).settings
+    assert not settings.engine.graphs
+
+
+def test_kernels_in_bfloat16_are_measured_in_it_and_the_slow_reference_in_single_steps() -> None:
+    sets = defaultdict(set)
+    for one in conditions_of("nvidia"):
+        sets[one.components].add((one.numerics, one.path, one.chunk_tokens))
+    assert {numerics for numerics, *_ in sets["nvidia.tilelang"]} == {"production"}
+    assert sets["core.reference"] == {
+        ("production", "prefill", None),
+        ("semantic", "prefill", None),
+    }
+
+
+def test_every_condition_of_another_device_is_held_to_one_of_the_specification() -> None:
+    specified = {one.name("cpu") for one in CONDITIONS if one.components == "core.reference"}
+    for device in ("cpu", "nvidia", "acme"):
+        found = conditions_of(device)
+        assert len({one.name(device) for one in found}) == len(found)
+        assert {one.reference_name for one in found} <= specified

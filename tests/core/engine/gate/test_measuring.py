@@ -182,8 +182,16 @@ def test_the_platform_is_that_of_the_device() -> None:
     found = platform_of(facts)
     assert (found.machine, found.processor) == ("x86_64", "AMD")
     assert found.instruction_sets == ("avx", "avx2")
-    other = platform_of(DeviceFacts(device="nvidia", model="NVIDIA H200"))
-    assert other.processor == "NVIDIA H200"
+    assert found.compiler == ""
+
+
+def test_another_device_is_its_whole_model_its_capability_and_its_compiler() -> None:
+    facts = DeviceFacts(
+        device="acme", model="ACME H1", capability=(9, 0), extra={"compiler": "acmecc 3"}
+    )
+    found = platform_of(facts)
+    assert (found.processor, found.instruction_sets) == ("ACME H1", ("9.0",))
+    assert (found.vector, found.compiler) == ("", "acmecc 3")
 
 
 def test_a_measurement_names_device_components_and_checkpoint(

@@ -83,7 +83,9 @@ def test_an_engine_whose_kernel_cannot_be_compiled_does_not_start(
 
 def test_components_without_kernels_are_not_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "wanted_kernels", None)
-    prepare(kernels="")
+    with capture_logs() as logs:
+        prepare(kernels="")
+    assert logs == []
 
 
 def test_a_component_that_cannot_be_rehearsed_is_left_to_the_warm_up(

@@ -18,8 +18,8 @@ from deepinfer_core.bench.layers.room import plan_room
 from deepinfer_core.bench.layers.survey import Survey
 from deepinfer_core.bench.stamp import computing, stamp_of
 from deepinfer_core.config import LoadedSettings, resolve_components
-from deepinfer_core.engine.loading import model_parts
 from deepinfer_core.engine.model_folder import model_needs
+from deepinfer_core.engine.model_loading import model_parts
 from deepinfer_core.plugin import load
 
 if TYPE_CHECKING:

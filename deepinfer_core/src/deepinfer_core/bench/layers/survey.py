@@ -184,7 +184,7 @@ class Survey:
     def _bound_s(self, config: ModelConfig, loads: list[Load]) -> float:
         return sum(step_bound(config, load, self._storage, self._rates).seconds for load in loads)
 
-    def _recorded(self) -> DecodeGraphs:
+    def _recorded(self) -> DecodeGraphs | None:
         scale = self._scale
         graphs = DecodeGraphs(
             self._runner.model,
@@ -196,4 +196,4 @@ class Survey:
         )
         with self._progress.phase("graphs.record", len(graphs.rungs), "graphs") as phase:
             graphs.record(lambda rung: phase.advance())
-        return graphs
+        return graphs if graphs.recorded else None

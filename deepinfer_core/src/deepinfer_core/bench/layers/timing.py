@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from deepinfer_core.bench.layers.loads import Decoding, Pool, Prompt
+from deepinfer_core.engine.packed_step import step_inputs
 from deepinfer_core.engine.rows import RowRequest, RowSettings
-from deepinfer_core.engine.step_tensors import step_inputs
 
 if TYPE_CHECKING:
     from deepinfer_core.engine.runner import ModelRunner

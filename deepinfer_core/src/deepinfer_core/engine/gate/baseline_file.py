@@ -1,9 +1,9 @@
-"""How does a baseline lie in a file?
+"""How do the baselines of all devices lie in a file?
 
-JSON with a schema version. Sums are hex floats, so that no digit is lost and two files can be
-compared by eye. The likelihoods of single positions stand once for all conditions with equal bits,
-under a digest: base64 of fp64, little end first. So do the components, once for all conditions that
-ran on the same ones.
+JSON with a schema version. Each device has what was measured on it. Sums are hex floats, so that no
+digit is lost and two files can be compared by eye. The likelihoods of single positions stand once
+for all conditions with equal bits, under a digest: base64 of fp64, little end first. So do the
+components, once for all conditions that ran on the same ones.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from deepinfer_core.engine.gate.conditions import Rounding
 from deepinfer_core.engine.gate.texts import Selection
 from deepinfer_core.errors import ConfigError
 
-__all__ = ["SCHEMA_VERSION", "read_baseline", "write_baseline"]
+__all__ = ["SCHEMA_VERSION", "read_baselines", "write_baselines"]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
-def read_baseline(path: Path) -> Baseline:
-    """Read a baseline.
+def read_baselines(path: Path) -> dict[str, Baseline]:
+    """Read the baselines of all devices, by the device's name.
 
     Raises:
         ConfigError: the file cannot be read, has another schema version, or is damaged.
@@ -71,13 +71,13 @@ def read_baseline(path: Path) -> Baseline:
         ) from error
 
 
-def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write a baseline; the old file stays until the new one is whole.
+def write_baselines(path: Path, baselines: Mapping[str, Baseline]) -> None:
+    """Write the baselines of all devices; the old file stays until the new one is whole.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = json.dumps(_to_json(baseline), indent=1) + "\n"
+    text = json.dumps(_to_json(baselines), indent=1) + "\n"
     draft = path.with_name(path.name + ".new")
     try:
         draft.write_text(text, encoding="utf-8")
@@ -92,10 +92,24 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
 _RESTORE = "bring it back from the repository, or run deepinfer eval refresh"
 
 
-def _to_json(baseline: Baseline) -> dict[str, Any]:
-    measured = baseline.measurement
+def _to_json(baselines: Mapping[str, Baseline]) -> dict[str, Any]:
     positions: dict[str, str] = {}
     components: dict[str, dict[str, str]] = {}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "devices": {
+            device: _device_to_json(baseline, components, positions)
+            for device, baseline in baselines.items()
+        },
+        "components": components,
+        "positions": positions,
+    }
+
+
+def _device_to_json(
+    baseline: Baseline, components: dict[str, dict[str, str]], positions: dict[str, str]
+) -> dict[str, Any]:
+    measured = baseline.measurement
     conditions = {
         name: {
             "checkpoint": scores.checkpoint,
@@ -109,14 +123,11 @@ def _to_json(baseline: Baseline) -> dict[str, Any]:
         for name, scores in measured.conditions.items()
     }
     return {
-        "schema_version": SCHEMA_VERSION,
         "history": [asdict(refresh) for refresh in baseline.history],
         "platform": asdict(measured.platform),
-        "components": components,
         "selection": asdict(measured.selection),
         "tolerances": {name: asdict(item) for name, item in baseline.tolerances.items()},
         "conditions": conditions,
-        "positions": positions,
     }
 
 
@@ -141,8 +152,19 @@ def _sample_to_json(sample: SampleScore, positions: dict[str, str]) -> dict[str,
     }
 
 
-def _from_json(data: dict[str, Any]) -> Baseline:
+def _from_json(data: dict[str, Any]) -> dict[str, Baseline]:
     positions = {key: _unpack(text) for key, text in data["positions"].items()}
+    return {
+        device: _device_from_json(entry, data["components"], positions)
+        for device, entry in data["devices"].items()
+    }
+
+
+def _device_from_json(
+    data: dict[str, Any],
+    components: dict[str, dict[str, str]],
+    positions: dict[str, tuple[float, ...]],
+) -> Baseline:
     platform = data["platform"]
     platform["instruction_sets"] = tuple(platform["instruction_sets"])
     conditions = {
@@ -151,7 +173,7 @@ def _from_json(data: dict[str, Any]) -> Baseline:
             tokenizer=entry["tokenizer"],
             arithmetic=entry["arithmetic"],
             rounding=entry["rounding"],
-            components=data["components"][entry["components"]],
+            components=components[entry["components"]],
             samples=tuple(_sample(item, positions) for item in entry["samples"]),
         )
         for name, entry in data["conditions"].items()

@@ -4,12 +4,17 @@ Three questions, in this order: was the same thing measured (checkpoint, tokeniz
 conditions, samples); do conditions of equal arithmetic agree in every bit, which holds on every
 machine; and are the numbers those of the baseline: in every bit on the platform that the baseline
 was measured on, within the tolerances of its file elsewhere.
+
+And a fourth, whose answer no refresh changes: are the numbers of every component about those of the
+specification, ``core.reference`` on a CPU? They are added up in other orders, so they may be as far
+apart as those of two platforms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 
 from deepinfer_core.engine.gate.baseline import (
@@ -20,7 +25,7 @@ from deepinfer_core.engine.gate.baseline import (
     Tolerance,
 )
 
-__all__ = ["Difference", "compare", "disagreements", "platform_differences"]
+__all__ = ["Difference", "compare", "disagreements", "platform_differences", "strays"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,29 @@ def disagreements(measured: Measurement) -> Iterator[Difference]:
                 )
 
 
+def strays(
+    reference: Baseline, measured: Measurement, names: Mapping[str, str]
+) -> Iterator[Difference]:
+    """Conditions whose sums are too far from those of the specification.
+
+    Args:
+        reference: of the device that the specification was measured on.
+        measured: what is held to it, of the same texts and checkpoint.
+        names: of the condition there that each is held to.
+    """
+    for name, scores in measured.conditions.items():
+        other = names[name]
+        wanted = reference.measurement.conditions.get(other)
+        if wanted is None:
+            yield Difference(condition=name, what=f"there is no {other} to hold it to")
+        elif what := _other_model(wanted, scores):
+            yield Difference(condition=name, what=f"against {other}: {what}")
+        elif other != name:
+            tolerance = reference.tolerances[scores.rounding]
+            for one in _numbers(name, wanted, scores, tolerance):
+                yield replace(one, what=f"against {other}: {one.what}")
+
+
 def _text(value: object) -> str:
     return " ".join(value) if isinstance(value, tuple) else str(value)
 
@@ -97,17 +125,28 @@ def _text(value: object) -> str:
 def _condition(
     name: str, wanted: ConditionScores, found: ConditionScores, tolerance: Tolerance | None
 ) -> Iterator[Difference]:
-    for part in ("checkpoint", "tokenizer"):
-        old, new = getattr(wanted, part), getattr(found, part)
-        if old != new:
-            what = f"another {part}: {new[:16]} here, {old[:16]} in the baseline"
-            yield Difference(condition=name, what=what)
-            return
+    if other := _other_model(wanted, found):
+        yield Difference(condition=name, what=other)
+        return
     for slot in sorted({*wanted.components, *found.components}):
         old, new = (one.components.get(slot, "nothing") for one in (wanted, found))
         if old != new:
             what = f"slot {slot}: {new} runs here, the baseline has {old}"
             yield Difference(condition=name, what=what)
+    yield from _numbers(name, wanted, found, tolerance)
+
+
+def _other_model(wanted: ConditionScores, found: ConditionScores) -> str:
+    for part in ("checkpoint", "tokenizer"):
+        old, new = getattr(wanted, part), getattr(found, part)
+        if old != new:
+            return f"another {part}: {new[:16]} here, {old[:16]} in the baseline"
+    return ""
+
+
+def _numbers(
+    name: str, wanted: ConditionScores, found: ConditionScores, tolerance: Tolerance | None
+) -> Iterator[Difference]:
     old_ids = [(one.id, one.first, len(one.nats)) for one in wanted.samples]
     if old_ids != [(one.id, one.first, len(one.nats)) for one in found.samples]:
         yield Difference(condition=name, what="other samples, or other numbers of tokens")
@@ -119,9 +158,11 @@ def _condition(
             position = new_sample.first + place
             yield Difference(condition=name, sample=new_sample.id, position=position, what=what)
             return
-    if tolerance is not None and _is_apart(wanted.nll_sum, found.nll_sum, tolerance.total):
-        what = _change(wanted.nll_sum, found.nll_sum, tolerance.total)
-        yield Difference(condition=name, what=f"all samples together: {what}")
+    if tolerance is not None:
+        allowed = tolerance.total / math.sqrt(sum(len(one.nats) for one in wanted.samples))
+        if _is_apart(wanted.nll_sum, found.nll_sum, allowed):
+            what = _change(wanted.nll_sum, found.nll_sum, allowed)
+            yield Difference(condition=name, what=f"all samples together: {what}")
 
 
 def _sample(
@@ -134,13 +175,14 @@ def _sample(
         place = _first_unequal(old, new)
         sums = _change(old.nll_sum, new.nll_sum)
         return place, f"{new.nats[place]!r} nats, was {old.nats[place]!r}; {sums}"
-    if not _is_apart(old.nll_sum, new.nll_sum, tolerance.sample):
+    allowed = tolerance.sample / math.sqrt(len(old.nats))
+    if not _is_apart(old.nll_sum, new.nll_sum, allowed):
         return None
-    allowed = tolerance.sample * abs(old.nll_sum)
+    most = allowed * abs(old.nll_sum)
     gaps = accumulate(b - a for a, b in zip(old.nats, new.nats, strict=True))
-    outside = (place for place, gap in enumerate(gaps) if not abs(gap) <= allowed)
+    outside = (place for place, gap in enumerate(gaps) if not abs(gap) <= most)
     place = next(outside, len(old.nats) - 1)
-    return place, _change(old.nll_sum, new.nll_sum, tolerance.sample)
+    return place, _change(old.nll_sum, new.nll_sum, allowed)
 
 
 def _first_unequal(one: SampleScore, two: SampleScore) -> int:

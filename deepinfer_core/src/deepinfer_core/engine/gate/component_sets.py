@@ -1,54 +1,84 @@
 """Which components does a condition run on?
 
 A baseline belongs to the components that it was measured on, so the conditions name them: what
-``auto`` picks may change with the next component that is installed.
+``auto`` picks may change with the next component that is installed. A device that is not listed
+here is measured on whatever ``auto`` picks there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 from deepinfer_core.config import LoadedSettings
 
-__all__ = ["COMPONENT_SETS", "ComponentSet", "pins"]
+__all__ = ["AUTO", "ComponentSet", "Numerics", "component_sets", "pins"]
 
-ComponentSet = Literal["core.reference", "core.cpu"]
+Numerics = Literal["production", "semantic"]
 
-COMPONENT_SETS: Mapping[ComponentSet, Mapping[str, str]] = MappingProxyType(
+AUTO = "auto"
+"""Name of the set of a device that is not listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentSet:
+    """Components that are measured together.
+
+    Attributes:
+        uses: name by kind; a kind that is left out is picked by ``auto``.
+        numerics: what they compute in.
+        is_sampled: measured in a single step only, because they are slow on that device.
+    """
+
+    uses: Mapping[str, str]
+    numerics: tuple[Numerics, ...] = ("production", "semantic")
+    is_sampled: bool = False
+
+
+def _uses(local: str, others: str) -> Mapping[str, str]:
+    """One name for all kinds but the exchange between experts."""
+    kinds = ("attention", "gemm", "transform", "all_to_all", "sampler")
+    return MappingProxyType({kind: local if kind == "all_to_all" else others for kind in kinds})
+
+
+_REFERENCE = _uses("core.local", "core.reference")
+
+_SETS: Mapping[str, Mapping[str, ComponentSet]] = MappingProxyType(
     {
-        "core.reference": MappingProxyType(
-            {
-                "attention": "core.reference",
-                "gemm": "core.reference",
-                "transform": "core.reference",
-                "all_to_all": "core.local",
-                "sampler": "core.reference",
-            }
-        ),
-        "core.cpu": MappingProxyType(
-            dict.fromkeys(("attention", "gemm", "transform", "all_to_all", "sampler"), "core.cpu")
-        ),
+        "cpu": {
+            "core.reference": ComponentSet(uses=_REFERENCE),
+            "core.cpu": ComponentSet(uses=_uses("core.cpu", "core.cpu")),
+        },
+        "nvidia": {
+            "core.reference": ComponentSet(uses=_REFERENCE, is_sampled=True),
+            "nvidia.tilelang": ComponentSet(
+                uses=_uses("core.local", "nvidia.tilelang"), numerics=("production",)
+            ),
+        },
     }
 )
-"""Components on the CPU, by the kind that each serves. Another set is another entry here, its name
-in ``ComponentSet``, and its rows in ``conditions``."""
+"""By device. Another set is another entry here."""
 
 
-def pins(name: ComponentSet, loaded: LoadedSettings) -> list[str]:
+def component_sets(device: str) -> Mapping[str, ComponentSet]:
+    """The sets of a device by name, the reference first if it is measured there."""
+    return _SETS.get(device, {AUTO: ComponentSet(uses={})})
+
+
+def pins(name: str, loaded: LoadedSettings) -> list[str]:
     """Settings that choose a set, in the form of ``--set``.
 
-    Only on the CPU, and only for kinds whose component nobody has chosen: a user's choice is
-    measured as it is, and compared.
+    Only for kinds whose component nobody has chosen: a user's choice is measured as it is, and
+    compared.
 
     Args:
-        name: of the set.
+        name: of a set of the configured device.
         loaded: the user's settings.
     """
-    if loaded.settings.device != "cpu":
-        return []
-    keys = {f"components.{kind}.use": use for kind, use in COMPONENT_SETS[name].items()}
+    uses = component_sets(loaded.settings.device)[name].uses
+    keys = {f"components.{kind}.use": use for kind, use in uses.items()}
     return [f"{key}={use}" for key, use in keys.items() if _is_open(key, loaded)]
 
 

@@ -7,12 +7,13 @@ score the same position of the same text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from deepinfer_core.engine.gate.component_sets import COMPONENT_SETS, ComponentSet
+from deepinfer_core.engine.gate.component_sets import Numerics, component_sets
 
-__all__ = ["CONDITIONS", "LONG_PROMPT_TOKENS", "Condition", "Rounding"]
+__all__ = ["LONG_PROMPT_TOKENS", "REFERENCE_DEVICE", "Condition", "Rounding", "conditions_of"]
 
 Rounding = Literal["plain", "quantised"]
 """``plain``: fp32 throughout. ``quantised``: somewhere a value is rounded to few bits, so that the
@@ -27,7 +28,10 @@ _SHARED_STEP_ROWS = 64
 
 _KEPT_TOKENS = 140
 
-_Numerics = Literal["production", "semantic"]
+REFERENCE_DEVICE = "cpu"
+"""Where the specification itself is measured under every condition."""
+
+_REFERENCE = "core.reference"
 _Path = Literal["prefill", "decode"]
 _Reuse = Literal["none", "snapshot", "recompute", "bounded"]
 
@@ -51,10 +55,11 @@ class Condition:
             measure the second time that an engine meets the prompt: ``snapshot`` restores it,
             ``recompute`` has no snapshot and feeds what the same bits take, ``bounded`` one window.
         replay: what the decoder half does with the prompt; ``off`` runs on all of it.
-        components: what it runs on.
+        is_recorded: decode steps are repeated from recordings, where the device has them.
+        components: name of the set that it runs on.
     """
 
-    numerics: _Numerics
+    numerics: Numerics
     cache_quantisation: bool
     path: _Path
     chunk_tokens: int | None = None
@@ -64,7 +69,8 @@ class Condition:
     is_asynchronous: bool = True
     reuse: _Reuse = "none"
     replay: Literal["off", "mask", "compact"] = "off"
-    components: ComponentSet = "core.reference"
+    is_recorded: bool = True
+    components: str = _REFERENCE
 
     @property
     def arithmetic(self) -> str:
@@ -100,7 +106,13 @@ class Condition:
         parts += [] if self.replay == "off" else [self.replay]
         parts += [] if self.is_mixed else ["turns"]
         parts += [] if self.is_asynchronous else ["synchronous"]
+        parts += [] if self.is_recorded else ["launched"]
         return "/".join([parts[0], self._set_in_front("/".join(parts[1:]))])
+
+    @property
+    def reference_name(self) -> str:
+        """Name of the condition that says what these numbers should be about."""
+        return replace(self, components=_REFERENCE, is_recorded=True).name(REFERENCE_DEVICE)
 
     def overrides(self, lengths: list[int]) -> list[str]:
         """Settings of the engine, in the form of ``--set``.
@@ -120,6 +132,7 @@ class Condition:
             "engine.max_model_len": max(lengths) + 1,
             "engine.mixed_steps": self.is_mixed,
             "engine.asynchronous": self.is_asynchronous,
+            "engine.graphs": self.is_recorded,
             "engine.prefix_cache": self.reuse != "none",
             "engine.snapshot_slots": len(lengths) if self.reuse == "snapshot" else 0,
             "engine.recovery": "bounded" if self.reuse == "bounded" else "exact",
@@ -130,7 +143,7 @@ class Condition:
         return [f"{key}={_text(value)}" for key, value in values.items()]
 
     def _set_in_front(self, name: str) -> str:
-        return name if self.components == "core.reference" else f"{self.components}/{name}"
+        return name if self.components == _REFERENCE else f"{self.components}/{name}"
 
 
 def _text(value: object) -> str:
@@ -139,7 +152,7 @@ def _text(value: object) -> str:
 
 def _paths() -> tuple[Condition, ...]:
     """Both paths through the engine, whole and in chunks."""
-    table: tuple[tuple[_Numerics, bool, _Path, int | None], ...] = (
+    table: tuple[tuple[Numerics, bool, _Path, int | None], ...] = (
         ("production", True, "prefill", None),
         ("production", True, "prefill", 128),
         ("production", True, "prefill", 7),
@@ -174,7 +187,7 @@ def _steppings() -> tuple[Condition, ...]:
 
 
 def _prompts(
-    numerics: _Numerics, reuses: tuple[_Reuse, ...], *, with_mask: bool
+    numerics: Numerics, reuses: tuple[_Reuse, ...], *, with_mask: bool
 ) -> tuple[Condition, ...]:
     """Where the state behind a prompt comes from, and what the decoder half saw of it."""
 
@@ -202,8 +215,24 @@ _ALL: tuple[Condition, ...] = (
     *_prompts("semantic", ("bounded",), with_mask=False),
 )
 
-CONDITIONS: tuple[Condition, ...] = tuple(
-    replace(condition, components=components) for components in COMPONENT_SETS for condition in _ALL
+_LAUNCHED = Condition(
+    numerics="production", cache_quantisation=True, path="decode", is_recorded=False
 )
-"""What the gate measures. A chunk of 7 rows is the shortest that does not take the decode path; one
-of 128 is a window."""
+
+
+def conditions_of(device: str) -> tuple[Condition, ...]:
+    """What the gate measures on a device.
+
+    A chunk of 7 rows is the shortest that does not take the decode path; one of 128 is a window.
+    """
+    return tuple(_conditions(device))
+
+
+def _conditions(device: str) -> Iterator[Condition]:
+    # A CPU has no recordings to do without.
+    table = _ALL if device == REFERENCE_DEVICE else (*_ALL, _LAUNCHED)
+    for name, chosen in component_sets(device).items():
+        for condition in table:
+            is_single = condition.path == "prefill" and condition.chunk_tokens is None
+            if condition.numerics in chosen.numerics and (is_single or not chosen.is_sampled):
+                yield replace(condition, components=name)

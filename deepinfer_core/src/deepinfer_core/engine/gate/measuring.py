@@ -40,12 +40,14 @@ def platform_of(facts: DeviceFacts) -> Platform:
     import torch
 
     is_cpu = facts.device == "cpu"
+    capability = ".".join(map(str, facts.capability))
     return Platform(
         machine=str(facts.extra.get("machine", "")),
         processor=facts.model.split(" ")[0] if is_cpu else facts.model,
-        instruction_sets=facts.instruction_sets,
-        vector=torch.backends.cpu.get_cpu_capability(),
+        instruction_sets=facts.instruction_sets if is_cpu else (capability,),
+        vector=torch.backends.cpu.get_cpu_capability() if is_cpu else "",
         torch=str(torch.__version__),
+        compiler=str(facts.extra.get("compiler", "")),
     )
 
 

@@ -21,6 +21,8 @@ __all__ = [
     "SwigluSpec",
 ]
 
+_COLUMNS = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RmsNormSpec:
@@ -91,25 +93,36 @@ class CastSpec:
 class MhcProductsSpec:
     """The products of ``Transform.mhc_mixes``, in pieces of the trunk's width.
 
-    Arguments trunk_TK [T, K], fn_MK fp32 [M, K], product_PTM fp32 [P, T, M] and square_PT fp32
-    [P, T], the sums over one piece of channel times weight, and of the squares of the channels.
+    Arguments trunk_TK [T, K], part_NK bf16 [N, K], product_PTM fp32 [P, T, M] and square_PT fp32
+    [P, T], the sums of channel times weight, and of the squares of the channels. A weight is the
+    sum of its three parts (``numeric.bf16_parts``).
+
+    A sum is one over a run of pieces. That of each piece is complete before it is added, so runs
+    change no bit of what ``MhcMixesSpec`` makes of the sums, as long as its runs end with these.
 
     Attributes:
         width: K = S * D.
         mixes: M.
         dtype: name of the dtype of the trunk.
-        piece_width: channels of a piece; the last may be shorter. P = ceil(K / piece_width).
+        piece_width: channels of a piece; the last may be shorter.
+        run: pieces of a sum; divides their number. P is their number divided by it.
     """
 
     width: int
     mixes: int
     dtype: str
     piece_width: int
+    run: int = 1
 
     @property
     def pieces(self) -> int:
         """P."""
-        return -(-self.width // self.piece_width)
+        return -(-self.width // self.piece_width) // self.run
+
+    @property
+    def columns(self) -> int:
+        """N: three parts of each mix, in whole columns of a matrix instruction."""
+        return -(-3 * self.mixes // _COLUMNS) * _COLUMNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +134,8 @@ class MhcMixesSpec:
     Attributes:
         streams: S.
         width: K, the number of squares.
-        pieces: P.
+        pieces: P, sums that are added up.
+        run: sums that are added to one before that is added to the others; divides P.
         sinkhorn_iterations: normalisations of columns.
         eps: added to the pre mixes and inside Sinkhorn.
         norm_eps: added to the mean square.
@@ -130,6 +144,7 @@ class MhcMixesSpec:
     streams: int
     width: int
     pieces: int
+    run: int = 1
     sinkhorn_iterations: int
     eps: float
     norm_eps: float

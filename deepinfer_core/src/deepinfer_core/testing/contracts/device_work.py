@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from deepinfer_core.errors import DeepInferError, EngineError
-from deepinfer_core.interfaces.device import Device, Graph
+from deepinfer_core.interfaces.device import Device
+from deepinfer_core.interfaces.recording import Recorder, Recording
 from deepinfer_core.testing.contracts.suite import ContractSuite
 
 __all__ = ["DeviceWorkContract"]
@@ -18,7 +19,7 @@ _MANY = 1 << 20
 
 
 class DeviceWorkContract(ContractSuite):
-    """Tests of streams, events, graphs and reachable tables."""
+    """Tests of streams, events, recordings and reachable tables."""
 
     def test_the_host_sees_what_was_done_before_an_event(self, component: Device) -> None:
         """The event is behind the copy to the host, and the copy behind the sums."""
@@ -100,7 +101,14 @@ class DeviceWorkContract(ContractSuite):
         """It has a shape."""
         assert component.reachable(torch.empty((0, 24))).shape == (0, 24)
 
-    def test_a_graph_repeats_its_work_on_what_is_there_then(self, component: Device) -> None:
+    def test_recording_does_the_work_once(self, component: Device) -> None:
+        """As if nobody had noted it down."""
+        x = component.zeros((_MANY,), torch.int64)
+        _recorded(component, lambda: _count(x, 1, None))  # does it once before
+        component.synchronise()
+        assert x[[0, -1]].tolist() == [2, 2]
+
+    def test_a_recording_repeats_its_work_on_what_is_there_then(self, component: Device) -> None:
         """It reads its inputs and writes its outputs where they were, each time."""
         x, out = (component.zeros((_MANY,), torch.int64) for _ in range(2))
 
@@ -108,15 +116,16 @@ class DeviceWorkContract(ContractSuite):
             between = x * 2
             out.copy_(between + 1)
 
-        graph = _recorded(component, work)
+        recording = _recorded(component, work)
+        assert recording.memory_bytes >= 0
         stream = component.stream()
         for number in (3, 4):
             stream.submit(lambda n=number: _fill(x, n))  # type: ignore[misc]
-            stream.submit(graph.replay).wait()
+            stream.submit(recording.repeat).wait()
             assert out[[0, -1]].tolist() == [2 * number + 1] * 2
         stream.close()
 
-    def test_graphs_take_turns(self, component: Device) -> None:
+    def test_recordings_take_turns(self, component: Device) -> None:
         """What one leaves in memory that they share does not show in the other."""
         x, outs = (
             component.zeros((64,), torch.int64),
@@ -126,12 +135,12 @@ class DeviceWorkContract(ContractSuite):
         def work(number: int) -> None:
             outs[number].copy_((x + number) * (x + number + 1))
 
-        graphs = [_recorded(component, lambda n=n: work(n)) for n in (0, 1)]  # type: ignore[misc]
-        stream = component.stream()
+        made = [_recorded(component, lambda n=n: work(n)) for n in (0, 1)]  # type: ignore[misc]
         x.fill_(5)
         component.synchronise()
+        stream = component.stream()
         for number in (0, 1, 0):
-            stream.submit(graphs[number].replay).wait()
+            stream.submit(made[number].repeat).wait()
             assert outs[number][0].item() == (5 + number) * (6 + number)
         stream.close()
 
@@ -142,22 +151,28 @@ class DeviceWorkContract(ContractSuite):
         def work() -> None:
             x.add_(int(x.sum()))
 
-        _recorded(component, lambda: _fill(x, 1))  # skips where there are no graphs
+        recorder = _recorder(component)
         work()
         with pytest.raises(DeepInferError):
-            component.graph(work)
+            recorder.record(work)
         x.fill_(2)
         component.synchronise()
         assert x.tolist() == [2, 2, 2, 2]
 
 
-def _recorded(component: Device, work: Callable[[], None]) -> Graph:
+def _recorder(component: Device) -> Recorder:
+    if component.recorder is None:
+        pytest.skip("the device has no recorder; one that has it is tested")
+    return component.recorder
+
+
+def _recorded(component: Device, work: Callable[[], None]) -> Recording:
+    recorder = _recorder(component)
     work()
     component.synchronise()
-    graph = component.graph(work)
-    if graph is None:
-        pytest.skip("the device has no graphs; one that has them is tested")
-    return graph
+    recording = recorder.record(work)
+    assert recording is not None
+    return recording
 
 
 def _count(x: torch.Tensor, times: int, host: torch.Tensor | None) -> None:

@@ -53,7 +53,7 @@ class MixContract(TransformSuite):
         component.mhc_mixes(
             self.plan(component, str(trunk_TSD.dtype).removeprefix("torch.")),
             trunk_TSD,
-            fn_MK,
+            component.prepare_mixes(fn_MK),
             base_M,
             scale_3,
             spec,

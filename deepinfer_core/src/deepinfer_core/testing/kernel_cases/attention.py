@@ -190,26 +190,44 @@ def _sources_of(spec: SparseAttentionSpec, given: Tensors) -> list[KeySource]:
 def _bounds(spec: SparseAttentionSpec, given: Tensors, expected: Tensors) -> Tensors:
     """Twin and kernel are each within the roundings of one softmax and two products.
 
-    A score is off by (D + 4) u times the sum of its absolute products, twice that relative to the
-    largest one; its exponential by as much, relatively. Weights, their sum and the blend add
-    L + 8 roundings each; kernels may round weights to bf16, once.
+    With the exact scores s, their largest m and the exact shares p of the keys:
+
+    * A score is a sum of D products; then it is scaled, m is taken from it, and an exponential. So
+      a weight is off by the factor exp(e), e <= u ((D + 8) sum |q k| + 4 (|s| + |m|) + 16).
+    * A sum over L keys in any order, m changing on the way, adds 2 L + 16 roundings, whether they
+      round or drop bits. The divisor is off by sum p e and these.
+    * For the second product alone kernels may round each weight to bf16, once.
+
+    So a channel is off by sum p (e + ...) |k|, and by its own size times the divisor's error; both
+    sides round it. Of the logarithm of the sum only e and the sum's roundings are left.
     """
     u = roundoff(torch.float32)
     u_weight = u if spec.compute == "float32" else roundoff(torch.bfloat16)
-    keys = [
-        read_rows(source.pages, source.slot_TL, torch.float32).double()
-        for source in _sources_of(spec, given)
-    ]
-    key_TLD = torch.cat(keys, 1)
-    products_TNL = spec.scale * given["q_TND"].double().abs() @ key_TLD.abs().transpose(1, 2)
-    off_TN = (
-        (spec.head_width + 4) * u * (2 * products_TNL.amax(-1) + given["sink_N"].double().abs())
-    )
-    off_TN += (2 * key_TLD.shape[1] + 16) * u + u_weight
-    size_T = key_TLD.abs().amax((1, 2))
-    rounded = roundoff(expected["out_TND"].dtype) * expected["out_TND"].double().abs()
-    lse_TN = expected["lse_TN"].double().abs().nan_to_num(posinf=0)
+    sources = _sources_of(spec, given)
+    read = [read_rows(source.pages, source.slot_TL, torch.float32).double() for source in sources]
+    key_TLD, slot_TL = torch.cat(read, 1), torch.cat([source.slot_TL for source in sources], 1)
+    q_TND, sink_N = given["q_TND"].double(), given["sink_N"].double()
+    score_TNL = spec.scale * q_TND @ key_TLD.transpose(1, 2)
+    size_TNL = spec.scale * q_TND.abs() @ key_TLD.abs().transpose(1, 2)
+    score_TNL = score_TNL.masked_fill(slot_TL[:, None] < 0, -torch.inf)
+    most_TN1 = score_TNL.amax(-1, keepdim=True).nan_to_num(neginf=0)
+    far_TNL = 4 * (score_TNL.abs().nan_to_num(posinf=0) + most_TN1.abs())
+    off_TNL = torch.expm1(u * ((spec.head_width + 8) * size_TNL + far_TNL + 16))
+    tail = (2 * key_TLD.shape[1] + 16) * u
+
+    lse_TN = torch.logsumexp(score_TNL, -1)
+    all_TN = torch.logaddexp(lse_TN, sink_N)
+    share_TNL = torch.exp(score_TNL - all_TN[..., None])
+    divisor_TN = (share_TNL * off_TNL).sum(-1) + tail
+    divisor_TN += 8 * u * torch.exp(sink_N - all_TN) * (sink_N.abs() + most_TN1[..., 0].abs() + 2)
+    blend_TND = (share_TNL * (off_TNL + tail)) @ key_TLD.abs()
+    rounded_TND = share_TNL @ key_TLD.abs() * u_weight
+    out_TND = expected["out_TND"].double().abs()
+    softmax_TNL = torch.exp(score_TNL - lse_TN[..., None]).nan_to_num(0)
+    lse_off_TN = (softmax_TNL * off_TNL).sum(-1) + tail
+    lse_off_TN += 4 * u * (lse_TN.abs().nan_to_num(posinf=0) + most_TN1[..., 0].abs())
+    u_out = roundoff(expected["out_TND"].dtype)
     return {
-        "out_TND": 2 * (off_TN[..., None] * size_T[:, None, None] + rounded),
-        "lse_TN": 2 * (off_TN + 4 * u * lse_TN),
+        "out_TND": 2 * (blend_TND + (divisor_TN[..., None] + u_out) * out_TND) + rounded_TND,
+        "lse_TN": 2 * lse_off_TN,
     }

@@ -33,6 +33,7 @@ class KernelCase:
         bounds: from arguments and expected outputs to the largest absolute difference of an
             output; an output without one must have the twin's bits. Derived, not chosen.
         small: an interpreter runs it in about a second.
+        rows: that launch code plans for, where a kernel is tuned by that number; 0 if none is.
         moved_bytes: the fewest bytes that device memory must move, each input read once and each
             output written once; 0 where a case is not meant to be timed.
         flops: additions and multiplications of its matrix products.
@@ -47,6 +48,7 @@ class KernelCase:
     expect: Callable[[Tensors], Tensors]
     bounds: Callable[[Tensors, Tensors], Tensors] = lambda _arguments, _expected: {}
     small: bool = True
+    rows: int = 0
     moved_bytes: int = 0
     flops: int = 0
     peer: tuple[str, Callable[[Tensors], object]] | None = None

@@ -1,7 +1,8 @@
 """Which inputs do matrix products get?
 
 Shapes of the tiny model, ragged ones, and those of the model. Rows 1, and a few around tiles of 8
-and 64. Bounds: each term is exact in fp32 or rounded once, each of K additions rounds once.
+and 64. Widths along which a ring of a dozen stages is used again, and that every tile divides.
+Bounds: each term is exact in fp32 or rounded once, each of K additions rounds once.
 
 Shapes: T rows, R rows sorted by expert, K input width, N output width, G groups, E experts.
 """
@@ -18,7 +19,7 @@ from deepinfer_core.interfaces.operators.gemm import (
     GemmExpertsSpec,
     GemmSmallF32Spec,
 )
-from deepinfer_core.numeric import QuantTensor, quantise
+from deepinfer_core.numeric import QuantTensor, number_format, quantise
 from deepinfer_core.reference.gemm import ReferenceGemm
 from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors, poisoned
 from deepinfer_core.testing.tolerance import roundoff
@@ -36,7 +37,9 @@ def cases() -> list[KernelCase]:
         _dense(rows=1, in_width=96, out_width=33, out_dtype="float32"),
         _dense(rows=65, in_width=128, out_width=64, groups=2),
         _dense(rows=260, in_width=32, out_width=24),
+        _dense(rows=70, in_width=1088, out_width=72),
         _dense(rows=7, in_width=5120, out_width=4608, out_dtype="float32", small=False),
+        _dense(rows=4096, in_width=5120, out_width=4608, small=False),
         _dense(rows=130, in_width=4096, out_width=1024, groups=8, small=False),
         _small(rows=5, in_width=32, out_width=4),
         _small(rows=2, in_width=64, out_width=65, groups=2, x_dtype="bfloat16"),
@@ -53,6 +56,7 @@ def cases() -> list[KernelCase]:
             for ends in ([3, 9, 9, 12], [0, 0, 0, 0], [0, 0, 0, 70])
             for weight_format, out_dtype in (("mxfp4", "float32"), ("bfloat16", "bfloat16"))
         ),
+        _experts(ends=[0, 9, 20], in_width=608, out_width=1280),
         _experts(ends=[2, 2, 5], in_width=32, out_width=70, x_dtype="float32"),
         _experts(ends=[0, 4], in_width=64, out_width=8, x_dtype="float32", weight_format="float32"),
         _experts(ends=[1, 1, 9, 40], in_width=5120, out_width=4608, small=False),
@@ -73,6 +77,8 @@ def _dense(
     arguments = _dense_arguments(
         rows, groups, in_width, out_width, "bfloat16", "bfloat16", out_dtype
     )
+    numbers_in = groups * in_width * (rows + out_width)
+    numbers_out = rows * groups * out_width
     return KernelCase(
         operator="gemm_dense",
         name=f"{rows}x{in_width}x{groups}x{out_width}-{out_dtype}",
@@ -81,7 +87,16 @@ def _dense(
         expect=_dense_expect(in_width, out_width, groups, out_dtype),
         bounds=_dense_bounds,
         small=small,
+        rows=0 if small else rows,
+        moved_bytes=0 if small else 2 * numbers_in + _dtype(out_dtype).itemsize * numbers_out,
+        flops=0 if small else 2 * in_width * numbers_out,
+        peer=("cuBLAS", _cublas),
     )
+
+
+def _cublas(given: Tensors) -> torch.Tensor:
+    """Torch's product, which writes bf16."""
+    return torch.bmm(given["x_TGK"].transpose(0, 1), given["weight_GNK"].transpose(1, 2))
 
 
 def _small(
@@ -156,8 +171,9 @@ def _dense_expect(
 
 
 def _dense_bounds(given: Tensors, expected: Tensors) -> Tensors:
-    x, w = given["x_TGK"].double(), given["weight_GNK"].double()
-    size = torch.einsum("tgk,gnk->tgn", x.abs(), w.abs())
+    x, w = given["x_TGK"].float(), given["weight_GNK"].float()
+    # fp32 is soon done and off by at most K roundings, for which a thousandth is enough.
+    size = 1.001 * torch.einsum("tgk,gnk->tgn", x.abs(), w.abs()).double()
     return {"out_TGN": _bound(size, x.shape[-1], expected["out_TGN"])}
 
 
@@ -219,6 +235,9 @@ def _experts(
             size[start:end] = given["x_RK"][start:end].double().abs() @ weight[expert].t()
         return {"out_RN": _bound(size, in_width, expected["out_RN"])}
 
+    active = sum(end > start for start, end in zip([0, *ends[:-1]], ends, strict=True))
+    weight_bytes = out_width * number_format(weight_format).row_bytes(in_width)
+    row_bytes = in_width * _dtype(x_dtype).itemsize + out_width * _dtype(out_dtype).itemsize
     return KernelCase(
         operator="gemm_experts",
         name=f"{'-'.join(map(str, ends))}x{in_width}x{out_width}-{x_dtype}-{weight_format}",
@@ -227,6 +246,9 @@ def _experts(
         expect=expect,
         bounds=bounds,
         small=small,
+        rows=0 if small else ends[-1],
+        moved_bytes=0 if small else active * weight_bytes + ends[-1] * row_bytes,
+        flops=0 if small else 2 * ends[-1] * in_width * out_width,
     )
 
 

@@ -15,6 +15,7 @@ from deepinfer_core.interfaces.operators.transform import (
     MhcStreamsSpec,
 )
 from deepinfer_core.interfaces.transform import MixSpec
+from deepinfer_core.numeric import bf16_parts
 from deepinfer_core.reference import hyper_connections
 from deepinfer_core.reference.arithmetic import row_product, row_sum, sigmoid
 from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors, poisoned
@@ -38,10 +39,12 @@ def cases() -> list[KernelCase]:
         _products(rows=66, width=640, piece_width=256),
         _products(rows=3, width=256, piece_width=128, dtype="float32"),
         _products(rows=9, width=256, piece_width=128, is_exact=True),
-        _products(rows=_MANY, width=20480, piece_width=512, small=False),
+        _products(rows=65, width=768, piece_width=128, run=3),
+        _products(rows=_MANY, width=20480, piece_width=512, run=5, small=False),
         _mixes(rows=5, pieces=3, iterations=20),
         _mixes(rows=33, pieces=1, iterations=1),
-        _mixes(rows=_MANY, pieces=40, iterations=20, small=False),
+        _mixes(rows=3, pieces=6, run=3, iterations=2),
+        _mixes(rows=_MANY, pieces=8, iterations=20, small=False),
         *_stream_cases(),
     ]
 
@@ -51,13 +54,15 @@ def _products(
     rows: int,
     width: int,
     piece_width: int,
+    run: int = 1,
     dtype: Dtype = "bfloat16",
     is_exact: bool = False,
     small: bool = True,
 ) -> KernelCase:
     mixes = 24
-    spec = MhcProductsSpec(width=width, mixes=mixes, dtype=dtype, piece_width=piece_width)
-    moved_bytes = width * (rows * _BYTES[dtype] + 4 * mixes)
+    spec = MhcProductsSpec(width=width, mixes=mixes, dtype=dtype, piece_width=piece_width, run=run)
+    summed_width = piece_width * run
+    moved_bytes = width * (rows * _BYTES[dtype] + 2 * spec.columns)
     moved_bytes += 4 * spec.pieces * rows * (mixes + 1)
 
     def arguments(generator: torch.Generator) -> Tensors:
@@ -68,14 +73,14 @@ def _products(
             trunk_TK[torch.arange(rows), torch.randperm(width, generator=generator)[:rows]] = 0.25
         return {
             "trunk_TK": trunk_TK.to(_torch(dtype)),
-            "fn_MK": torch.randn(mixes, width, generator=generator),
+            "part_NK": bf16_parts(torch.randn(mixes, width, generator=generator), spec.columns),
             "product_PTM": poisoned(spec.pieces, rows, mixes, dtype=torch.float32),
             "square_PT": poisoned(spec.pieces, rows, dtype=torch.float32),
         }
 
     def expect(given: Tensors) -> Tensors:
-        trunk = _pieces(given["trunk_TK"].float(), piece_width)
-        fn = _pieces(given["fn_MK"], piece_width)
+        trunk = _pieces(given["trunk_TK"].float(), summed_width)
+        fn = _pieces(_whole(given["part_NK"], mixes), summed_width)
         return {
             "product_PTM": torch.stack(
                 [row_product(x, weight) for x, weight in zip(trunk, fn, strict=True)]
@@ -88,12 +93,12 @@ def _products(
             return {}
         # A sum of n products, in any order, is off by n roundings of the absolute products. A
         # tensor core cuts off where the twin rounds, which counts twice.
-        trunk = _pieces(given["trunk_TK"].double().abs(), piece_width)
-        fn = _pieces(given["fn_MK"].double().abs(), piece_width)
+        trunk = _pieces(given["trunk_TK"].double().abs(), summed_width)
+        fn = _pieces(_whole(given["part_NK"], mixes).double().abs(), summed_width)
         size = torch.stack([x @ weight.t() for x, weight in zip(trunk, fn, strict=True)])
         return {
-            "product_PTM": 3 * piece_width * _U * size,
-            "square_PT": 2 * piece_width * _U * expected["square_PT"].double(),
+            "product_PTM": 3 * summed_width * _U * size,
+            "square_PT": 2 * summed_width * _U * expected["square_PT"].double(),
         }
 
     return KernelCase(
@@ -109,7 +114,9 @@ def _products(
     )
 
 
-def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> KernelCase:
+def _mixes(
+    *, rows: int, pieces: int, iterations: int, run: int = 1, small: bool = True
+) -> KernelCase:
     streams, width = 4, 512
     mixes = streams * (2 + streams)
     widths = torch.tensor([streams, streams, streams * streams])
@@ -147,7 +154,7 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
         # A mix z is a sum of P products, a root and two products away from its parts, and the
         # exponential of z is off relatively by what z is off. A sigmoid p has the slope p (1 - p)
         # and 16 roundings of its own, those of the exponent included; each iteration
-        # of Sinkhorn has 12 roundings and makes errors of the start no larger.
+        # of Sinkhorn has 16 roundings and makes errors of the start no larger.
         size_TM = given["product_PTM"].double().abs().sum(0)
         size_TM *= torch.rsqrt(given["square_PT"].double().sum(0) / width + _NORM_EPS)[:, None]
         size_TM = (
@@ -156,7 +163,7 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
         )
         off_T = 2 * (pieces + 8) * _U * size_TM.amax(1)
         pre_TS = expected["pre_TS"].double()
-        comb_T = 2 * off_T + 2 * (12 * iterations + 20) * _U
+        comb_T = 2 * off_T + 2 * (16 * iterations + 20) * _U
         return {
             # A sigmoid's slope is no more than the sigmoid; the addition of eps, which must be seen
             # where the sigmoid is small, is not off by more than its sum.
@@ -172,6 +179,7 @@ def _mixes(*, rows: int, pieces: int, iterations: int, small: bool = True) -> Ke
             streams=streams,
             width=width,
             pieces=pieces,
+            run=run,
             sinkhorn_iterations=iterations,
             eps=_EPS,
             norm_eps=_NORM_EPS,
@@ -247,6 +255,12 @@ def _expand(
         small=small,
         moved_bytes=0 if small else rows * (2 * streams + 1) * width * _BYTES[dtype],
     )
+
+
+def _whole(part_NK: torch.Tensor, mixes: int) -> torch.Tensor:
+    """The weights: smallest parts first, so that no sum is rounded."""
+    first, second, third = (part_NK[i * mixes : (i + 1) * mixes].float() for i in range(3))
+    return first + (second + third)
 
 
 def _pieces(x_NK: torch.Tensor, width: int) -> list[torch.Tensor]:

@@ -68,16 +68,21 @@ class CubinReport:
     static_shared_bytes: int
     dynamic_shared_bytes: int = 0
 
+    @property
+    def spilled_bytes(self) -> int:
+        """Stored or read back by a thread, whichever is more."""
+        return max(self.spill_store_bytes, self.spill_load_bytes)
+
     def require_spills_within(self, bytes_allowed: int = 0) -> None:
         """The gate.
 
         Raises:
             KernelSpills: stores or loads of spilled registers are more than the kernel states.
         """
-        worst = max(self.spill_store_bytes, self.spill_load_bytes)
-        if worst > bytes_allowed:
+        if self.spilled_bytes > bytes_allowed:
             raise KernelSpills(
-                f"{self.kernel} on {self.arch} spills {worst} bytes a thread with {self.registers} "
+                f"{self.kernel} on {self.arch} spills {self.spilled_bytes} bytes a thread with"
+                f" {self.registers} "
                 f"registers; it states at most {bytes_allowed}",
                 hint="use more threads or a smaller tile, or state the number and measure it",
             )

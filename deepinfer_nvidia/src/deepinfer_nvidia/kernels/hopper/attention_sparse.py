@@ -13,11 +13,12 @@ from typing import Any
 
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseAttentionSpec
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 
-from deepinfer_nvidia.kernels.key_rows import source_arguments
+from deepinfer_nvidia.kernels.key_sources import with_sources
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["Tuning", "build", "supports"]
+__all__ = ["LIMITS", "Tuning", "build"]
 
 _FORMATS = {"bfloat16": 1, "mxfp8": 2, "fp4_e4m3x16": 3}
 _WIDTH, _HEADS, _THREADS = 512, 64, 512
@@ -42,8 +43,7 @@ class Tuning(KernelTuning):
     blending: int = 160
 
 
-def supports(spec: SparseAttentionSpec) -> bool:
-    """Whether this kernel has been written for a spec."""
+def _takes(spec: SparseAttentionSpec) -> bool:
     return (
         spec.head_width == _WIDTH
         and spec.heads % _HEADS == 0
@@ -54,8 +54,11 @@ def supports(spec: SparseAttentionSpec) -> bool:
     )
 
 
+LIMITS = KernelLimits(architectures=("sm_90a",), takes=_takes)
+
+
 def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
-    """Attention over one or two sources; see ``supports``."""
+    """Attention over one or two sources; see ``LIMITS``."""
     rows = T.dynamic("rows")
     blocks = (rows, spec.heads // _HEADS)
     lists = sum(source.list_capacity for source in spec.sources)
@@ -81,52 +84,11 @@ def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
                 T.float32(spec.scale * _LOG2_E),
             )
 
-    # Every argument needs a buffer of its own: two names for one would be one argument.
-    q, out = (T.Tensor((rows, spec.heads, _WIDTH), spec.compute) for _ in range(2))
-    lse = T.Tensor((rows, spec.heads), "float32")
-    sink = T.Tensor((spec.heads,), "float32")
-    data_0, scale_0, slot_0 = source_arguments(0, spec.sources[0], rows)
-    data_1, scale_1, slot_1 = source_arguments(1, spec.sources[-1], rows)
-
-    def over_one_source() -> Any:
-        @T.prim_func
-        def attention_sparse(
-            q_TND: q,
-            data_0_PE: data_0,
-            scale_0_PB: scale_0,
-            slot_0_TL: slot_0,
-            sink_N: sink,
-            out_TND: out,
-            lse_TN: lse,
-        ) -> None:
-            attend(q_TND, ((scale_0_PB, slot_0_TL),), sink_N, out_TND, lse_TN)
-
-        return attention_sparse
-
-    def over_two_sources() -> Any:
-        @T.prim_func
-        def attention_sparse(
-            q_TND: q,
-            data_0_PE: data_0,
-            scale_0_PB: scale_0,
-            slot_0_TL: slot_0,
-            data_1_PE: data_1,
-            scale_1_PB: scale_1,
-            slot_1_TL: slot_1,
-            sink_N: sink,
-            out_TND: out,
-            lse_TN: lse,
-        ) -> None:
-            sources = ((scale_0_PB, slot_0_TL), (scale_1_PB, slot_1_TL))
-            attend(q_TND, sources, sink_N, out_TND, lse_TN)
-
-        return attention_sparse
-
-    return over_one_source() if len(spec.sources) == 1 else over_two_sources()
+    return with_sources(spec, rows, attend)
 
 
-def _words(pages_PB: Any, slot_TL: Any) -> tuple[Any, ...]:
-    """What the kernel wants to know about a source."""
+def _words(_data_PE: Any, pages_PB: Any, slot_TL: Any) -> tuple[Any, ...]:
+    """What the kernel wants to know about a source; the pages' bytes have its data too."""
     return (
         T.access_ptr(pages_PB[0, 0], "r"),
         T.access_ptr(slot_TL[0, 0], "r"),

@@ -67,6 +67,38 @@ __device__ __forceinline__ void tensor_copy(uint32_t to, const CUtensorMap &map,
                  "l"(&map), "r"(column), "r"(row), "r"(bar)
                  : "memory");
 }
+// A box of a matrix from shared memory, as far as it lies inside. What this thread asked for becomes
+// one group, which it can wait for.
+__device__ __forceinline__ void tensor_store(const CUtensorMap &map, int column, int row,
+                                             uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+                   &map),
+               "r"(column), "r"(row), "r"(from)
+               : "memory");
+}
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until the shared memory of all groups has been read.
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// What was written to shared memory before is seen by the copy engine.
+__device__ __forceinline__ void fence_for_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// Two 8 x 8 matrices of 16-bit numbers; lanes 0 to 15 say where their rows lie.
+__device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(a), "r"(b)
+               : "memory");
+}
+// Four; all lanes say where.
+__device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c,
+                                               uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
 // K-major, 128-byte swizzle, 1024 bytes from eight rows to the next eight.
 __device__ __forceinline__ uint64_t descriptor(uint32_t address) {
   return uint64_t((address & 0x3FFFF) >> 4) | (uint64_t(1) << 16) | (uint64_t(64) << 32) |

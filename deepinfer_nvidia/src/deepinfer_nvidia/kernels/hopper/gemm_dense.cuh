@@ -1,41 +1,37 @@
-// How does Hopper multiply many bf16 rows with one bf16 weight at the rate of its tensor cores?
+// How does Hopper multiply bf16 rows with one bf16 weight at the rate of its tensor cores?
 //
-// A tile of rows times a tile of channels at a time; one thread has the copy engine bring both tiles,
-// 64 inputs a stage, the other warp groups multiply from shared memory. Blocks of a cluster that need
-// the same rows or the same channels bring a part each and send it to all of them. Blocks are
-// persistent: the copies of the next tile run while the sums of this one are written. Each sum runs
-// over K in ascending order, whatever the tile.
+// Blocks are persistent and take one tile of rows and channels after the other. The copies of the
+// next tile run while results are written: they go to shared memory first, and from there by the copy
+// engine, while the tensor cores are at the next tile.
 
 namespace deepinfer_dense {
-using namespace deepinfer;
 
-// kProducts products of kN channels and kK inputs each lie side by side.
-// kWarpGroups that multiply own kTiles times 64 rows and kChannels channels each.
-template <int kProducts, int kN, int kK, int kWarpGroups, int kTiles, int kChannels, int kStages,
-          int kDown, int kAcross, int kBand, typename Out, int kRegisters>
+// kProducts products of kN channels and kK inputs each lie side by side. K is summed in kParts parts
+// one after the other. Results are written kChunk channels at a time, in boxes of kBox channels and
+// the 16 rows of a warp; 0 writes them from registers.
+template <int kProducts, int kN, int kK, int kParts, typename Ring, int kBand, int kChunk,
+          int kBox, typename Out, int kRegisters>
 struct Dense {
-  static constexpr int kRows = kWarpGroups * kTiles * 64;
-  static constexpr int kBlocks = kDown * kAcross;  // of a cluster
-  static constexpr int kSteps = (kK + 63) / 64;
+  static constexpr int kWarpGroups = Ring::kWarpGroups, kTiles = Ring::kTiles;
+  static constexpr int kChannels = Ring::kChannels, kDown = Ring::kDown, kAcross = Ring::kAcross;
+  using Part = Parts<kK, kParts>;
+  static constexpr int kRows = Ring::kRows, kBlocks = Ring::kBlocks;
   static constexpr int kTilesN = (kN + kChannels - 1) / kChannels;
   // Clusters side by side: kAcross tiles of channels each.
   static constexpr int kPlacesN = (kTilesN + kAcross - 1) / kAcross;
-  static constexpr int kRowBytes = kRows * 128;
-  static constexpr int kStageBytes = kRowBytes + kChannels * 128;
-  static_assert(kStageBytes % 1024 == 0);
-  static_assert(kRegisters == 0 || kWarpGroups == 2, "168 registers each, dealt out anew");
-  static_assert(kRows / kAcross % 8 == 0 && kChannels / kDown % 8 == 0);
+  // Of results: a row of a box, and what all warps keep; the ring begins behind.
+  static constexpr int kPitch = kBox * int(sizeof(Out));
+  static constexpr int kResultBytes = kWarpGroups * 64 * kChunk * int(sizeof(Out));
+  static_assert(kChunk == 0 || (kChannels % kChunk == 0 && kChunk % kBox == 0 && kBox % 8 == 0 &&
+                                kPitch <= 128 && (kProducts == 1 || kN % kBox == 0)));
+  static_assert(kRegisters == 0 || kWarpGroups == 2 || kWarpGroups == 3);
 
-  char *shared;
+  Ring ring;
   const CUtensorMap &x;
   const CUtensorMap &weight;
+  const CUtensorMap &results;  // without chunks, of no meaning
   Out *out;
   int rows;
-
-  __device__ __forceinline__ uint32_t full(int s) const {
-    return shared_address(shared + kStages * kStageBytes) + 8 * s;
-  }
-  __device__ __forceinline__ uint32_t empty(int s) const { return full(kStages + s); }
 
   __device__ __forceinline__ int rank() const {
     if constexpr (kBlocks == 1)
@@ -64,120 +60,129 @@ struct Dense {
   }
 
   __device__ __forceinline__ void produce(int block) const {
-    constexpr int kPartRows = kRows / kAcross, kPartChannels = kChannels / kDown;
-    // Blocks of the cluster with the same rows, and with the same channels.
-    int same_rows = 0, same_channels = ((1 << kDown) - 1) << block / kDown * kDown;
-#pragma unroll
-    for (int i = 0; i < kAcross; ++i)
-      same_rows |= 1 << (i * kDown + block % kDown);
-    int part_row = block / kDown * kPartRows, part_channel = block % kDown * kPartChannels;
-    int stage = 0;
-    uint32_t phase = 1;
+    typename Ring::Place at{0, 1};
     for (int index = blockIdx.x / kBlocks; index < items(); index += gridDim.x / kBlocks) {
       Item it = item(index, block);
-      for (int step = 0; step < kSteps; ++step) {
-        barrier_wait(empty(stage), phase);
-        uint32_t to = shared_address(shared + stage * kStageBytes);
-        barrier_expect(full(stage), kStageBytes);
-        tensor_copy(to + part_row * 128, x, it.product * kK + step * 64, it.row + part_row,
-                    full(stage), same_rows, kAcross > 1);
-        tensor_copy(to + kRowBytes + part_channel * 128, weight, step * 64,
-                    it.product * kN + it.channel + part_channel, full(stage), same_channels,
-                    kDown > 1);
-        if (++stage == kStages)
-          stage = 0, phase ^= 1;
+      typename Ring::Source from{it.product * kK, it.product * kN + it.channel, it.row,
+                                 max(0, min(kRows, rows - it.row)),
+                                 max(0, min(kChannels, kN - it.channel))};
+      for (int step = 0; step < Part::kSteps; ++step)
+        ring.fill(at, x, weight, from, step, block);
+    }
+  }
+
+  // Where 16 bytes of a row of results lie among those of this warp: boxes of 16 rows, with the
+  // pieces of a row in another order in each row.
+  static __device__ __forceinline__ uint32_t piece(int row, int i) {
+    constexpr int kPieces = kPitch / 16;
+    int turned = i % kPieces ^ (row * kPitch / 128) % kPieces;
+    return i / kPieces * 16 * kPitch + row * kPitch + turned * 16;
+  }
+
+  // Sums of a warp for 16 rows and kChunk channels to shared memory.
+  __device__ __forceinline__ void place(const float *sum, uint32_t to) const {
+    int lane = threadIdx.x % 32;
+    if constexpr (sizeof(Out) == 2) {
+#pragma unroll
+      for (int j = 0; j < kChunk / 8; j += 2) {
+        uint32_t part[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (j + i / 2 >= kChunk / 8)
+            continue;
+          __nv_bfloat162 pair = __floats2bfloat162_rn(sum[4 * j + 2 * i], sum[4 * j + 2 * i + 1]);
+          part[i] = *reinterpret_cast<uint32_t *>(&pair);
+        }
+        uint32_t here = to + piece(lane % 16, j + lane / 16);
+        if (j + 1 < kChunk / 8)
+          store_matrices(here, part[0], part[1], part[2], part[3]);
+        else
+          store_matrices(here, part[0], part[1]);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kChunk / 4; ++j) {
+        uint32_t here = to + piece(lane / 4 + j % 2 * 8, j / 2 * 2 + lane % 4 / 2) + lane % 2 * 8;
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(here), "f"(sum[2 * j]),
+                     "f"(sum[2 * j + 1])
+                     : "memory");
       }
     }
   }
 
-  __device__ __forceinline__ void store(const float *sum, const Item &it, int first_row) const {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    int row = it.row + first_row + warp * 16 + lane / 4;
+  // From registers, where rows of results do not begin at multiples of 16 bytes.
+  __device__ __forceinline__ void store_at_once(const float *sum, const Item &it, int row) const {
+    int lane = threadIdx.x % 32;
+    row += lane / 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (row + 8 * half >= rows)
         continue;
       Out *line = out + (int64_t(row + 8 * half) * kProducts + it.product) * kN;
 #pragma unroll
-      for (int j = 0; j < kChannels / 8; ++j) {
-        int channel = it.channel + 8 * j + lane % 4 * 2;
-        float a = sum[4 * j + 2 * half], b = sum[4 * j + 2 * half + 1];
-        if (kN % 2 == 0 && channel < kN) {
-          if constexpr (sizeof(Out) == 4) {
-            *reinterpret_cast<float2 *>(line + channel) = make_float2(a, b);
-          } else {
-            __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-            *reinterpret_cast<__nv_bfloat162 *>(line + channel) = pair;
-          }
-        } else if (kN % 2) {
-          if (channel < kN)
-            line[channel] = static_cast<Out>(a);
-          if (channel + 1 < kN)
-            line[channel + 1] = static_cast<Out>(b);
+      for (int j = 0; j < kChannels / 8; ++j)
+        store_channels<kN>(line, it.channel + 8 * j + lane % 4 * 2, sum[4 * j + 2 * half],
+                           sum[4 * j + 2 * half + 1]);
+    }
+  }
+
+  // Each warp writes the 16 rows that it has sums of.
+  __device__ __forceinline__ void store(const float *sum, const Item &it, int first_row) const {
+    int warp = threadIdx.x / 32;
+    int row = it.row + first_row + warp % 4 * 16;
+    if constexpr (kChunk == 0) {
+      store_at_once(sum, it, row);
+    } else {
+      uint32_t here = shared_address(ring.shared) - kResultBytes + warp * 16 * kChunk * sizeof(Out);
+#pragma unroll
+      for (int c = 0; c < kChannels; c += kChunk) {
+        bulk_wait_read();
+        __syncwarp();
+        place(sum + c / 2, here);
+        fence_for_copies();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0 && row < rows) {
+#pragma unroll
+          for (int i = 0; i < kChunk; i += kBox)
+            if (it.channel + c + i < kN)
+              tensor_store(results, it.product * kN + it.channel + c + i, row,
+                           here + i * 16 * int(sizeof(Out)));
+          bulk_commit();
         }
       }
     }
   }
 
-  __device__ __forceinline__ void release(int stage) const {
-    // One lane of a warp for each block of the cluster.
-    int lane = threadIdx.x % 32;
-    if (lane < kBlocks)
-      barrier_arrive(empty(stage), lane, kBlocks > 1);
-  }
-
   __device__ __forceinline__ void consume(int block) const {
-    int group = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 128, 0);
-    int stage = 0;
-    uint32_t phase = 0;
+    typename Ring::Place at{0, 0};
+    int group = threadIdx.x / 128;
     for (int index = blockIdx.x / kBlocks; index < items(); index += gridDim.x / kBlocks) {
       Item it = item(index, block);
-      float sum[kTiles][kChannels / 2];
+      float sum[kTiles][Ring::kSums];
+      if constexpr (kParts == 1) {
+        ring.multiply(sum, at, Part::kSteps);
+      } else {
+        float total[kTiles][Ring::kSums];
 #pragma unroll
-      for (int m = 0; m < kTiles; ++m)
+        for (int i = 0; i < kTiles * Ring::kSums; ++i)
+          total[i / Ring::kSums][i % Ring::kSums] = Part::kNothing;
+        for (int part = 0; part < kParts; ++part) {
+          ring.multiply(sum, at, Part::steps(part));
 #pragma unroll
-        for (int j = 0; j < kChannels / 2; ++j)
-          sum[m][j] = 0.f;
-      int previous = -1;
-      for (int step = 0; step < kSteps; ++step) {
-        barrier_wait(full(stage), phase);
-        const int offset = __shfl_sync(0xFFFFFFFFu, stage * kStageBytes, 0);
-        uint32_t here = shared_address(shared) + offset;
-        uint64_t channels = descriptor(here + kRowBytes);
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-          for (int j = 0; j < kChannels / 2; ++j)
-            asm volatile("" : "+f"(sum[m][j])::"memory");
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-          uint64_t lines = descriptor(here + (group * kTiles + m) * 64 * 128);
-#pragma unroll
-          for (int k = 0; k < 4; ++k)
-            tl::wgmma_ss<tl::DataType::kBFloat16, tl::DataType::kBFloat16, tl::DataType::kFloat32,
-                         64, kChannels, 16, false, false>(
-                lines + 2 * k, channels + 2 * k, reinterpret_cast<uint32_t *>(sum[m]), true);
+          for (int i = 0; i < kTiles * Ring::kSums; ++i)
+            total[i / Ring::kSums][i % Ring::kSums] += sum[i / Ring::kSums][i % Ring::kSums];
         }
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-        if (previous >= 0)
-          release(previous);
-        previous = stage;
-        if (++stage == kStages)
-          stage = 0, phase ^= 1;
+#pragma unroll
+        for (int i = 0; i < kTiles * Ring::kSums; ++i)
+          sum[i / Ring::kSums][i % Ring::kSums] = total[i / Ring::kSums][i % Ring::kSums];
       }
-      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-        for (int j = 0; j < kChannels / 2; ++j)
-          asm volatile("" : "+f"(sum[m][j])::"memory");
-      release(previous);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m)
         store(sum[m], it, (group * kTiles + m) * 64);
     }
+    // Shared memory is the block's until the copy engine has read it.
+    if constexpr (kChunk > 0)
+      bulk_wait_read();
   }
 
   __device__ __forceinline__ void meet() const {
@@ -191,17 +196,13 @@ struct Dense {
 
   __device__ __forceinline__ void run() const {
     int block = rank();
-    if (threadIdx.x == 0) {
-      for (int s = 0; s < kStages; ++s) {
-        barrier_init(full(s), 1);
-        barrier_init(empty(s), kWarpGroups * 4 * kBlocks);
-      }
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
+    if (threadIdx.x == 0)
+      ring.start();
     meet();
     if (threadIdx.x >= kWarpGroups * 128) {
       if constexpr (kRegisters > 0)
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(504 - 2 * kRegisters));
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((kWarpGroups == 2 ? 504 : 512) -
+                                                                 kWarpGroups * kRegisters));
       if (threadIdx.x == kWarpGroups * 128)
         produce(block);
     } else {

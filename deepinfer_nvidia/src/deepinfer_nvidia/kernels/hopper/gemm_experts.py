@@ -12,15 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import tilelang.language as T
+import torch
+from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 from deepinfer_core.interfaces.operators.gemm import GemmExpertsSpec
+from deepinfer_core.numeric import QuantTensor
 
+from deepinfer_nvidia.gemm.packing import RECORD_BYTES, pack_experts
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
+from deepinfer_nvidia.kernels.product_times import fitting
 from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.tuning.table import entries
 
-__all__ = ["Tuning", "build"]
+__all__ = ["LIMITS", "Tuning", "arranged", "build", "default_tuning"]
 
-_SOURCES = [Path(__file__).with_name(name) for name in ("copies.cuh", "gemm_experts.cuh")]
-_RECORD_BYTES = 2176
+_SOURCES = [
+    Path(__file__).with_name(name)
+    for name in ("copies.cuh", "expert_records.cuh", "gemm_experts.cuh")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +44,6 @@ class Tuning(KernelTuning):
         blocks_per_core: blocks that share a core.
         cores: streaming multiprocessors of the device.
         registers: of a multiplying thread when they are moved between warp groups; 0 leaves them.
-        probe: parts left out to see what bounds the kernel (see the source); 0 in production.
     """
 
     groups: int
@@ -47,13 +54,40 @@ class Tuning(KernelTuning):
     blocks_per_core: int = 1
     cores: int = 132
     registers: int = 0
-    probe: int = 0
+
+    @property
+    def row_box(self) -> int:
+        """Rows of one copy; large tiles are halved for the last rows of an expert."""
+        return self.rows // 2 if self.rows >= 128 else self.rows
 
     @property
     def shared_bytes(self) -> int:
         """Of the ring, without barriers and ends."""
-        weights = self.groups * self.tiles * self.depth * _RECORD_BYTES
+        weights = self.groups * self.tiles * self.depth * RECORD_BYTES
         return self.stages * -(-(self.depth * self.rows * 128 + weights) // 1024) * 1024
+
+
+def _takes(spec: GemmExpertsSpec) -> bool:
+    """Rows of 16 bytes, which the copy engine asks for."""
+    is_packed = spec.x_dtype == "bfloat16" and spec.weight_format == "mxfp4"
+    return is_packed and spec.in_width % 8 == 0
+
+
+LIMITS = KernelLimits(architectures=("sm_90a",), takes=_takes)
+
+
+def default_tuning(spec: GemmExpertsSpec) -> Any:
+    """The first measured one that fits; ``choice`` has what launches use."""
+    return fitting("gemm_experts", entries("hopper/gemm_experts"), spec)[0].tuning
+
+
+def arranged(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The operator's arguments with weights in this kernel's order."""
+    own = dict(tensors)
+    data_ENC, scale_ENG = own.pop("weight_ENC"), own.pop("scale_ENG")
+    return own | {
+        "weight_P": pack_experts(QuantTensor(data=data_ENC, scale=scale_ENG, format="mxfp4"))
+    }
 
 
 def build(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
@@ -64,7 +98,7 @@ def build(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     records = -(-in_width // 256) * 4
     out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
     numbers = (experts, out_width, in_width, tuning.groups, tuning.tiles, tuning.rows, tuning.depth)
-    tail = (out_type, tuning.probe, tuning.registers)
+    tail = (out_type, tuning.registers)
     struct = f"deepinfer::Experts<{', '.join(map(str, (*numbers, tuning.stages, *tail)))}>"
     entry = f"""
 namespace deepinfer {{
@@ -82,9 +116,9 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
     threads = 128 * tuning.groups + (128 if tuning.registers else 32)
 
     @T.prim_func
-    def gemm_experts_packed(
+    def gemm_experts(
         x_RK: T.Tensor((rows, in_width), "bfloat16"),
-        weight_P: T.Tensor((experts, channel_tiles, records, _RECORD_BYTES), "uint8"),
+        weight_P: T.Tensor((experts, channel_tiles, records, RECORD_BYTES), "uint8"),
         ends_E: T.Tensor((experts,), "int64"),
         out_RN: T.Tensor((rows, out_width), spec.out_dtype),
     ) -> None:
@@ -97,9 +131,9 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
                 "deepinfer::gemm_experts_packed_entry",
                 T.address_of(shared[0]),
                 T.address_of(weight_P[0, 0, 0, 0]),
-                matrix_map(x_RK, rows, in_width, tuning.rows),
+                matrix_map(x_RK, rows, in_width, tuning.row_box),
                 T.address_of(ends_E[0]),
                 T.address_of(out_RN[0, 0]),
             )
 
-    return gemm_experts_packed
+    return gemm_experts

@@ -22,9 +22,6 @@ from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 
 __all__ = ["PackedStep", "StepShape", "step_inputs"]
 
-_WIDTH_STEP = 8
-"""Block tables grow by so many blocks, because a decode step of a new width is recorded anew."""
-
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
@@ -183,11 +180,9 @@ def _previous(step: SequenceStep) -> np.ndarray:
 
 
 def _block_table(blocks: list[tuple[int, ...]], width: int | None) -> np.ndarray:
-    """Blocks of all sequences [sequences, width], padded with -1; by default of the next width."""
+    """Blocks of all sequences [sequences, width], padded with -1; as wide as the most, if None."""
     counts_Q = np.array([len(one) for one in blocks])
-    if width is None:
-        width = -(-int(counts_Q.max()) // _WIDTH_STEP) * _WIDTH_STEP
-    is_used_QB = np.arange(width) < counts_Q[:, None]
+    is_used_QB = np.arange(width or int(counts_Q.max())) < counts_Q[:, None]
     table_QB = np.full(is_used_QB.shape, -1, dtype=np.int64)
     table_QB[is_used_QB] = np.fromiter(chain.from_iterable(blocks), np.int64, counts_Q.sum())
     return table_QB

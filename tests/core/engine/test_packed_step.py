@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from deepinfer_core.engine.step_tensors import PackedStep, StepShape, step_inputs
+from deepinfer_core.engine.packed_step import PackedStep, StepShape, step_inputs
 from deepinfer_core.reference.device import CpuDevice
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep, StepPlan
 
@@ -32,8 +32,7 @@ def test_rows_of_all_sequences_stand_one_after_the_other() -> None:
     assert inputs.token_T.tolist() == [5, 6, 7]
     assert inputs.position_T.tolist() == [0, 1, 130]
     assert inputs.sequence_T.tolist() == [0, 0, 1]
-    # Eight blocks wide, as up to eight blocks make steps of one size.
-    assert inputs.block_table_QB.tolist() == [[3, *[-1] * 7], [9, 4, *[-1] * 6]]
+    assert inputs.block_table_QB.tolist() == [[3, -1], [9, 4]]
     assert inputs.state_slot_Q.tolist() == [1, 2]
     assert (inputs.starts, inputs.row_counts, inputs.valid_starts) == ((0, 130), (2, 1), (0, 0))
     assert inputs.sample_row_R.tolist() == [1, 2]

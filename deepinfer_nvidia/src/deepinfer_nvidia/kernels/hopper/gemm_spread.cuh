@@ -1,0 +1,111 @@
+// How does a product with few channels keep many SMs of Hopper busy?
+//
+// A cluster of blocks shares one tile: each multiplies its own part of K, then the parts are added
+// through the shared memories of the cluster, in the order of the parts. The cut depends on the
+// widths alone, so a row's bits do not depend on the number of rows.
+
+namespace deepinfer_dense {
+
+template <int kN, int kK, int kParts, typename Ring, typename Out> struct Spread {
+  using Part = Parts<kK, kParts>;
+  static constexpr int kWarpGroups = Ring::kWarpGroups;
+  // Of a thread: four sums each, two channels of a row and of the row eight below.
+  static constexpr int kQuads = Ring::kTiles * Ring::kSums / 4;
+  static_assert(Ring::kBlocks == 1 && kParts <= 8);
+  static_assert(Ring::kRows * Ring::kChannels * 4 <= Ring::kStages * Ring::kStageBytes,
+                "sums of a part take the place of the ring");
+
+  Ring ring;
+  const CUtensorMap &x;
+  const CUtensorMap &weight;
+  Out *out;
+  int rows;
+
+  static __device__ __forceinline__ void meet() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+  }
+
+  __device__ __forceinline__ void run(int part, int channel_tile, int row_tile) const {
+    int channel = channel_tile * Ring::kChannels, row = row_tile * Ring::kRows;
+    if (threadIdx.x == 0)
+      ring.start();
+    __syncthreads();
+    if (threadIdx.x >= kWarpGroups * 128) {
+      if (threadIdx.x == kWarpGroups * 128) {
+        typename Ring::Place at{0, 1};
+        typename Ring::Source from{0, channel, row, min(Ring::kRows, rows - row),
+                                   min(Ring::kChannels, kN - channel)};
+        for (int step = 0; step < Part::steps(part); ++step)
+          ring.fill(at, x, weight, from, part * Part::kEach + step, 0);
+      }
+      __syncwarp();
+      meet();
+    } else {
+      keep(part);
+      meet();
+      add(part, channel, row);
+    }
+    meet();
+  }
+
+  // Sums of a thread lie 16 bytes each, one behind the other for all threads.
+  __device__ __forceinline__ uint32_t sums() const {
+    return shared_address(ring.shared) + threadIdx.x * 16;
+  }
+
+  __device__ __forceinline__ void keep(int part) const {
+    typename Ring::Place at{0, 0};
+    float sum[Ring::kTiles][Ring::kSums];
+    ring.multiply(sum, at, Part::steps(part));
+    // All have read the last stages.
+    asm volatile("bar.sync 1, %0;" ::"n"(kWarpGroups * 128) : "memory");
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      const float *four = sum[q / (Ring::kSums / 4)] + q % (Ring::kSums / 4) * 4;
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(sums() +
+                                                                    q * kWarpGroups * 128 * 16),
+                   "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3])
+                   : "memory");
+    }
+  }
+
+  static __device__ __forceinline__ float4 read(uint32_t address, int block) {
+    float4 v;
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address), "r"(block)
+                 : "memory");
+    return v;
+  }
+
+  // Blocks take turns at the sums; each adds the parts in their order.
+  __device__ __forceinline__ void add(int part, int first_channel, int first_row) const {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = threadIdx.x / 128;
+    for (int q = part; q < kQuads; q += kParts) {
+      int m = q / (Ring::kSums / 4), j = q % (Ring::kSums / 4);
+      int row = first_row + (group * Ring::kTiles + m) * 64 + warp * 16 + lane / 4;
+      int channel = first_channel + j * 8 + lane % 4 * 2;
+      if (row >= rows)
+        continue;
+      float4 each[kParts];
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+        each[p] = read(sums() + q * kWarpGroups * 128 * 16, p);
+      float4 total = {Part::kNothing, Part::kNothing, Part::kNothing, Part::kNothing};
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        total.x += each[p].x;
+        total.y += each[p].y;
+        total.z += each[p].z;
+        total.w += each[p].w;
+      }
+      store_channels<kN>(out + int64_t(row) * kN, channel, total.x, total.y);
+      if (row + 8 < rows)
+        store_channels<kN>(out + int64_t(row + 8) * kN, channel, total.z, total.w);
+    }
+  }
+};
+
+} // namespace deepinfer_dense

@@ -1,0 +1,66 @@
+"""How do the blocks of a cluster share a dense product? They divide K, and add parts in order.
+
+The C++ side is ``gemm_spread.cuh``.
+"""
+
+from typing import Any
+
+import tilelang.language as T
+from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
+
+from deepinfer_nvidia.kernels.hopper.ring import Tuning, sources
+from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
+
+__all__ = ["spread"]
+
+_FILES = ("copies.cuh", "gemm_ring.cuh", "gemm_spread.cuh")
+
+
+def spread(spec: GemmDenseSpec, tuning: Tuning) -> Any:
+    """The kernel of ``hopper.gemm_dense`` with a block for each part of K, and a block a tile."""
+    rows = T.dynamic("rows")
+    out_width, in_width, parts = spec.out_width, spec.in_width, tuning.parts
+    out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
+    numbers = (out_width, in_width, parts, tuning.ring(out_width), out_type)
+    entry = f"""
+namespace deepinfer_dense {{
+__device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensorMap &x,
+    const CUtensorMap &weight, {out_type} *out, int rows, int part, int channel_tile,
+    int row_tile) {{
+  Spread<{", ".join(map(str, numbers))}> kernel{{{{(char *)shared}}, x, weight, out, rows}};
+  kernel.run(part, channel_tile, row_tile);
+}}
+}}
+"""
+    source = sources(*_FILES) + entry
+    shared_bytes = tuning.ring_bytes
+
+    @T.prim_func
+    def gemm_dense(
+        x_TGK: T.Tensor((rows, 1, in_width), "bfloat16"),
+        weight_GNK: T.Tensor((1, out_width, in_width), "bfloat16"),
+        out_TGN: T.Tensor((rows, 1, out_width), spec.out_dtype),
+    ) -> None:
+        with T.Kernel(
+            parts,
+            -(-out_width // tuning.channels),
+            T.ceildiv(rows, tuning.rows),
+            threads=128 * tuning.groups + 32,
+            cluster_dims=parts,
+        ) as (part, channel_tile, row_tile):
+            T.import_source(source)
+            shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")
+            T.call_extern(
+                "handle",
+                "deepinfer_dense::gemm_dense_entry",
+                T.address_of(shared[0]),
+                matrix_map(x_TGK, rows, in_width, tuning.row_box),
+                matrix_map(weight_GNK, out_width, in_width, tuning.channel_box(out_width)),
+                T.address_of(out_TGN[0, 0, 0]),
+                rows,
+                part,
+                channel_tile,
+                row_tile,
+            )
+
+    return gemm_dense

@@ -1,0 +1,190 @@
+"""Do the kernels and tiles that launches choose exist: do they fit a core, and divide the work?"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseAttentionSpec
+from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec, GemmExpertsSpec
+from deepinfer_core.testing.kernel_cases import cases_of
+from deepinfer_nvidia.kernels.catalogue import catalogue
+from deepinfer_nvidia.kernels.choice import Choice, Target, choose
+from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.tuning.table import entries
+
+SHARED_BYTES = 227 * 1024
+"""What a block of Hopper can have; a core has 1024 more for each block."""
+
+HOPPER, OTHER = Target(is_hopper=True), Target(is_hopper=False)
+ROWS = [1, 7, 8, 9, 16, 17, 33, 64, 65, 128, 129, 511, 513, 4096, 100_000]
+MODEL = [(5120, 4608), (2304, 5120)]
+EXPERTS = GemmExpertsSpec(
+    experts=7,
+    in_width=2304,
+    out_width=5120,
+    x_dtype="bfloat16",
+    weight_format="mxfp4",
+    out_dtype="float32",
+)
+ATTENTION = SparseAttentionSpec(
+    heads=64,
+    head_width=512,
+    sources=(KeySourceSpec(number_format="mxfp8", list_capacity=128, rows_per_page=134),),
+    compute="bfloat16",
+    scale=0.11,
+)
+
+
+def expert_tuning(experts: int, out_width: int, rows: int, target: Target = HOPPER) -> Any:
+    spec = replace(EXPERTS, experts=experts, out_width=out_width)
+    choice = choose("gemm_experts", spec, target, rows)
+    assert choice.kernel == "hopper/gemm_experts"
+    return choice.tuning
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("out_width", [24, 64, 4608, 5120])
+@pytest.mark.parametrize("experts", [1, 7, 384])
+def test_experts_fit_and_divide(rows: int, out_width: int, experts: int) -> None:
+    tuning = expert_tuning(experts, out_width, rows)
+    assert -(-out_width // 64) % (tuning.groups * tuning.tiles) == 0
+    block = tuning.shared_bytes + 16 * tuning.stages + 8 * experts
+    assert block <= SHARED_BYTES
+    assert tuning.blocks_per_core * (block + 1024) <= SHARED_BYTES + 1024
+    assert tuning.depth * tuning.tiles % 2 == 0
+    assert 4 % tuning.depth == 0
+
+
+@pytest.mark.parametrize(("out_width", "groups"), [(4608, 4), (5120, 5)])
+def test_a_row_each_for_seven_experts_is_one_wave(out_width: int, groups: int) -> None:
+    """7 x 72 and 7 x 80 tiles of 64 channels on 132 cores: 126 and 112 blocks."""
+    assert expert_tuning(7, out_width, 7).groups == groups
+
+
+@pytest.mark.parametrize(("mean", "rows"), [(1, 8), (4, 8), (8, 16), (20, 32), (100, 128)])
+def test_tiles_grow_with_the_rows_of_an_expert(mean: int, rows: int) -> None:
+    assert expert_tuning(384, 4608, 384 * mean).rows == rows
+
+
+def dense(in_width: int, out_width: int, rows: int, target: Target = HOPPER, **more: Any) -> Any:
+    spec = GemmDenseSpec(in_width=in_width, out_width=out_width, out_dtype="bfloat16", **more)
+    return choose("gemm_dense", spec, target, rows)
+
+
+def tile_of(choice: Choice) -> tuple[int, int]:
+    """Rows and channels of a block."""
+    tuning: Any = choice.tuning
+    if choice.kernel == "gemm_dense":
+        return tuning.rows, tuning.channels
+    return 64 * tuning.groups * tuning.tiles, tuning.channels
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("in_width", "out_width"), MODEL)
+def test_without_hopper_every_kernel_is_in_tilelang(
+    in_width: int, out_width: int, rows: int
+) -> None:
+    assert dense(in_width, out_width, rows, OTHER).kernel == "gemm_dense"
+    assert choose("gemm_experts", EXPERTS, OTHER, rows).kernel == "gemm_experts"
+    assert choose("attention_sparse", ATTENTION, OTHER, rows).kernel == "attention_sparse"
+
+
+@pytest.mark.parametrize(
+    ("in_width", "out_width", "rows", "tile"),
+    [
+        (4096, 4096, 1, (8, 64)),
+        (4096, 4096, 16, (16, 64)),
+        (4096, 4096, 128, (128, 64)),
+        (4096, 4096, 256, (128, 64)),
+        (4096, 4096, 512, (128, 128)),
+        (8192, 5120, 512, (128, 160)),
+        (1280, 32768, 64, (64, 128)),
+        (8192, 5120, 4096, (256, 160)),
+        (5120, 384, 16, (64, 16)),
+    ],
+)
+def test_dense_products_get_the_tile_that_was_fastest(
+    in_width: int, out_width: int, rows: int, tile: tuple[int, int]
+) -> None:
+    assert tile_of(dense(in_width, out_width, rows)) == tile
+
+
+def test_large_tiles_of_tilelang_are_for_devices_without_a_kernel_of_their_own() -> None:
+    """Where by their figures they would be the fastest."""
+    hopper, other = (Target(is_hopper=is_hopper, cores=78) for is_hopper in (True, False))
+    assert tile_of(dense(5120, 5120, 126, other)) == (128, 128)
+    assert dense(5120, 5120, 126, hopper).kernel == "hopper/gemm_dense"
+
+
+@pytest.mark.parametrize(
+    ("in_width", "out_width", "groups", "parts"),
+    [
+        (5120, 32, 1, 8),
+        (5120, 512, 1, 8),
+        (5120, 513, 1, 4),
+        (5120, 1280, 1, 4),
+        (5120, 1281, 1, 1),
+        (2560, 512, 1, 8),
+        (2496, 512, 1, 1),
+        (4096, 1024, 8, 1),
+    ],
+)
+def test_parts_of_k_follow_from_the_widths_and_not_from_the_rows(
+    in_width: int, out_width: int, groups: int, parts: int
+) -> None:
+    """From 2560 inputs on, up to 8 and up to 20 tiles of 64 channels."""
+    chosen = [dense(in_width, out_width, rows, groups=groups).tuning for rows in ROWS]
+    assert {getattr(tuning, "parts", 1) for tuning in chosen} == {parts}
+
+
+@pytest.mark.parametrize("one", entries("hopper/gemm_dense"), ids=lambda one: f"{one.tuning}")
+def test_dense_tiles_of_hopper_fit_a_core(one: Any) -> None:
+    tuning = one.tuning
+    assert tuning.ring_bytes <= SHARED_BYTES
+    assert tuning.rows // tuning.across % tuning.row_box == 0
+    assert tuning.channel_box(5120) % 8 == 0
+    if tuning.is_spread:
+        assert tuning.rows * tuning.channels * 4 <= tuning.ring_bytes - 16 * tuning.stages
+        assert tuning.parts <= 8
+
+
+def test_a_ragged_width_with_groups_is_left_to_tilelang() -> None:
+    """A stage of 64 inputs would reach into the next group."""
+    assert dense(128, 4096, 4096, groups=2).kernel == "hopper/gemm_dense"
+    assert dense(96, 4096, 4096, groups=2).kernel == "gemm_dense"
+
+
+@pytest.mark.parametrize(
+    ("change", "kernel"),
+    [
+        ({}, "hopper/gemm_experts"),
+        ({"x_dtype": "float32"}, "gemm_experts"),
+        ({"weight_format": "bfloat16"}, "gemm_experts"),
+    ],
+)
+def test_experts_of_other_formats_are_left_to_tilelang(change: dict[str, str], kernel: str) -> None:
+    assert choose("gemm_experts", replace(EXPERTS, **change), HOPPER, 7).kernel == kernel
+
+
+def test_attention_of_other_widths_is_left_to_tilelang() -> None:
+    assert choose("attention_sparse", ATTENTION, HOPPER).kernel == "hopper/attention_sparse"
+    narrow = replace(ATTENTION, head_width=64)
+    assert choose("attention_sparse", narrow, HOPPER).kernel == "attention_sparse"
+
+
+def test_blocks_that_stay_are_as_many_as_the_device_has_room_for() -> None:
+    small = Target(is_hopper=True, cores=78)
+    assert expert_tuning(7, 5120, 7, small).cores == 78
+    choice: Any = dense(4096, 4096, 4096, small)
+    assert choice.tuning.cores == 78
+
+
+def test_a_kernel_without_measured_tunings_has_that_of_its_file() -> None:
+    spec = cases_of("transform_rms_norm")[0].spec
+    choice = choose("transform_rms_norm", spec, HOPPER)
+    assert choice == Choice(
+        kernel="transform_rms_norm",
+        build=catalogue().load("transform_rms_norm"),
+        tuning=catalogue().tune("transform_rms_norm", spec, 0),
+    )
+    assert isinstance(choice.tuning, KernelTuning)

@@ -1,0 +1,130 @@
+"""Does a kernel lose what was recorded of it when it changes, and only then?"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepinfer_core.bench.stamp import Stamp
+from deepinfer_core.cli import bench_kernels
+from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue
+from deepinfer_core.testing import kernel_trials
+from deepinfer_core.testing.kernel_cases import cases_of
+from deepinfer_core.testing.kernel_record import content_of, entry_of, read_record, write_entries
+from deepinfer_core.testing.tiles import InterpretedKernels
+from deepinfer_nvidia.kernels.catalogue import catalogue
+from deepinfer_nvidia.kernels.hopper import attention_sparse
+from deepinfer_nvidia.kernels.tuning import KernelTuning
+
+KERNEL = "transform_engram_rows"
+WHOLE = catalogue()
+
+
+def content(changed: KernelCatalogue = WHOLE, kernel: str = KERNEL) -> str:
+    return content_of(changed, kernel)
+
+
+def built_with(change: Callable[[Any], Any]) -> KernelCatalogue:
+    """The kernel of another spec than was asked for, as a changed file would build."""
+
+    def load(kernel: str) -> Build:
+        build = WHOLE.load(kernel)
+        return lambda spec, tuning: build(change(spec), tuning)
+
+    return replace(WHOLE, load=load)
+
+
+def test_an_unchanged_kernel_has_the_same_content() -> None:
+    assert content() == content(catalogue())
+    assert len(content()) == 16
+
+
+def test_another_text_is_another_content() -> None:
+    changed = built_with(lambda spec: replace(spec, offsets=tuple(x + 1 for x in spec.offsets)))
+    assert content(changed) != content()
+
+
+def test_another_tuning_is_another_content() -> None:
+    assert content(replace(WHOLE, tune=lambda *_: KernelTuning(threads=64))) != content()
+
+
+def test_another_switch_of_the_compiler_is_another_content() -> None:
+    usual = WHOLE.tune(KERNEL, None, 0)
+    switched = replace(usual, pass_configs=(("tl.disable_warp_specialized", True),))
+    assert content(replace(WHOLE, tune=lambda *_: switched)) != content()
+
+
+def test_a_tuning_that_may_be_chosen_belongs_to_the_content() -> None:
+    more = replace(WHOLE, choices=lambda *_: (KernelTuning(threads=96),))
+    assert content(more) != content()
+
+
+def test_the_cuda_text_of_a_kernel_belongs_to_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = content(kernel="hopper/attention_sparse")
+    text = attention_sparse._source_text
+    monkeypatch.setattr(
+        attention_sparse, "_source_text", lambda *given: text(*given) + "\n// another line\n"
+    )
+    assert content(kernel="hopper/attention_sparse") != before
+
+
+def test_an_entry_is_found_again_until_the_content_changes(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_entries(path, "measured", {"a": {"content": "1", "date": "2026-01-02"}})
+    record = read_record(path)
+    assert entry_of(record, "a", "measured", "1") == (record["a"]["measured"], True)
+    assert entry_of(record, "a", "measured", "2") == (record["a"]["measured"], False)
+    assert entry_of(record, "a", "compiled", "1") == ({}, False)
+    assert entry_of(record, "b", "measured", "1") == ({}, False)
+
+
+def test_writing_keeps_what_other_runs_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_entries(path, "measured", {"b": {"content": "1"}})
+    write_entries(path, "compiled", {"b": {"content": "2"}, "a": {"content": "3"}})
+    write_entries(path, "measured", {"b": {"content": "4"}})
+    assert json.loads(path.read_text()) == {
+        "a": {"compiled": {"content": "3"}},
+        "b": {"measured": {"content": "4"}, "compiled": {"content": "2"}},
+    }
+
+
+def test_without_a_file_nothing_is_recorded(tmp_path: Path) -> None:
+    assert read_record(tmp_path / "none.json") == {}
+
+
+def test_the_shipped_record_names_kernels_of_the_catalogue() -> None:
+    assert set(read_record(WHOLE.measured)) <= set(WHOLE.kernels)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """Runs a kernel's small cases and records it if it is right."""
+    small = tuple(case for case in cases_of(KERNEL) if case.small)
+    monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: small)
+    stamp = Stamp(hardware="X", date="2026-01-02", commit="abc")
+
+    def recorded(changed: KernelCatalogue) -> Any:
+        path = tmp_path / "record.json"
+        wrong = bench_kernels._recorded(path, changed, InterpretedKernels(), [KERNEL], "cpu", stamp)
+        return wrong, read_record(path)
+
+    return recorded
+
+
+def test_a_kernel_that_is_right_in_all_its_trials_is_recorded(
+    recorded: Callable[..., Any],
+) -> None:
+    wrong, record = recorded(WHOLE)
+    entry = {"content": content(), "date": "2026-01-02", "hardware": "X", "commit": "abc"}
+    assert (wrong, record) == ([], {KERNEL: {"measured": entry}})
+
+
+def test_a_wrong_kernel_is_not_recorded(recorded: Callable[..., Any]) -> None:
+    changed = built_with(lambda spec: replace(spec, offsets=tuple(x + 1 for x in spec.offsets)))
+    wrong, record = recorded(changed)
+    assert record == {}
+    assert wrong[0].case.startswith(f"{KERNEL}[")
+    assert wrong[0].complaints
