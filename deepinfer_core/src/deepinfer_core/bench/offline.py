@@ -17,7 +17,7 @@ from deepinfer_core.bench.lengths import Lengths
 from deepinfer_core.bench.machine_rates import machine_rates
 from deepinfer_core.bench.model_cost import model_cost
 from deepinfer_core.bench.running import RunTimes, run_repeatedly
-from deepinfer_core.bench.stamp import Stamp, stamp_of
+from deepinfer_core.bench.stamp import Stamp, computing, stamp_of
 from deepinfer_core.bench.throughput import throughput_figures
 from deepinfer_core.bench.workload import GivenPrompts, RandomPrompts, check_fits
 from deepinfer_core.config import LoadedSettings, checkpoint_folder
@@ -26,7 +26,6 @@ from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.model_folder import read_config
 from deepinfer_core.engine.prompts import Prompt
 from deepinfer_core.plugin import load
-from deepinfer_core.plugin.resolved import Resolved
 from deepinfer_core.telemetry.progress import ProgressStream
 
 __all__ = ["Experiment", "Result", "measure"]
@@ -115,7 +114,7 @@ def measure(
                 advance=phase.advance,
             )
         facts = llm.loaded.resolution.report.device
-        components = _computing(llm.loaded.resolution.require())
+        components = computing(llm.loaded.resolution.require())
     name = f"{_load_name(experiment, source, seats, bounds)},components={components}"
     if experiment.kind == "latency":
         figures = latency_figures(runs, bounds, load_name=name)
@@ -156,12 +155,6 @@ def _bounds(llm: LLM) -> Bounds:
     cost = model_cost(llm.loaded.config)
     device = load(llm.loaded.resolution.require(), "device")
     return Bounds(cost=cost, rates=machine_rates(device, cost.step_bytes))
-
-
-def _computing(resolved: Resolved) -> str:
-    """Names of all picks but the device's, whose name says nothing about kernels."""
-    names = {pick.spec.name for pick in resolved.picks if pick.kind != "device"}
-    return "+".join(sorted(names))
 
 
 def _load_name(

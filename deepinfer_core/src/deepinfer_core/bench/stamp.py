@@ -9,8 +9,9 @@ from pathlib import Path
 
 from deepinfer_core import __version__
 from deepinfer_core.plugin.context import DeviceFacts
+from deepinfer_core.plugin.resolved import Resolved
 
-__all__ = ["Stamp", "commit_of", "hardware_of", "stamp_of"]
+__all__ = ["Stamp", "commit_of", "computing", "hardware_of", "stamp_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,12 @@ def stamp_of(facts: DeviceFacts, threads: int) -> Stamp:
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     hardware = f"{hardware_of(facts)}, {_counted(threads, 'thread')}"
     return Stamp(hardware=hardware, date=date, commit=commit_of(Path(__file__)))
+
+
+def computing(resolved: Resolved) -> str:
+    """Names of all picks but the device's, whose name says nothing about kernels."""
+    names = {pick.spec.name for pick in resolved.picks if pick.kind != "device"}
+    return "+".join(sorted(names))
 
 
 def hardware_of(facts: DeviceFacts) -> str:

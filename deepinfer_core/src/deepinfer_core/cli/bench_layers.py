@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deepinfer_core.cli.generation import progress_of
 from deepinfer_core.cli.output import check_writable, print_json, print_table
 from deepinfer_core.cli.parser import UsageError, add_settings_arguments, settings_from
 
@@ -86,7 +87,7 @@ def _measure(scale: Scale, loaded: LoadedSettings, *, is_true: bool) -> LayerRes
             "asked for layers of true sizes, found device = cpu",
             hint="name a device, e.g. --set device=nvidia, or --scale small",
         )
-    return measure_layers(scale, loaded)
+    return measure_layers(scale, loaded, progress_of(loaded))
 
 
 def _print(result: LayerResult) -> None:

@@ -23,6 +23,7 @@ from deepinfer_core.telemetry.progress import ProgressStream
 __all__ = [
     "BuiltKernels",
     "StepSizes",
+    "can_record",
     "make_ready",
     "rehearse",
     "sizes_up_to",
@@ -109,22 +110,31 @@ def make_ready(
         DeviceError: the device cannot record a step.
         Exception: whatever a component raises in a step.
     """
-    parts = runner.model.parts
-    components: list[Component] = [
-        parts.prefill, parts.decode, parts.indexer, parts.codec, parts.dense, parts.grouped,
-        parts.transform, parts.all_to_all, runner.sampler,
-    ]  # fmt: skip
-    built = BuiltKernels(components)
+    built = BuiltKernels(_components(runner))
     if built.are_built_late:
         steps = list(warm_up_steps(sizes))
         with progress.phase("kernels.build", total=len(steps), unit="steps") as phase:
             for plan in steps:
                 _run(runner, plan, sizes)
                 phase.advance()
-    if records and runner.truncation is None:
-        _record(runner, sizes, progress, components)
+    if records and runner.truncation is None and can_record(runner):
+        _record(runner, sizes, progress)
     built.ready()
     return built
+
+
+def can_record(runner: ModelRunner) -> bool:
+    """Whether decode steps can be recorded; the log says which components hinder it.
+
+    On a device without graphs there is nothing to say.
+    """
+    if runner.device.properties.graph_safe != "always":
+        return False
+    components = _components(runner)
+    hindering = {type(one).__name__ for one in components if one.properties.graph_safe != "always"}
+    if hindering:
+        log.info("graphs.skipped", because_of=sorted(hindering))
+    return not hindering
 
 
 def rehearse(runner: ModelRunner, sizes: StepSizes, *, records: bool) -> None:
@@ -191,15 +201,16 @@ def _run(runner: ModelRunner, plan: StepPlan, sizes: StepSizes) -> None:
         runner.results(handle)
 
 
-def _record(
-    runner: ModelRunner, sizes: StepSizes, progress: ProgressStream, components: list[Component]
-) -> None:
-    if runner.device.properties.graph_safe != "always":
-        return  # a device without graphs: there is nothing to say
-    hindering = {type(one).__name__ for one in components if one.properties.graph_safe != "always"}
-    if hindering:
-        log.info("graphs.skipped", because_of=sorted(hindering))
-        return
+def _components(runner: ModelRunner) -> list[Component]:
+    """All that a step calls; one object may fill several slots."""
+    parts = runner.model.parts
+    return [
+        parts.prefill, parts.decode, parts.indexer, parts.codec, parts.dense, parts.grouped,
+        parts.transform, parts.all_to_all, runner.sampler,
+    ]  # fmt: skip
+
+
+def _record(runner: ModelRunner, sizes: StepSizes, progress: ProgressStream) -> None:
     graphs = _graphs(runner, sizes)
     with progress.phase("graphs.record", total=len(graphs.rungs), unit="graphs") as phase:
         graphs.record(lambda rung: phase.advance())

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from deepinfer_core.bench.layers.bound import Rates, StepBound, step_bound
-from deepinfer_core.bench.layers.operators import Load, Operator, Storage
+from deepinfer_core.bench.layers.work import Load, Operator, Storage
 from deepinfer_core.testing.tiny import tiny_test_config
 
 CONFIG = tiny_test_config()

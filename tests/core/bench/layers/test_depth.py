@@ -13,7 +13,7 @@ from deepinfer_core.bench.layers.depth import (
     pick_layers,
     shallow_config,
 )
-from deepinfer_core.bench.layers.operators import Storage
+from deepinfer_core.bench.layers.work import Storage
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.model.engram_primes import hash_primes

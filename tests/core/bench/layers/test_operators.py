@@ -6,14 +6,8 @@ heads of 32.
 """
 
 import pytest
-from deepinfer_core.bench.layers.operators import (
-    Load,
-    Operator,
-    Storage,
-    distinct_experts,
-    layer_operators,
-    outer_operators,
-)
+from deepinfer_core.bench.layers.operators import layer_operators, outer_operators
+from deepinfer_core.bench.layers.work import Load, Operator, Storage, distinct_experts
 from deepinfer_core.testing.tiny import tiny_test_config
 
 CONFIG = tiny_test_config()

@@ -12,13 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from deepinfer_core.bench.layers.depth import kind_of, kinds_of
-from deepinfer_core.bench.layers.operators import (
-    Load,
-    Operator,
-    Storage,
-    layer_operators,
-    outer_operators,
-)
+from deepinfer_core.bench.layers.operators import layer_operators, outer_operators
+from deepinfer_core.bench.layers.work import Load, Operator, Storage
 from deepinfer_core.model.config import ModelConfig
 
 __all__ = ["Rates", "StepBound", "step_bound"]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from deepinfer_core.bench.layers.operators import Storage
+from deepinfer_core.bench.layers.work import Storage
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.model.engram_primes import hash_primes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from deepinfer_core.bench.layers.operators import Load
+from deepinfer_core.bench.layers.work import Load
 from deepinfer_core.engine.rows import RowRequest, RowSettings
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep, StepPlan
 

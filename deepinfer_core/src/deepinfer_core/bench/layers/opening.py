@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from deepinfer_core.bench.layers.operators import Storage
 from deepinfer_core.bench.layers.weights import DrawnWeights
+from deepinfer_core.bench.layers.work import Storage
 from deepinfer_core.cache.row_bytes import planned_row_bytes
+from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.model.builder import build_model
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
     from deepinfer_core.model.config import ModelConfig
     from deepinfer_core.model.parts import ModelParts
 
-__all__ = ["BLOCK_TOKENS", "open_runner", "storage_of"]
+__all__ = ["open_runner", "storage_of"]
 
-BLOCK_TOKENS = 128
 _SAMPLE_SIDE = 512
 """Of a weight that shows how many bytes a value takes: whole tiles of every backend."""
 

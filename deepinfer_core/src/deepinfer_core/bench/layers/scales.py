@@ -18,6 +18,7 @@ __all__ = ["SCALES", "Scale"]
 
 _SMALL_BYTES = 8 << 20
 _TRACED = 64
+_FILL_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,11 @@ class Scale:
     def traced(self) -> int:
         """Requests of the engine whose steps are looked at: of decode loads, at most 64."""
         return max([number for number in self.sequences if number <= _TRACED] or self.sequences[:1])
+
+    @property
+    def filled(self) -> int:
+        """Tokens of the prompt whose blocks are copied to all others."""
+        return min(_FILL_TOKENS, self.longest)
 
     @property
     def longest(self) -> int:
