@@ -110,7 +110,7 @@ class TestGroupedOfExactRows(GroupedGemmContract):
     device = "cuda"
     compute_dtypes = ("float32",)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def component(self) -> gemm.TileLangGemm:
         needs = ModelNeeds(compute="float32")
         return gemm.build(None, BuildContext(device="nvidia", needs=needs))

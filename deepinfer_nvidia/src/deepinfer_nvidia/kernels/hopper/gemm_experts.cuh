@@ -2,18 +2,58 @@
 //
 // out^T = W x^T: 64 output channels are the M of one wgmma, the rows of an expert are its N. Packed
 // weights travel by bulk copies through a ring in shared memory, are widened to bf16 in registers
-// (exact) and enter the tensor core from there.
+// (exact) and enter the tensor core from there. The layout of the packed weights is that of
+// deepinfer_nvidia.gemm.packing: for 64 channels and 64 inputs one record of 2048 bytes of codes, in
+// the order of the registers, and 128 bytes of scales.
 //
 // One warp group copies, the others multiply. Work items (a tile of rows, a tile of channels) are
-// dealt out in a fixed order, from running ends that live on the device. If the last round leaves
-// most blocks without an item, its items are cut in two; the last rows of an expert take half a tile
-// where they fit. Each sum runs over K in ascending order whatever the tile, so a row's bits do not
-// depend on the other rows.
+// dealt out in a fixed order, from running ends that live on the device. Each sum runs over K in
+// ascending order whatever the tile, so a row's bits do not depend on the other rows.
 
 namespace deepinfer {
 
+constexpr int kCodeBytes = 2048;               // 64 channels x 64 inputs
+constexpr int kRecordBytes = kCodeBytes + 128; // and their scales
+
+// Parts that a probe may leave out, to see what bounds the kernel.
+constexpr int kNoScale = 1, kNoWiden = 2, kOneExpert = 4, kNoRows = 8, kNoMma = 16, kNoWeights = 32;
+
+__device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+
+// Eight codes of a thread become the four A registers of one k16 step, still without their scale:
+// the bits of a code, put where bf16 has sign, exponent and first mantissa bit, are the value times
+// 2^-126.
+template <int kFlags>
+__device__ __forceinline__ void widen(uint32_t codes, uint32_t scale_low, uint32_t scale_high,
+                                      uint32_t *a) {
+  constexpr uint32_t kBits = 0x81C081C0u;
+  if constexpr (kFlags & kNoWiden) {
+    a[0] = a[1] = a[2] = a[3] = codes;
+  } else {
+    a[0] = codes & kBits;
+    a[1] = (codes << 3) & kBits;
+    a[2] = (codes << 6) & kBits;
+    a[3] = ((codes << 1) & 0x80008000u) | ((codes >> 5) & 0x01000100u) |
+           ((codes >> 4) & 0x00C000C0u);
+  }
+  if constexpr (!(kFlags & kNoScale)) {
+    a[0] = times(a[0], scale_low);
+    a[1] = times(a[1], scale_high);
+    a[2] = times(a[2], scale_low);
+    a[3] = times(a[3], scale_high);
+  }
+}
+// A stored scale byte is the exponent field of 2^126 times the scale; twice, for bf16x2.
+__device__ __forceinline__ uint32_t spread(uint32_t bytes, int which) {
+  return __byte_perm(bytes, 0, 0x4040 | which << 8 | which) << 7;
+}
+
 template <int kExperts, int kN, int kK, int kGroups, int kTilesPerGroup, int kRows, int kDepth,
-          int kStages, typename Out, int kRegisters>
+          int kStages, typename Out, int kFlags, int kRegisters>
 struct Experts {
   static constexpr int kSteps = (kK + 63) / 64;                  // records along K
   static constexpr int kTurns = (kSteps + kDepth - 1) / kDepth;  // stages along K
@@ -28,13 +68,10 @@ struct Experts {
   static constexpr int kRowBytes = kDepth * kRows * 128;
   static constexpr int kWeightBytes = kTiles * kDepth * kRecordBytes;
   static constexpr int kStageBytes = (kRowBytes + kWeightBytes + 1023) / 1024 * 1024;
-  // Rows of one copy, and of the small kind of item.
-  static constexpr int kBox = kRows >= 128 ? kRows / 2 : kRows;
+  static constexpr int kAccumulators = kRows / 2;
 
-  // ``tiles`` of 64 channels for each warp group.
   struct Item {
-    int expert, first, rows, channel_tile, tiles;
-    __device__ __forceinline__ int boxes() const { return rows > kBox ? kRows / kBox : 1; }
+    int expert, first, rows, channel_tile;
   };
 
   // Shared memory behind the ring: barriers, then ends and tile starts of the experts.
@@ -77,23 +114,9 @@ struct Experts {
     __syncthreads();
   }
 
-  // Items before those that are cut in two, and all with either half counted.
-  struct Rounds {
-    int whole, all;
-  };
-  __device__ __forceinline__ Rounds rounds() const {
-    int count = tile_ends()[kExperts - 1] * kItemsN, left = count % int(gridDim.x);
-    if (kTilesPerGroup == 2 && 2 * left <= int(gridDim.x))
-      return {count - left, count + left};
-    return {count, count};
-  }
+  __device__ __forceinline__ int items() const { return tile_ends()[kExperts - 1] * kItemsN; }
 
-  __device__ __forceinline__ Item item(int index, const Rounds &all) const {
-    int part = 0, tiles = kTilesPerGroup;
-    if (index >= all.whole) {
-      part = (index - all.whole) % 2, tiles = 1;
-      index = all.whole + (index - all.whole) / 2;
-    }
+  __device__ __forceinline__ Item item(int index) const {
     int row_tile = index / kItemsN, low = 0, high = kExperts - 1;
     while (low < high) {
       int middle = (low + high) / 2;
@@ -105,8 +128,7 @@ struct Experts {
     int begin = low ? ends()[low - 1] : 0, tiles_before = low ? tile_ends()[low - 1] : 0;
     int first = begin + (row_tile - tiles_before) * kRows;
     int left = ends()[low] - first;
-    return {low, first, left < kRows ? left : kRows, index % kItemsN * kTiles + part * kGroups,
-            tiles};
+    return {low, first, left < kRows ? left : kRows, index % kItemsN * kTiles};
   }
 
   // Rows behind the end of the expert come along; their columns of the product are not stored.
@@ -114,19 +136,17 @@ struct Experts {
                                             uint32_t bar) const {
 #pragma unroll
     for (int step = 0; step < kDepth; ++step)
-      for (int i = 0; i < it.boxes(); ++i)
-        tensor_copy(to + (step * kRows + i * kBox) * 128, x, (turn * kDepth + step) * 64,
-                    it.first + i * kBox, bar);
+      tensor_copy(to + step * kRows * 128, x, (turn * kDepth + step) * 64, it.first, bar);
   }
 
   __device__ __forceinline__ void copy_weights(uint32_t to, const Item &it, int turn,
                                                uint32_t bar) const {
+    int expert = kFlags & kOneExpert ? 0 : it.expert;
+    int tile = kFlags & kOneExpert ? 0 : it.channel_tile;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      if (i == kGroups * it.tiles)
-        break;
       int64_t record =
-          (int64_t(it.expert) * kTilesN + it.channel_tile + i) * kStoredSteps + turn * kDepth;
+          (int64_t(expert) * kTilesN + tile + i) * kStoredSteps + turn * kDepth;
       bulk_copy(to + i * kDepth * kRecordBytes, weight + record * kRecordBytes,
                 kDepth * kRecordBytes, bar);
     }
@@ -134,128 +154,113 @@ struct Experts {
 
   // One thread.
   __device__ __forceinline__ void produce() const {
+    constexpr int kBytes = (kFlags & kNoRows ? 0 : kRowBytes) +
+                           (kFlags & kNoWeights ? 0 : kWeightBytes);
     int stage = 0;
     uint32_t phase = 1;
-    const Rounds all = rounds();
-    for (int index = blockIdx.x; index < all.all; index += gridDim.x) {
-      Item it = item(index, all);
-      int bytes = kDepth * (it.boxes() * kBox * 128 + kGroups * it.tiles * kRecordBytes);
+    for (int index = blockIdx.x; index < items(); index += gridDim.x) {
+      Item it = item(index);
       for (int turn = 0; turn < kTurns; ++turn) {
         barrier_wait(empty(stage), phase);
         uint32_t to = shared_address(shared + stage * kStageBytes);
-        barrier_expect(full(stage), bytes);
-        copy_weights(to + kRowBytes, it, turn, full(stage));
-        copy_rows(to, it, turn, full(stage));
+        barrier_expect(full(stage), kBytes);
+        if constexpr (!(kFlags & kNoWeights))
+          copy_weights(to + kRowBytes, it, turn, full(stage));
+        if constexpr (!(kFlags & kNoRows))
+          copy_rows(to, it, turn, full(stage));
         if (++stage == kStages)
           stage = 0, phase ^= 1;
       }
     }
   }
 
-  template <int kSums>
   __device__ __forceinline__ void store(const float *sum, const Item &it, int tile) const {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     int channel = (it.channel_tile + tile) * 64 + warp * 16 + lane / 4;
 #pragma unroll
-    for (int j = 0; j < kSums; ++j) {
+    for (int j = 0; j < kAccumulators; ++j) {
       int row = j / 4 * 8 + lane % 4 * 2 + j % 2, n = channel + (j / 2 % 2) * 8;
       if (row < it.rows && n < kN)
         out[int64_t(it.first + row) * kN + n] = static_cast<Out>(sum[j]);
     }
   }
 
-  // The next stage to multiply.
-  struct Place {
-    int stage;
-    uint32_t phase;
-  };
-
-  // All of an item with kCount tiles of channels a warp group, and at most kUsed rows.
-  template <int kCount, int kUsed>
-  __device__ __forceinline__ void multiply(Place &at, const Item &it) const {
-    int group = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    constexpr int kSums = kUsed / 2;
-    uint32_t a[2][16];
-    float sum[kCount][kSums];
-#pragma unroll
-    for (int m = 0; m < kCount; ++m)
-#pragma unroll
-      for (int j = 0; j < kSums; ++j)
-        sum[m][j] = 0.f;
-    int previous = -1;
-    for (int turn = 0; turn < kTurns; ++turn) {
-      barrier_wait(full(at.stage), at.phase);
-      // Alike in all lanes, which the compiler cannot know.
-      const int offset = __shfl_sync(0xFFFFFFFFu, at.stage * kStageBytes, 0);
-      const char *here = shared + offset;
-#pragma unroll
-      for (int step = 0; step < kDepth; ++step) {
-        uint64_t rows = descriptor(shared_address(here + step * kRows * 128));
-#pragma unroll
-        for (int m = 0; m < kCount; ++m) {
-          uint32_t *set = a[(step * kCount + m) & 1];
-          const char *record =
-              here + kRowBytes + ((group * kCount + m) * kDepth + step) * kRecordBytes;
-          uint4 codes = *reinterpret_cast<const uint4 *>(record + warp * 512 + lane * 16);
-          uint32_t scales =
-              *reinterpret_cast<const uint32_t *>(record + kCodeBytes + warp * 32 + lane / 4 * 4);
-          uint32_t low0 = spread(scales, 0), low1 = spread(scales, 1);
-          uint32_t high0 = spread(scales, 2), high1 = spread(scales, 3);
-          widen(codes.x, low0, high0, set);
-          widen(codes.y, low0, high0, set + 4);
-          widen(codes.z, low1, high1, set + 8);
-          widen(codes.w, low1, high1, set + 12);
-#pragma unroll
-          for (int j = 0; j < kSums; ++j)
-            asm volatile("" : "+f"(sum[m][j])::"memory");
-#pragma unroll
-          for (int k = 0; k < 16; ++k)
-            asm volatile("" : "+r"(set[k])::"memory");
-          asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-          for (int k = 0; k < 4; ++k)
-            tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16,
-                         tl::DataType::kFloat32, 64, kUsed, 16, false, false>(
-                set + 4 * k, rows + 2 * k, reinterpret_cast<uint32_t *>(sum[m]), true);
-          asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-          if (step == 0 && m == 0 && previous >= 0)
-            release(previous);
-        }
-      }
-      previous = at.stage;
-      if (++at.stage == kStages)
-        at.stage = 0, at.phase ^= 1;
-    }
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-    for (int m = 0; m < kCount; ++m)
-#pragma unroll
-      for (int j = 0; j < kSums; ++j)
-        asm volatile("" : "+f"(sum[m][j])::"memory");
-    release(previous);
-#pragma unroll
-    for (int m = 0; m < kCount; ++m)
-      store<kSums>(sum[m], it, group * kCount + m);
-  }
-
-  template <int kCount>
-  __device__ __forceinline__ void multiply_rows(Place &at, const Item &it) const {
-    if (kBox < kRows && it.rows <= kBox)
-      multiply<kCount, kBox>(at, it);
-    else
-      multiply<kCount, kRows>(at, it);
-  }
-
   __device__ __forceinline__ void consume() const {
-    Place at{0, 0};
-    const Rounds all = rounds();
-    for (int index = blockIdx.x; index < all.all; index += gridDim.x) {
-      Item it = item(index, all);
-      if (kTilesPerGroup > 1 && it.tiles == 1)
-        multiply_rows<1>(at, it);
-      else
-        multiply_rows<kTilesPerGroup>(at, it);
+    int group = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    int stage = 0;
+    uint32_t phase = 0;
+    uint32_t a[2][16];
+    for (int index = blockIdx.x; index < items(); index += gridDim.x) {
+      Item it = item(index);
+      float sum[kTilesPerGroup][kAccumulators];
+#pragma unroll
+      for (int m = 0; m < kTilesPerGroup; ++m)
+#pragma unroll
+        for (int j = 0; j < kAccumulators; ++j)
+          sum[m][j] = 0.f;
+      int previous = -1;
+      for (int turn = 0; turn < kTurns; ++turn) {
+        barrier_wait(full(stage), phase);
+        // Alike in all lanes, which the compiler cannot know.
+        const int offset = __shfl_sync(0xFFFFFFFFu, stage * kStageBytes, 0);
+        const char *here = shared + offset;
+#pragma unroll
+        for (int step = 0; step < kDepth; ++step) {
+          uint64_t rows = descriptor(shared_address(here + step * kRows * 128));
+#pragma unroll
+          for (int m = 0; m < kTilesPerGroup; ++m) {
+            uint32_t *set = a[(step * kTilesPerGroup + m) & 1];
+            const char *record = here + kRowBytes +
+                                 ((group * kTilesPerGroup + m) * kDepth + step) * kRecordBytes;
+            uint4 codes = *reinterpret_cast<const uint4 *>(record + warp * 512 + lane * 16);
+            uint32_t scales =
+                *reinterpret_cast<const uint32_t *>(record + kCodeBytes + warp * 32 + lane / 4 * 4);
+            uint32_t low0 = spread(scales, 0), low1 = spread(scales, 1);
+            uint32_t high0 = spread(scales, 2), high1 = spread(scales, 3);
+            widen<kFlags>(codes.x, low0, high0, set);
+            widen<kFlags>(codes.y, low0, high0, set + 4);
+            widen<kFlags>(codes.z, low1, high1, set + 8);
+            widen<kFlags>(codes.w, low1, high1, set + 12);
+            if constexpr (kFlags & kNoMma) {
+#pragma unroll
+              for (int k = 0; k < 16; ++k)
+                sum[m][k % kAccumulators] += __uint_as_float(set[k]);
+            } else {
+#pragma unroll
+              for (int j = 0; j < kAccumulators; ++j)
+                asm volatile("" : "+f"(sum[m][j])::"memory");
+#pragma unroll
+              for (int k = 0; k < 16; ++k)
+                asm volatile("" : "+r"(set[k])::"memory");
+              asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+              for (int k = 0; k < 4; ++k)
+                tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16,
+                             tl::DataType::kFloat32, 64, kRows, 16, false, false>(
+                    set + 4 * k, rows + 2 * k, reinterpret_cast<uint32_t *>(sum[m]), true);
+              asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+              asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            }
+            if (step == 0 && m == 0 && previous >= 0)
+              release(previous);
+          }
+        }
+        previous = stage;
+        if (++stage == kStages)
+          stage = 0, phase ^= 1;
+      }
+      if constexpr (!(kFlags & kNoMma)) {
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+        for (int m = 0; m < kTilesPerGroup; ++m)
+#pragma unroll
+          for (int j = 0; j < kAccumulators; ++j)
+            asm volatile("" : "+f"(sum[m][j])::"memory");
+      }
+      release(previous);
+#pragma unroll
+      for (int m = 0; m < kTilesPerGroup; ++m)
+        store(sum[m], it, group * kTilesPerGroup + m);
     }
   }
 

@@ -25,10 +25,7 @@ from deepinfer_nvidia.kernels.tuning.table import entries
 
 __all__ = ["LIMITS", "Tuning", "arranged", "build", "default_tuning"]
 
-_SOURCES = [
-    Path(__file__).with_name(name)
-    for name in ("copies.cuh", "expert_records.cuh", "gemm_experts.cuh")
-]
+_SOURCES = [Path(__file__).with_name(name) for name in ("copies.cuh", "gemm_experts.cuh")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +51,6 @@ class Tuning(KernelTuning):
     blocks_per_core: int = 1
     cores: int = 132
     registers: int = 0
-
-    @property
-    def row_box(self) -> int:
-        """Rows of one copy; large tiles are halved for the last rows of an expert."""
-        return self.rows // 2 if self.rows >= 128 else self.rows
 
     @property
     def shared_bytes(self) -> int:
@@ -98,7 +90,7 @@ def build(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     records = -(-in_width // 256) * 4
     out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
     numbers = (experts, out_width, in_width, tuning.groups, tuning.tiles, tuning.rows, tuning.depth)
-    tail = (out_type, tuning.registers)
+    tail = (out_type, 0, tuning.registers)
     struct = f"deepinfer::Experts<{', '.join(map(str, (*numbers, tuning.stages, *tail)))}>"
     entry = f"""
 namespace deepinfer {{
@@ -131,7 +123,7 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
                 "deepinfer::gemm_experts_packed_entry",
                 T.address_of(shared[0]),
                 T.address_of(weight_P[0, 0, 0, 0]),
-                matrix_map(x_RK, rows, in_width, tuning.row_box),
+                matrix_map(x_RK, rows, in_width, tuning.rows),
                 T.address_of(ends_E[0]),
                 T.address_of(out_RN[0, 0]),
             )
