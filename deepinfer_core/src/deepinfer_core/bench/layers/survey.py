@@ -155,13 +155,15 @@ class Survey:
         """What the device does while an engine decodes; None where it has no record of it."""
         scale = self._scale
         self._runner.graphs = self._graphs
+        # All prompts in one step, of a size that was run before: nothing is compiled late.
+        rows = min(scale.filled, scale.chunk)
         engine = decoding_engine(
             self._runner,
             self._room.pool,
             sequences=scale.traced,
-            prompt_tokens=min(scale.prompts),
+            prompt_tokens=max(rows // scale.traced, 1),
             steps=scale.steps,
-            chunk=scale.chunk,
+            chunk=rows,
         )
         found = traced(self._runner.device, lambda: [engine.step() for _ in range(scale.steps)])
         engine.reset()
