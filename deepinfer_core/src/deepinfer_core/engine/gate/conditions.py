@@ -233,6 +233,5 @@ def _conditions(device: str) -> Iterator[Condition]:
     table = _ALL if device == REFERENCE_DEVICE else (*_ALL, _LAUNCHED)
     for name, chosen in component_sets(device).items():
         for condition in table:
-            is_single = condition.path == "prefill" and condition.chunk_tokens is None
-            if condition.numerics in chosen.numerics and (is_single or not chosen.is_sampled):
+            if condition.numerics in chosen.numerics:
                 yield replace(condition, components=name)
