@@ -103,7 +103,7 @@ def tiles(session: nox.Session) -> None:
 def backend(session: nox.Session, name: str) -> None:
     """A backend with the core, on the CPU: registration, probes, kernels interpreted."""
     group(session, "test")
-    editable(session, "deepinfer_core", f"deepinfer_{name}")
+    editable(session, "deepinfer_core[chat]", f"deepinfer_{name}", "plugins/deepinfer_tiny")
     pytest(session, f"tests/{name}")
 
 

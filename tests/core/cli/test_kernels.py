@@ -2,14 +2,15 @@
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_a_device_without_kernels_is_nothing_to_do(deepinfer: Run) -> None:
-    done = deepinfer("kernels", "compile")
+def test_a_device_without_kernels_is_nothing_to_do(deepinfer: Run, byte_checkpoint: Path) -> None:
+    done = deepinfer("kernels", "compile", "--set", f"model.path={byte_checkpoint}")
     assert done.returncode == 2
     assert "no component for the device cpu has kernels to compile" in done.stderr
     assert "--set device=nvidia" in done.stderr
@@ -32,8 +33,11 @@ def test_numbers_that_mean_nothing_are_refused(
     assert words in done.stderr
 
 
-def test_a_device_that_cannot_be_described_by_an_architecture_is_refused(deepinfer: Run) -> None:
-    done = deepinfer("kernels", "compile", "--arch", "sm_90a")
+def test_a_device_that_cannot_be_described_by_an_architecture_is_refused(
+    deepinfer: Run, byte_checkpoint: Path
+) -> None:
+    path = f"model.path={byte_checkpoint}"
+    done = deepinfer("kernels", "compile", "--arch", "sm_90a", "--set", path)
     assert done.returncode == 2
     assert "deepinfer_core.plugin.cpu_facts describes this machine, and not sm_90a" in done.stderr
 
