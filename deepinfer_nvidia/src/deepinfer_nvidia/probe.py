@@ -32,10 +32,10 @@ TILELANG = "0.1.15"
 """The release whose generated code was tested; another one changes code and bugs."""
 
 TILE_KERNELS = ("2.1.0",)
-"""Releases of tile_kernels that the contract was tested with."""
+"""Releases of tile_kernels whose calls are known; ours have not run on a device."""
 
 DEEP_GEMM = ("2.6.1",)
-"""Releases of DeepGEMM that the contract was tested with."""
+"""Releases of DeepGEMM whose calls are known; ours have not run on a device."""
 
 SCORE = 50
 """Of the kernels of this distribution."""
@@ -91,7 +91,7 @@ def kernel_folder(cache_dir: str) -> Path | None:
 
 
 def _wrapped(
-    context: ProbeContext, library: str, tested: tuple[str, ...], fix: str, work: str
+    context: ProbeContext, library: str, known: tuple[str, ...], fix: str, work: str
 ) -> Verdict:
     """A library that compiles its own kernels and leaves the rest to ``nvidia.tilelang``."""
     others = tilelang(context)
@@ -101,8 +101,8 @@ def _wrapped(
     if found is None:
         return _missing(f"{library} is not installed", fix)
     release = found.partition("+")[0]
-    if release not in tested:
-        return _missing(f"needs {library} {' or '.join(tested)}, found {found}", fix)
+    if release not in known:
+        return _missing(f"needs {library} {' or '.join(known)}, found {found}", fix)
     facts = context.device
     if facts.capability[0] not in _WRAPPED_GENERATIONS:
         wanted, capability = " and ".join(_WRAPPED_GENERATIONS.values()), facts.capability
@@ -118,7 +118,7 @@ def _wrapped(
             "install the CUDA toolkit and put nvcc on the search path, or use nvidia.tilelang",
         )
     return Verdict(
-        True, score=WRAPPER_SCORE, reason=f"{work} by {library} {release}, else nvidia.tilelang"
+        True, score=WRAPPER_SCORE, reason=f"{work} by {library} {release}; not run on a device yet"
     )
 
 

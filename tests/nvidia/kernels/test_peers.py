@@ -1,4 +1,4 @@
-"""Is a library timed next to a kernel only where it is installed and was compared?"""
+"""Is a library timed next to a kernel only where it is installed, in a known release?"""
 
 import sys
 from types import ModuleType
@@ -55,7 +55,7 @@ def test_without_the_libraries_no_kernel_has_a_peer(monkeypatch: pytest.MonkeyPa
     assert {catalogue().peer(case.operator, case.spec) for case in all_cases()} == {None}
 
 
-def test_a_release_that_was_not_compared_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_that_is_not_known_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, {"tile_kernels": "2.2.0", "deep_gemm": "2.5.0"})
     assert peers.peer("transform_mhc_collapse", None) is None
 

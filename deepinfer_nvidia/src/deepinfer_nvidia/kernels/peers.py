@@ -1,6 +1,7 @@
 """Which libraries of others compute what a kernel computes, to be timed next to it?
 
-Only a library that is installed, in a release whose results were compared, is a peer. A peer does
+Only a library that is installed, in a release whose calls are known, is a peer. Its results are not
+compared. A peer does
 all that it takes to come from a case's arguments to its outputs.
 """
 
@@ -41,12 +42,12 @@ def peer(operator: str, spec: Any) -> Peer | None:
     found = _PEERS.get(operator)
     if found is None:
         return None
-    library, tested, make = found
+    library, known, make = found
     try:
         release = importlib_metadata.version(library).partition("+")[0]
     except importlib_metadata.PackageNotFoundError:
         return None
-    call = make(spec) if release in tested else None
+    call = make(spec) if release in known else None
     return None if call is None else (f"{library} {release}", call)
 
 
@@ -146,4 +147,4 @@ _PEERS: dict[
     "transform_rope": ("tile_kernels", TILE_KERNELS, _rotation),
     "transform_swiglu": ("tile_kernels", TILE_KERNELS, _activation),
 }
-"""Library, releases that were compared, and what makes the call for a spec, by operator."""
+"""Library, releases whose calls are known, and what makes the call for a spec, by operator."""
