@@ -1,8 +1,7 @@
 """Which libraries of others compute what a kernel computes, to be timed next to it?
 
-Only a library that is installed, in a release whose calls are known, is a peer. Its results are not
-compared. A peer does
-all that it takes to come from a case's arguments to its outputs.
+Only a library that is installed, in a release whose calls are known, is a peer; its results are not
+compared. It does all that it takes to come from a case's arguments to its outputs.
 """
 
 from __future__ import annotations
