@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-__all__ = ["Outcome", "run_tasks", "serve_tasks"]
+__all__ = ["Outcome", "end_family", "run_tasks", "serve_tasks"]
 
 _START_TIMEOUT_S = 60.0
 """For the interpreter to start, before any foreign code runs; a busy machine may need seconds."""
@@ -104,6 +104,16 @@ def _run_until_lost(
     return outcomes
 
 
+def end_family(process: subprocess.Popen[Any]) -> None:
+    """Make sure that a process which leads a session, and whatever it started, are gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()
+
+
 class _Child:
     """A child process and the lines that it has written so far."""
 
@@ -139,12 +149,7 @@ class _Child:
 
     def kill(self) -> None:
         """Make sure that the child and whatever it started are gone."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            else:
-                self._process.kill()
-        self._process.wait()
+        end_family(self._process)
 
     def _pump(self, request: str) -> None:
         """Hand over the request and collect lines; None marks the end of output."""

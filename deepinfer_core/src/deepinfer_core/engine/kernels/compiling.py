@@ -11,7 +11,6 @@ import contextlib
 import os
 import pickle
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import IO
 
 from deepinfer_core.engine.kernels.worker import last_words, receive, send
 from deepinfer_core.interfaces.operators.wanted import WantedKernel
+from deepinfer_core.plugin.children import end_family
 from deepinfer_core.telemetry.progress import ProgressStream
 
 __all__ = ["CompiledKernel", "compile_all", "default_jobs"]
@@ -195,12 +195,7 @@ class _Worker:
 
     def kill(self) -> None:
         """Make sure that the process and its compilers are gone; may be called again."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            else:
-                self._process.kill()
-        self._process.wait()
+        end_family(self._process)
 
     def _tell(self, message: bytes) -> None:
         assert self._process.stdin is not None
