@@ -2,9 +2,9 @@
 
 One or two sequences, two drafts a block, two tokens. The model says A with 0.7 and B with 0.3 at
 every position, the drafter 0.5 each, so a draft is accepted with 0.8 in the mean. The second
-confidence is 0.9 after a draft A and 0 after B. Steps run at 1, 0.5 and 0.45 a second for 1, 2 and 3 rows.
-The ratio rule accepts a draft d with min(1, p(d) / g(d)) and draws from what is left of p over g if
-it does not.
+confidence is 0.9 after a draft A and 0 after B. Steps run at 1, 0.5 and 0.45 a second for 1, 2 and
+3 rows. The ratio rule accepts a draft d with min(1, p(d) / g(d)) and draws from what is left of p
+over g if it does not.
 
 Source: the counter-example of the DSpark paper.
 """
