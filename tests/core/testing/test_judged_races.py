@@ -125,5 +125,5 @@ def test_without_a_compiler_no_way_is_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_way_has_a_kernel_of_its_name() -> None:
-    text = Path(race_patterns.__file__).with_name("patterns.cu").read_text(encoding="utf-8")
+    text = Path(race_patterns.__file__).with_suffix(".cu").read_text(encoding="utf-8")
     assert all(f'{{"{name}", {name}}},' in text for name in WAYS)

@@ -1,6 +1,6 @@
 """Which ways to wait for another thread does racecheck understand?
 
-Each way is a small kernel in ``patterns.cu`` that hands numbers over through shared memory, and
+Each way is a small kernel in ``race_patterns.cu`` that hands numbers over through shared memory, and
 counts those that did not arrive. All but ``nobody_waits`` are ordered: by the memory model of PTX,
 what a thread wrote before it met others is before what these do next, over any number of meetings.
 What racecheck reports of an ordered way, it would report of every kernel that waits like that.
@@ -60,7 +60,7 @@ def _program(folder: Path) -> Path | None:
     nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
     if nvcc is None:
         return None
-    program, source = folder / "patterns", Path(__file__).with_name("patterns.cu")
+    program, source = folder / "patterns", Path(__file__).with_suffix(".cu")
     command = (nvcc, "-std=c++17", "-O3", "-lineinfo", "-arch=native", str(source), "-o")
     done = subprocess.run(
         (*command, str(program)), capture_output=True, timeout=_COMPILE_S, check=False

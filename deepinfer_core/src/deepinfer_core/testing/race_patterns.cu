@@ -1,5 +1,5 @@
 // Small kernels that hand numbers from thread to thread through shared memory, each in one way.
-// Usage: patterns NAME. Ends with 0 if all numbers arrived, 1 if not, 2 if there is no such way.
+// Usage: program NAME. Ends with 0 if all numbers arrived, 1 if not, 2 if there is no such way.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
