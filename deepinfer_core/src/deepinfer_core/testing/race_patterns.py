@@ -1,8 +1,9 @@
 """Which ways to wait for another thread does racecheck understand?
 
-Each way is a small kernel in ``race_patterns.cu`` that hands numbers over through shared memory, and
-counts those that did not arrive. All but ``nobody_waits`` are ordered: by the memory model of PTX,
-what a thread wrote before it met others is before what these do next, over any number of meetings.
+Each way is a small kernel in ``race_patterns.cu`` that hands numbers over through shared memory
+and counts those that did not arrive. All but ``nobody_waits`` are ordered: by the memory model of
+PTX, what a thread wrote before it met others is before what these do next, over any number of
+meetings.
 What racecheck reports of an ordered way, it would report of every kernel that waits like that.
 
 ``python -m deepinfer_core.testing.race_patterns`` prints what it says on this machine.
