@@ -168,11 +168,11 @@ class TileLangIndexer(Indexer):
 def _tuning(rows_each: int, scores: int) -> KernelTuning:
     """Rows of one sequence share widened keys; few rows need many small blocks."""
     measured = table.entries("attention_index_scores")
-    rows_each = min(rows_each, max(one.figures["rows_each"] for one in measured))
+    together = min(rows_each, max(one.figures["rows_each"] for one in measured))
     return [
         one.tuning
         for one in measured
-        if one.figures["rows_each"] == rows_each and one.figures["least_scores"] <= scores
+        if one.figures["rows_each"] == together and one.figures["least_scores"] <= scores
     ][-1]
 
 
