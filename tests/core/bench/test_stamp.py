@@ -35,6 +35,16 @@ def test_a_changed_work_tree_is_marked(tracked: Path) -> None:
     assert commit_of(tracked).endswith("+")
 
 
+def test_recorded_figures_are_no_change_of_the_program(tracked: Path) -> None:
+    top = Path(git(tracked.parent, "rev-parse", "--show-toplevel"))
+    results = top / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    (results / "figures.json").write_text("[]")
+    assert not commit_of(tracked).endswith("+")
+    (results.parent / "script.py").write_text("")
+    assert commit_of(tracked).endswith("+")
+
+
 def test_a_copy_inside_a_strangers_checkout_has_the_version(tracked: Path) -> None:
     copy = tracked.parent / "installed.py"
     copy.write_text("1\n")

@@ -1,5 +1,6 @@
 """Is each kernel compiled once, into the folder that was configured, and counted?"""
 
+import logging
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -72,3 +73,23 @@ def test_each_engine_keeps_its_kernels_in_its_own_folder(compiler: Compiler) -> 
 def test_without_a_folder_the_compiler_keeps_its_own(compiler: Compiler) -> None:
     call(CompiledKernels("sm_100a"), "a")
     assert compiler.compiled == [("a", "sm_100a", "its own")]
+
+
+def test_what_the_compiler_logs_does_not_stand_among_answers(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = logging.getLogger("tilelang")
+    answers: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            answers.append(record.getMessage())
+
+    monkeypatch.setattr(log, "handlers", [Handler()])
+    monkeypatch.setattr(log, "propagate", False)
+    monkeypatch.setattr(log, "level", logging.INFO)
+    call(CompiledKernels("sm_90a"), "a")
+    logging.getLogger("tilelang.builder").warning("for the author of a kernel")
+    logging.getLogger("tilelang.builder").error("of a compilation")
+    assert answers == []
+    assert caplog.messages == ["of a compilation"]

@@ -13,6 +13,9 @@ from deepinfer_core.plugin.resolved import Resolved
 
 __all__ = ["Stamp", "commit_of", "computing", "hardware_of", "stamp_of"]
 
+_RESULTS_APART = ":(top,exclude)benchmarks/results"
+"""What earlier figures say is no part of the program that measures the next ones."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
@@ -21,8 +24,9 @@ class Stamp:
     Attributes:
         hardware: device, its units and the threads in use.
         date: of the run, ISO 8601, UTC.
-        commit: short name of the program's commit, with ``+`` if its work tree had changes; the
-            version where the program does not lie in a checkout of its own.
+        commit: short name of the program's commit, with ``+`` if its work tree had changes other
+            than recorded figures; the version where the program does not lie in a checkout of its
+            own.
     """
 
     hardware: str
@@ -68,7 +72,7 @@ def commit_of(file: Path) -> str:
     try:
         _git(folder, "ls-files", "--error-unmatch", name)
         head = _git(folder, "rev-parse", "--short", "HEAD").strip()
-        changed = _git(folder, "status", "--porcelain").strip()
+        changed = _git(folder, "status", "--porcelain", "--", ":/", _RESULTS_APART).strip()
     except (OSError, subprocess.CalledProcessError):
         return f"version {__version__}"
     return head + ("+" if changed else "")

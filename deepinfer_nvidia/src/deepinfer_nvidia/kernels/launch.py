@@ -8,6 +8,7 @@ CPU.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,7 @@ class TileLangCompiler(KernelCompiler):
         """Compile a kernel, or find it; the kernel, and the names of its arguments in order."""
         import tilelang
 
+        _take_log()
         if self.folder is not None:
             _use_folder(self.folder)
             self._kept(self.folder).check(build, spec, tuning)
@@ -138,3 +140,15 @@ def _use_folder(folder: Path) -> None:
     import tilelang
 
     tilelang.env.TILELANG_CACHE_DIR = str(folder)
+
+
+def _take_log() -> None:
+    """Let TileLang log like everything else; its handler writes among answers on standard output.
+
+    Errors only: its warnings are for authors of kernels, who meet them in the interpreter.
+    """
+    log = logging.getLogger("tilelang")
+    for handler in list(log.handlers):
+        log.removeHandler(handler)
+    log.setLevel(logging.ERROR)
+    log.propagate = True

@@ -72,7 +72,8 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
     tile, step_width, columns = tuning.tile_rows, tuning.tile_width, spec.columns
     steps = spec.piece_width // step_width
     # A trace-time choice; a range would become a loop of the kernel.
-    split_shapes = () if dtype == "bfloat16" else ((tile, step_width),) * _PARTS
+    is_split = dtype != "bfloat16"
+    split_shapes = ((tile, step_width),) * _PARTS * is_split
 
     @T.prim_func
     def transform_mhc_products(
@@ -85,8 +86,8 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
             x = T.alloc_shared((tile, step_width), dtype)
             weight = T.alloc_shared((columns, step_width), "bfloat16")
             split = [T.alloc_shared(shape, "bfloat16") for shape in split_shapes]
-            operands = split if split_shapes else [x]
-            splits = [split] if split_shapes else []
+            operands = split if is_split else [x]
+            splits = [split] if is_split else []
             sums = T.alloc_fragment((tile, columns), "float32")
             product = T.alloc_fragment((tile, mixes), "float32")
             products = T.alloc_fragment((tile, mixes), "float32")
