@@ -18,6 +18,7 @@ __all__ = [
     "MAX_STATES",
     "Dfa",
     "Edge",
+    "counted_intersection",
     "difference",
     "intersection",
     "inverse",
@@ -32,7 +33,7 @@ MAX_STATES = 20000
 """Most states of an automaton. A mask is built for each, so larger ones would pass any time limit
 anyway."""
 
-MINIMISED_STATES = 600
+MINIMISED_STATES = 400
 """Automata with more states are used as they are: rounds times states grows as the square."""
 
 
@@ -189,7 +190,7 @@ def _combined(first: Dfa, second: Dfa, keep: Callable[[bool, bool], bool]) -> Df
         )
         for left, right in order
     )
-    return Dfa(tuple(edges), accepting).trimmed()
+    return Dfa(tuple(edges), accepting)
 
 
 def _paired(
@@ -229,7 +230,12 @@ def intersection(first: Dfa, second: Dfa) -> Dfa:
         return first
     if first.is_everything:
         return second
-    return _combined(first, second, lambda one, two: one and two)
+    return counted_intersection(first, second).trimmed()
+
+
+def counted_intersection(first: Dfa, second: Dfa) -> Dfa:
+    """Texts of both, not minimised: for automata that count, where hardly two states are alike."""
+    return _trimmed(_combined(first, second, lambda one, two: one and two))
 
 
 def unite(first: Dfa, second: Dfa) -> Dfa:
@@ -238,14 +244,14 @@ def unite(first: Dfa, second: Dfa) -> Dfa:
         return first
     if first.is_empty or second.is_everything:
         return second
-    return _combined(first, second, lambda one, two: one or two)
+    return _combined(first, second, lambda one, two: one or two).trimmed()
 
 
 def difference(first: Dfa, second: Dfa) -> Dfa:
     """Texts of the first that are not in the second."""
     if second.is_empty:
         return first
-    return _combined(first, second, lambda one, two: one and not two)
+    return _combined(first, second, lambda one, two: one and not two).trimmed()
 
 
 def inverse(dfa: Dfa) -> Dfa:
