@@ -73,8 +73,7 @@ TL_DEVICE uint32_t twice(uint32_t bf16) { return __byte_perm(bf16, 0, 0x1010); }
 // bf16 of two to a power, in both halves.
 __host__ __device__ constexpr uint32_t power(int exponent) { return (uint32_t)(exponent + 127) * 0x00800080u; }
 
-// A byte and its neighbour, each moved to the upper byte of a half... see spread_e4m3 and spread_e2m1:
-// the sign of each is repeated in the byte above it.
+// Two bytes of the eight of x and y, each below a byte that repeats its sign.
 template <int kLow, int kHigh> TL_DEVICE uint32_t with_signs(uint32_t x, uint32_t y) {
   uint32_t t;
   asm("prmt.b32 %0, %1, %2, %3;"
@@ -97,7 +96,7 @@ TL_DEVICE void widen_e4m3(uint32_t x, uint32_t factor, uint32_t &a, uint32_t &b)
 // Bits 7, 15, 23, 31: is a byte an e4m3 NaN?
 TL_DEVICE uint32_t nan_e4m3(uint32_t x) { return (x & 0x7F7F7F7F) + 0x01010101; }
 
-// Two e2m1, the codes of byte kByte, as bf16 times 2^-126; `low` has the lower code in the upper place.
+// Two e2m1, both codes of byte kByte of x, as bf16 times 2^-126; `low` is x moved up by a code.
 template <int kByte> TL_DEVICE uint32_t spread_e2m1(uint32_t low, uint32_t x) {
   return (with_signs<kByte, 4 + kByte>(low, x) << 2) & 0x81C081C0;
 }
