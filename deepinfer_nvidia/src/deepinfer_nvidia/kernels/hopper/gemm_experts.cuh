@@ -53,7 +53,7 @@ __device__ __forceinline__ uint32_t spread(uint32_t bytes, int which) {
 }
 
 template <int kExperts, int kN, int kK, int kGroups, int kTilesPerGroup, int kRows, int kDepth,
-          int kStages, typename Out, int kFlags, int kRegisters, bool kIsHalved = false>
+          int kStages, typename Out, int kFlags, int kRegisters>
 struct Experts {
   static constexpr int kSteps = (kK + 63) / 64;                  // records along K
   static constexpr int kTurns = (kSteps + kDepth - 1) / kDepth;  // stages along K
@@ -68,13 +68,10 @@ struct Experts {
   static constexpr int kRowBytes = kDepth * kRows * 128;
   static constexpr int kWeightBytes = kTiles * kDepth * kRecordBytes;
   static constexpr int kStageBytes = (kRowBytes + kWeightBytes + 1023) / 1024 * 1024;
-  static constexpr int kHalf = kIsHalved ? kRows / 2 : kRows;    // rows of one copy
-  static constexpr int kBoxes = kRows / kHalf;
+  static constexpr int kAccumulators = kRows / 2;
 
   struct Item {
     int expert, first, rows, channel_tile;
-    // Copies of rows that it needs.
-    __device__ __forceinline__ int boxes() const { return kIsHalved && rows > kHalf ? kBoxes : 1; }
   };
 
   // Shared memory behind the ring: barriers, then ends and tile starts of the experts.
@@ -119,31 +116,6 @@ struct Experts {
 
   __device__ __forceinline__ int items() const { return tile_ends()[kExperts - 1] * kItemsN; }
 
-  // Items of a last wave that is at most half full are cut into two, so that twice as many blocks
-  // share it: those from ``whole`` on.
-  struct Deal {
-    int whole, all;
-  };
-  __device__ __forceinline__ Deal deal() const {
-    const int all = items(), blocks = gridDim.x, left = all % blocks;
-    if (kIsHalved && left > 0 && 2 * left <= blocks)
-      return {all - left, all + left};
-    return {all, all};
-  }
-  __device__ __forceinline__ Item item(const Deal &deal, int index) const {
-    if (!kIsHalved || index < deal.whole)
-      return item(index);
-    const int behind = index - deal.whole;
-    Item it = item(deal.whole + behind / 2);
-    if (behind % 2) {
-      it.first += kHalf;
-      it.rows -= kHalf;
-    } else {
-      it.rows = min(it.rows, kHalf);
-    }
-    return it;
-  }
-
   __device__ __forceinline__ Item item(int index) const {
     int row_tile = index / kItemsN, low = 0, high = kExperts - 1;
     while (low < high) {
@@ -163,12 +135,8 @@ struct Experts {
   __device__ __forceinline__ void copy_rows(uint32_t to, const Item &it, int turn,
                                             uint32_t bar) const {
 #pragma unroll
-    for (int step = 0; step < kDepth; ++step) {
+    for (int step = 0; step < kDepth; ++step)
       tensor_copy(to + step * kRows * 128, x, (turn * kDepth + step) * 64, it.first, bar);
-      if (kIsHalved && it.rows > kHalf)
-        tensor_copy(to + step * kRows * 128 + kHalf * 128, x, (turn * kDepth + step) * 64,
-                    it.first + kHalf, bar);
-    }
   }
 
   __device__ __forceinline__ void copy_weights(uint32_t to, const Item &it, int turn,
@@ -186,19 +154,16 @@ struct Experts {
 
   // One thread.
   __device__ __forceinline__ void produce() const {
+    constexpr int kBytes = (kFlags & kNoRows ? 0 : kRowBytes) +
+                           (kFlags & kNoWeights ? 0 : kWeightBytes);
     int stage = 0;
     uint32_t phase = 1;
-    const Deal dealt = deal();
-    for (int index = blockIdx.x; index < dealt.all; index += gridDim.x) {
-      Item it = item(dealt, index);
-      if (it.rows <= 0)
-        continue;
-      const int bytes = (kFlags & kNoRows ? 0 : kRowBytes / kBoxes * it.boxes()) +
-                        (kFlags & kNoWeights ? 0 : kWeightBytes);
+    for (int index = blockIdx.x; index < items(); index += gridDim.x) {
+      Item it = item(index);
       for (int turn = 0; turn < kTurns; ++turn) {
         barrier_wait(empty(stage), phase);
         uint32_t to = shared_address(shared + stage * kStageBytes);
-        barrier_expect(full(stage), bytes);
+        barrier_expect(full(stage), kBytes);
         if constexpr (!(kFlags & kNoWeights))
           copy_weights(to + kRowBytes, it, turn, full(stage));
         if constexpr (!(kFlags & kNoRows))
@@ -209,24 +174,24 @@ struct Experts {
     }
   }
 
-  template <int kCount> __device__ __forceinline__ void store(const float *sum, const Item &it, int tile) const {
+  __device__ __forceinline__ void store(const float *sum, const Item &it, int tile) const {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     int channel = (it.channel_tile + tile) * 64 + warp * 16 + lane / 4;
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) {
+    for (int j = 0; j < kAccumulators; ++j) {
       int row = j / 4 * 8 + lane % 4 * 2 + j % 2, n = channel + (j / 2 % 2) * 8;
       if (row < it.rows && n < kN)
         out[int64_t(it.first + row) * kN + n] = static_cast<Out>(sum[j]);
     }
   }
 
-  // An item of up to kWide rows.
-  template <int kWide>
-  __device__ __forceinline__ void multiply(const Item &it, int &stage, uint32_t &phase) const {
-    constexpr int kAccumulators = kWide / 2;
+  __device__ __forceinline__ void consume() const {
     int group = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    int stage = 0;
+    uint32_t phase = 0;
     uint32_t a[2][16];
-    {
+    for (int index = blockIdx.x; index < items(); index += gridDim.x) {
+      Item it = item(index);
       float sum[kTilesPerGroup][kAccumulators];
 #pragma unroll
       for (int m = 0; m < kTilesPerGroup; ++m)
@@ -271,7 +236,7 @@ struct Experts {
 #pragma unroll
               for (int k = 0; k < 4; ++k)
                 tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16,
-                             tl::DataType::kFloat32, 64, kWide, 16, false, false>(
+                             tl::DataType::kFloat32, 64, kRows, 16, false, false>(
                     set + 4 * k, rows + 2 * k, reinterpret_cast<uint32_t *>(sum[m]), true);
               asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
               asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -295,25 +260,9 @@ struct Experts {
       release(previous);
 #pragma unroll
       for (int m = 0; m < kTilesPerGroup; ++m)
-        store<kAccumulators>(sum[m], it, group * kTilesPerGroup + m);
+        store(sum[m], it, group * kTilesPerGroup + m);
     }
   }
-
-  __device__ __forceinline__ void consume() const {
-    int stage = 0;
-    uint32_t phase = 0;
-    const Deal dealt = deal();
-    for (int index = blockIdx.x; index < dealt.all; index += gridDim.x) {
-      const Item it = item(dealt, index);
-      if (it.rows <= 0)
-        continue;
-      if (kIsHalved && it.rows <= kHalf)
-        multiply<kHalf>(it, stage, phase);
-      else
-        multiply<kRows>(it, stage, phase);
-    }
-  }
-
 
   __device__ __forceinline__ void release(int stage) const {
     if (threadIdx.x % 32 == 0)
