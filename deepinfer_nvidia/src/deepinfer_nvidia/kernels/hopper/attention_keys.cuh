@@ -68,8 +68,6 @@ TL_DEVICE Tiles wait_for_start(const Shared *shared) {
 
 // ---- gathering and widening -----------------------------------------------------------------
 
-TL_DEVICE uint32_t twice(uint32_t bf16) { return __byte_perm(bf16, 0, 0x1010); }
-
 // bf16 of two to a power, in both halves.
 __host__ __device__ constexpr uint32_t power(int exponent) { return (uint32_t)(exponent + 127) * 0x00800080u; }
 
