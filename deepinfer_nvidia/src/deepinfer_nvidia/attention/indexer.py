@@ -22,13 +22,14 @@ from deepinfer_core.interfaces.operators.cache import (
 )
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 
-from deepinfer_nvidia.attention.tensors import check, dense, dtype_name, page_views
+from deepinfer_nvidia.attention.pages import page_views
 from deepinfer_nvidia.kernels import (
     attention_candidate_blocks,
     attention_index_scores,
     attention_index_scores_wide,
     attention_select_top,
 )
+from deepinfer_nvidia.kernels.arguments import check, dense, dtype_name, shaped
 from deepinfer_nvidia.kernels.tuning import KernelTuning, table
 
 __all__ = ["TileLangIndexer"]
@@ -74,6 +75,8 @@ class TileLangIndexer(Indexer):
         sequence_T: torch.Tensor,
         visible_T: torch.Tensor,
         score_TS: torch.Tensor,
+        *,
+        rows_each: int = 1,
     ) -> None:
         """Score the visible entries: on tensor cores if keys are MXFP4 and queries bf16."""
         rows, heads, _ = query_THJ.shape
@@ -95,13 +98,13 @@ class TileLangIndexer(Indexer):
             "query_THJ": check(dense(query_THJ), query_THJ.dtype, rows, heads, keys.width),
             "weight_TH": check(dense(weight_TH), weight_TH.dtype, rows, heads),
             **views.arguments(),
-            "block_table_QB": check(block_table_QB.contiguous(), _INT64, sequences, blocks),
-            "sequence_T": check(sequence_T, _INT64, rows),
-            "visible_T": check(visible_T, _INT64, rows),
+            "block_table_QB": shaped(block_table_QB.contiguous(), _INT64, sequences, blocks),
+            "sequence_T": shaped(sequence_T, _INT64, rows),
+            "visible_T": shaped(visible_T, _INT64, rows),
             "score_TS": check(score_TS, _FP32, rows, entries),
         }
         if keys.number_format == "mxfp4" and spec.dtype == "bfloat16":
-            build, tuning = attention_index_scores.build, _tuning(rows, sequences, entries)
+            build, tuning = attention_index_scores.build, _tuning(rows_each, rows * entries)
             self._kernels.call(build, spec, tuning, **arguments)
         else:
             self._kernels.call(
@@ -129,7 +132,7 @@ class TileLangIndexer(Indexer):
             spec,
             attention_select_top.default_tuning(spec),
             score_TS=check(score_TS, _FP32, rows, entries),
-            index_TL=check(index_TL, _INT64, rows, spec.top_entries),
+            index_TL=shaped(index_TL, _INT64, rows, spec.top_entries),
         )
 
     def restrict(
@@ -157,21 +160,20 @@ class TileLangIndexer(Indexer):
             spec,
             attention_candidate_blocks.default_tuning(spec),
             pool_score_TS=check(pool_score_TS, _FP32, rows, pool_score_TS.shape[1]),
-            visible_T=check(visible_T, _INT64, rows),
+            visible_T=shaped(visible_T, _INT64, rows),
             score_TS=check(score_TS, _FP32, rows, entries),
         )
 
 
 @functools.cache
-def _tuning(rows: int, sequences: int, entries: int) -> KernelTuning:
+def _tuning(rows_each: int, scores: int) -> KernelTuning:
     """Rows of one sequence share widened keys; few rows need many small blocks."""
     measured = table.entries("attention_index_scores")
-    most = max(one.figures["rows_each"] for one in measured)
-    rows_each = min(max(1, rows // sequences), most)
+    together = min(rows_each, max(one.figures["rows_each"] for one in measured))
     return [
         one.tuning
         for one in measured
-        if one.figures["rows_each"] == rows_each and one.figures["least_scores"] <= rows * entries
+        if one.figures["rows_each"] == together and one.figures["least_scores"] <= scores
     ][-1]
 
 

@@ -1,0 +1,97 @@
+"""How long does a decode step take, as a function of its rows?
+
+The base is a curve measured once (a step is padded to the smallest measured size that holds it, so
+the curve is a staircase); what it cannot know is added from the steps themselves: a price a row for
+contexts longer than the measured one, and the time of the sampler and of the drafter.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["CostCurve", "StepCosts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostCurve:
+    """Measured times of the forward pass.
+
+    Attributes:
+        rows: sizes that were measured, ascending.
+        milliseconds: what a step of each size takes.
+    """
+
+    rows: tuple[int, ...]
+    milliseconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what is no curve.
+
+        Raises:
+            ValueError: sizes are not positive and ascending, or times not positive, or not as many.
+        """
+        ascending = all(a < b for a, b in zip((0, *self.rows), self.rows, strict=False))
+        positive = all(0 < ms < float("inf") for ms in self.milliseconds)
+        if not (self.rows and ascending and positive and len(self.rows) == len(self.milliseconds)):
+            raise ValueError(f"asked for a cost curve, found {self.rows}, {self.milliseconds} ms")
+
+    def place(self, rows: int) -> int:
+        """Which size a step is padded to; ``len(self.rows)`` if it is larger than all."""
+        return bisect_left(self.rows, rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCosts:
+    """What steps take at present.
+
+    Attributes:
+        curve: the forward pass.
+        slope_ms: more for each row, as measured along the way; below 0 counts as 0.
+        sampler_ms: for as many sequences as there are now.
+        drafter_ms: for one draft round of as many.
+    """
+
+    curve: CostCurve
+    slope_ms: float = 0.0
+    sampler_ms: float = 0.0
+    drafter_ms: float = 0.0
+
+    def plain_ms(self, rows: int) -> float:
+        """Time of a step without a draft round.
+
+        Beyond the largest measured size, where only steps with prompts go, the last row's price is
+        paid for each row more.
+        """
+        curve = self.curve
+        place = curve.place(rows)
+        slope_ms = max(0.0, self.slope_ms)
+        if place < len(curve.rows):
+            return curve.milliseconds[place] + slope_ms * curve.rows[place] + self.sampler_ms
+        beyond = rows - curve.rows[-1]
+        return (
+            curve.milliseconds[-1] + _last_price(curve) * beyond + slope_ms * rows + self.sampler_ms
+        )
+
+    def drafting_ms(self, rows: int) -> float:
+        """Time of a step and of the draft round behind it."""
+        return self.plain_ms(rows) + self.drafter_ms
+
+    def edges(self, fewest: int, most: int) -> Sequence[int]:
+        """Numbers of rows from ``fewest`` to ``most`` behind which a row more costs something.
+
+        None is larger than the largest measured size, unless ``fewest`` is: then they are all.
+        """
+        sizes = self.curve.rows
+        if fewest > sizes[-1]:
+            return range(fewest, most + 1)
+        most = min(most, sizes[-1])
+        return (*sizes[self.curve.place(fewest) : self.curve.place(most)], most)
+
+
+def _last_price(curve: CostCurve) -> float:
+    if len(curve.rows) == 1:
+        return curve.milliseconds[0] / curve.rows[0]
+    rise_ms = curve.milliseconds[-1] - curve.milliseconds[-2]
+    return max(0.0, rise_ms) / (curve.rows[-1] - curve.rows[-2])

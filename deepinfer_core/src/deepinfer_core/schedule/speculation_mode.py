@@ -1,0 +1,58 @@
+"""Is drafting worth its time at all, under the present load?
+
+A draft round costs the same whatever is verified of it. Where even the best total is expected to be
+slower than steps without drafts, no round is run; what is needed to come back, rates of drafts that
+nobody drew, are means of earlier ones (``speculation_prior``).
+
+Estimates fluctuate, so a mode is left only when it has lost for long enough: the time that it is
+expected to lose against the other one is summed up, never below 0, until it reaches the price of a
+change. A change wastes one draft round, the last one or the first one, so that is the price; and
+what hesitation loses before a change is no more than that and one step's loss.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from deepinfer_core.schedule.speculation import Total
+from deepinfer_core.schedule.speculation_costs import StepCosts
+
+__all__ = ["DraftingMode", "next_mode"]
+
+
+class DraftingMode(NamedTuple):
+    """Whether draft rounds are run.
+
+    Attributes:
+        is_drafting: whether the next step is followed by a draft round.
+        lost_ms: how far the other mode is ahead.
+    """
+
+    is_drafting: bool = True
+    lost_ms: float = 0.0
+
+
+def next_mode(
+    mode: DraftingMode, best: Total, costs: StepCosts, sequences: int, *, other_rows: int = 0
+) -> DraftingMode:
+    """Take one step's comparison into account.
+
+    Args:
+        mode: so far.
+        best: what drafting promises, whether or not it is done; see ``choose_total``.
+        costs: what ``best`` was chosen with.
+        sequences: that decode, at least 1.
+        other_rows: rows of prompts in the same step.
+
+    Returns:
+        The mode from now on. While no draft round was timed, drafting looks free and goes on.
+    """
+    plain_ms = costs.plain_ms(sequences + other_rows)
+    if mode.is_drafting:
+        ahead_ms = best.step_ms - plain_ms * best.expected_tokens / sequences
+    else:
+        ahead_ms = plain_ms - best.step_ms * sequences / best.expected_tokens
+    lost_ms = max(0.0, mode.lost_ms + ahead_ms)
+    if lost_ms > costs.drafter_ms:
+        return DraftingMode(not mode.is_drafting)
+    return DraftingMode(mode.is_drafting, lost_ms)

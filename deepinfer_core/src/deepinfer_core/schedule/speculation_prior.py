@@ -1,0 +1,52 @@
+"""What is to be expected of a draft about which nothing is known?
+
+The mean of what earlier blocks had, recent ones first. It stands in where a drafter has no
+confidences, where a block is too new for the host to have them, and where no round was run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
+
+__all__ = ["MeanSurvival"]
+
+_KEPT_PER_BLOCK = 1 - 1 / 2000
+"""A block counts half after 1,386 more: a few seconds of a busy engine."""
+
+
+class MeanSurvival:
+    """Running mean of survival by draft.
+
+    Sums are of blocks in which the draft was *reached*, so that blocks of which fewer drafts were
+    verified do not count against the later ones.
+
+    Args:
+        drafts: of a whole block.
+    """
+
+    def __init__(self, drafts: int) -> None:
+        # One imaginary block in which all was accepted: nothing known means 1.
+        self._reached = [1.0] * drafts
+        self._survived = [1.0] * drafts
+
+    def add_rates(self, survival: Sequence[float]) -> None:
+        """Take the estimates that a drafter gave for a block."""
+        self._add((1.0, *survival[:-1]), survival)
+
+    def add_outcome(self, verified: int, accepted: int) -> None:
+        """Take what became of a block: the first ``accepted`` of ``verified`` were right."""
+        reached = min(accepted + 1, verified)
+        self._add([1.0] * reached, [1.0] * accepted + [0.0] * (reached - accepted))
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Survival by draft; all 1 before the first block."""
+        each = (s / r for s, r in zip(self._survived, self._reached, strict=True))
+        return tuple(accumulate(each, mul))
+
+    def _add(self, reached: Sequence[float], survived: Sequence[float]) -> None:
+        for place, (weight, right) in enumerate(zip(reached, survived, strict=True)):
+            self._reached[place] = self._reached[place] * _KEPT_PER_BLOCK + weight
+            self._survived[place] = self._survived[place] * _KEPT_PER_BLOCK + right
