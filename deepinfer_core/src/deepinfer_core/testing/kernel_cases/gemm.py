@@ -214,8 +214,8 @@ def _experts(
         # Rows of nobody: neither read nor written.
         x_RK[ends[-1] :] = torch.nan
         given = {"x_RK": x_RK, "ends_E": torch.tensor(ends, dtype=torch.int64)}
-        if weight.scale is not None:
-            # The byte of 2^-127, for a whole channel.
+        if weight.scale is not None and x_dtype == "float32":
+            # The byte of 2^-127, for a whole channel; tensor cores need not take it.
             weight.scale[:, -1] = 0
         if weight.scale is None:
             given["weight_ENK"] = weight.data
