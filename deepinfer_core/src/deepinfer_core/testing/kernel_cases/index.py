@@ -59,17 +59,17 @@ def cases() -> list[KernelCase]:
         # More than a block reads, or writes, at once.
         _select(rows=2, entries=17_500, kept=1030, levels=0),
         # More of the best than a lane's part of the copy holds.
-        _select(rows=2, entries=19_100, kept=300, levels=0, stride=64),
+        _select(rows=2, entries=32_300, kept=512, levels=0, stride=64),
         _select(rows=5, entries=65_536, kept=512, levels=0, small=False),
         _select(rows=5, entries=65_536, kept=512, levels=2, small=False),
         _restrict(rows=6, entries=19, size=4, kept=2, levels=5),
         _restrict(rows=4, entries=515, size=8, kept=20, levels=0),
         _restrict(rows=3, entries=2090, size=2, kept=300, levels=9, hidden=5, has_infinities=True),
         # More infinite scores than the pool has room for; more room than finite ones need.
-        _restrict(rows=4, entries=400, size=2, kept=3, levels=3, has_infinities=True),
-        _restrict(rows=6, entries=40, size=2, kept=18, levels=3, has_infinities=True),
+        _restrict(rows=4, entries=400, size=4, kept=2, levels=3, has_infinities=True),
+        _restrict(rows=3, entries=500, size=2, kept=300, levels=3, has_infinities=True),
         # The pool has blocks for one turn of all threads more than there are to hide.
-        _restrict(rows=3, entries=1020, size=2, kept=20, levels=9, hidden=10),
+        _restrict(rows=3, entries=1020, size=2, kept=300, levels=9, hidden=10),
         # The last visible entries have no score in the pool.
         _restrict(rows=4, entries=20, size=4, kept=2, levels=5, hidden=-2),
         # Too many blocks to remember their best scores.

@@ -13,7 +13,11 @@ import torch
 
 from deepinfer_core.interfaces.operators.sampler import CHUNK_TOKENS, SEGMENT_TOKENS
 from deepinfer_core.testing.kernel_cases.case import Tensors
-from deepinfer_core.testing.kernel_cases.sampler_rows import SampleShape, Setting
+from deepinfer_core.testing.kernel_cases.sampler_rows import (
+    TRUE_VOCABULARY,
+    SampleShape,
+    Setting,
+)
 
 __all__ = ["EDGES"]
 
@@ -111,7 +115,7 @@ def _place_ends(logits_RV: torch.Tensor) -> None:
 def _few_a_pair(given: Tensors, _generator: torch.Generator) -> None:
     """One token, or two, in each pair of groups: the longest look finds too few for top-k, or more.
 
-    A look is for 256 pairs, of 288.
+    A look is for 256 pairs, of 505.
     """
     for row, count in enumerate((1, 2)):
         row_V = given["logits_RV"][row]
@@ -141,8 +145,8 @@ EDGES = (
     SampleShape(
         name="few-a-pair",
         rows=2,
-        vocabulary=9 * SEGMENT_TOKENS,
-        settings=((1.0, 1.0, 270, 0.0, -1),),
+        vocabulary=TRUE_VOCABULARY,
+        settings=((1.0, 1.0, 264, 0.0, -1),),
         change=_few_a_pair,
     ),
 )
