@@ -19,7 +19,7 @@ from deepinfer_core.testing.kernel_cases.sampler_rows import (
     Setting,
 )
 
-__all__ = ["EDGES"]
+__all__ = ["EDGES", "FEW_A_PAIR"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN, _FIRST_MIX, _SECOND_MIX = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -142,11 +142,12 @@ EDGES = (
         change=_few_powers,
     ),
     SampleShape(name="wide", rows=len(_WIDE), vocabulary=33_001, settings=_WIDE),
-    SampleShape(
-        name="few-a-pair",
-        rows=2,
-        vocabulary=TRUE_VOCABULARY,
-        settings=((1.0, 1.0, 264, 0.0, -1),),
-        change=_few_a_pair,
-    ),
 )
+FEW_A_PAIR = SampleShape(
+    name="few-a-pair",
+    rows=2,
+    vocabulary=TRUE_VOCABULARY,
+    settings=((1.0, 1.0, 264, 0.0, -1),),
+    change=_few_a_pair,
+)
+"""For the kernel that looks for candidates, and no other."""

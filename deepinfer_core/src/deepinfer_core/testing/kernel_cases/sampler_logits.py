@@ -21,7 +21,6 @@ from deepinfer_core.testing.kernel_cases.sampler_edges import EDGES
 from deepinfer_core.testing.kernel_cases.sampler_rows import (
     SHAPES,
     TIMED,
-    TRUE_VOCABULARY,
     SampleShape,
     dtype_name,
     log_bounds,
@@ -42,9 +41,7 @@ def cases() -> list[KernelCase]:
         found += [_mask(shape, shape.dtype), _rules(shape), _top(shape, 20)]
     # Lists that a block goes through more than twice.
     found.append(_rules(SampleShape(name="long", rows=2, vocabulary=1300), biases=520, seen=1100))
-    # Few alternatives, but where a kernel of that vocabulary is there for more.
-    few = (5 if shape.vocabulary != TRUE_VOCABULARY else 20 for shape in EDGES)
-    return [*found, *map(_top, EDGES, few)]
+    return [*found, *(_top(shape, 5) for shape in EDGES)]
 
 
 def _mask(shape: SampleShape, dtype: torch.dtype) -> KernelCase:
