@@ -24,10 +24,10 @@ from deepinfer_core.reference.sampler import ReferenceSampler
 from deepinfer_core.reference.transform import ReferenceTransform
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 from deepinfer_core.telemetry.progress import PhaseFinished, ProgressStream
+from deepinfer_core.testing.events import captured_events
 from deepinfer_core.testing.rerun_device import RerunDevice
 from deepinfer_core.testing.small_engines import slim_config
 from deepinfer_core.testing.tiny_model import reference_parts, tiny_model
-from structlog.testing import capture_logs
 
 NUMERICS = Numerics()
 SIZES = StepSizes(max_rows=24, max_sequences=4, max_tokens=40, block_tokens=16)
@@ -52,6 +52,25 @@ def test_steps_of_every_size_are_run_and_none_beyond_the_limits() -> None:
             assert one.start + len(one.token_ids) <= min(16 * len(one.block_ids), SIZES.max_tokens)
     *_, ends, _ = warm_up_steps(SIZES)
     assert [one.start for one in ends.sequences] == [SIZES.max_tokens - 1] * 4
+
+
+@pytest.mark.parametrize(
+    ("each", "max_tokens", "counts"),
+    [
+        (6, 40, [[6] * 4, [6] * 2, [6]]),
+        (7, 40, [[7] * 3, [7] * 2, [7]]),
+        (24, 40, [[24]]),
+        (25, 5, [[5] * 4, [5] * 2, [5]]),
+    ],
+)
+def test_steps_of_as_many_rows_a_text_as_are_verified_at_once_are_run(
+    each: int, max_tokens: int, counts: list[list[int]]
+) -> None:
+    plans = warm_up_steps(replace(SIZES, rows_each=each, max_tokens=max_tokens))
+    found = [[len(one.token_ids) for one in plan.sequences] for plan in plans]
+    behind = found[found.index([1] * 4) :]
+    assert behind[3 : 3 + len(counts)] == counts
+    assert behind[3 + len(counts)] == [1] * 4
 
 
 def test_a_prompt_is_no_longer_than_a_text() -> None:
@@ -194,7 +213,7 @@ def test_a_device_without_graphs_is_no_news(
 ) -> None:
     monkeypatch.setattr(RerunDevice, "properties", PROMISES)
     runner = make_runner()
-    with capture_logs() as logs:
+    with captured_events() as logs:
         make_ready(runner, SIZES, progress, records=True)
     assert (runner.graphs, logs) == (None, [])
 
@@ -204,7 +223,7 @@ def test_one_component_that_does_not_promise_it_leaves_all_steps_unrecorded(
     make_runner: MakeRunner, progress: ProgressStream, never: str
 ) -> None:
     runner = make_runner(never=never)
-    with capture_logs() as logs:
+    with captured_events() as logs:
         make_ready(runner, SIZES, progress, records=True)
     assert runner.graphs is None
     [entry] = logs
