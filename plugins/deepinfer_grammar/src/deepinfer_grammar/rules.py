@@ -14,15 +14,19 @@ from deepinfer_grammar.regular.charset import CharSet
 
 __all__ = [
     "MAX_RULES",
+    "EMPTY",
     "NOTHING",
     "Choice",
     "Class",
+    "Control",
     "Expression",
     "Reference",
     "Repeat",
     "RuleSet",
     "Sequence",
     "Text",
+    "pruned",
+    "renamed",
 ]
 
 MAX_RULES = 200_000
@@ -41,6 +45,13 @@ class Class:
     """One character of a set."""
 
     chars: CharSet
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One control token."""
+
+    token_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,7 @@ class Repeat:
     high: int | None
 
 
-Expression = Text | Class | Reference | Sequence | Choice | Repeat
+Expression = Text | Class | Control | Reference | Sequence | Choice | Repeat
 
 EMPTY = Sequence(())
 NOTHING = Choice(())
@@ -137,7 +148,7 @@ def productive(rules: dict[str, Expression]) -> set[str]:
 
 def _can_end(expression: Expression, known: set[str]) -> bool:
     match expression:
-        case Text():
+        case Text() | Control():
             return True
         case Class(chars):
             return bool(chars)
@@ -178,4 +189,18 @@ def _without(expression: Expression, live: set[str]) -> Expression:
             if not _can_end(part, live):
                 return EMPTY
             return Repeat(_without(part, live), low, high)
+    return expression
+
+
+def renamed(expression: Expression, prefix: str) -> Expression:
+    """The expression with a prefix before the name of each rule that it mentions."""
+    match expression:
+        case Reference(name):
+            return Reference(prefix + name)
+        case Sequence(parts):
+            return Sequence(tuple(renamed(part, prefix) for part in parts))
+        case Choice(parts):
+            return Choice(tuple(renamed(part, prefix) for part in parts))
+        case Repeat(part, low, high):
+            return Repeat(renamed(part, prefix), low, high)
     return expression

@@ -10,6 +10,7 @@ from deepinfer_grammar.regular.charset import CharSet
 from deepinfer_grammar.rules import (
     Choice,
     Class,
+    Control,
     Expression,
     Reference,
     Repeat,
@@ -33,6 +34,8 @@ def _written(expression: Expression) -> str:
             return '"' + "".join(_letter(letter, '"\\') for letter in text) + '"'
         case Class(chars):
             return _class(chars)
+        case Control(token_id):
+            return f"Token({token_id})"
         case Reference(name):
             return name
         case Sequence(parts):
@@ -40,7 +43,7 @@ def _written(expression: Expression) -> str:
         case Choice(parts):
             return " | ".join(_bracketed(part) for part in parts)
         case Repeat(part, low, high):
-            inner = _bracketed(part) if isinstance(part, Text) is False else f"({_written(part)})"
+            inner = f"({_written(part)})" if isinstance(part, Text) else _bracketed(part)
             if high is None and low <= 1:
                 return inner + "*+"[low]
             return f"{inner}{{{low},{'' if high is None else high}}}"

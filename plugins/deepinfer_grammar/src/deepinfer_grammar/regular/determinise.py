@@ -96,7 +96,14 @@ def _resolved(look: Look, before: list[Regex], after: list[Regex]) -> Dfa:
     anything = Language(EVERYTHING)
     if has_look(look.part):
         raise TextFault("look-around inside look-around", look.position)
-    if any(_has_assertion(part) for part in (look.part, *before, *after)):
+    ahead: set[Place] = {"end"}
+    behind: set[Place] = {"start"}
+    # Each part is an automaton of its own, which sees the edge of the text on one side only.
+    if not (
+        _places(Concatenation(tuple(before))) <= behind
+        and _places(Concatenation(tuple(after))) <= ahead
+        and _places(look.part) <= (ahead if look.is_ahead else behind)
+    ):
         raise TextFault("look-around beside an inner anchor or word boundary", look.position)
     if look.is_ahead:
         condition = automaton(Concatenation((look.part, anything)))
@@ -117,15 +124,16 @@ def _flattened(regex: Regex) -> tuple[Regex, ...]:
     return (regex,)
 
 
-def _has_assertion(regex: Regex) -> bool:
+def _places(regex: Regex) -> set[Place]:
+    """The assertions in an expression."""
     match regex:
-        case Assertion():
-            return True
+        case Assertion(place):
+            return {place}
         case Concatenation(parts) | Alternation(parts):
-            return any(_has_assertion(part) for part in parts)
+            return set().union(*(_places(part) for part in parts))
         case Repetition(part):
-            return _has_assertion(part)
-    return False
+            return _places(part)
+    return set()
 
 
 def _look_position(regex: Regex) -> int:
