@@ -22,13 +22,16 @@ from deepinfer_grammar.rules import (
 
 __all__ = ["as_lark"]
 
+_ANY_SPLIT = '%llguidance {"no_forcing": true}\n'
+"""Text that has no alternative may be split into any tokens, not only as a tokenizer would."""
+
 
 def as_lark(grammar: RuleSet) -> str:
     """The text of a pruned grammar; rules are numbered, since Lark has its own ideas of names."""
     names = {name: f"r{number}" for number, name in enumerate(grammar.rules)}
     names[grammar.start] = "start"
     lines = [f"{names[name]}: {_written(rule, names)}" for name, rule in grammar.rules.items()]
-    return "\n".join(lines) + "\n"
+    return _ANY_SPLIT + "\n".join(lines) + "\n"
 
 
 def _written(expression: Expression, names: dict[str, str]) -> str:

@@ -25,6 +25,9 @@ from deepinfer_grammar.rules import (
 
 __all__ = ["add_automaton", "as_written"]
 
+INLINED = 24
+"""Most states written inside one rule, each in the brackets of the one before."""
+
 Spelling = Callable[[CharSet], Expression]
 
 
@@ -52,7 +55,7 @@ def add_automaton(
 def _entered_twice(dfa: Dfa) -> set[int]:
     """States that need a rule: the start, and those that more than one edge leads to.
 
-    The others are written where their one edge ends, at most a hundred deep.
+    The others are written where their one edge ends, at most ``INLINED`` deep.
     """
     sources: dict[int, set[int]] = {}
     for state, edges in enumerate(dfa.edges):
@@ -68,7 +71,7 @@ def _entered_twice(dfa: Dfa) -> set[int]:
             if to in depth:
                 continue
             depth[to] = depth[state] + 1
-            if depth[to] > 100:
+            if depth[to] > INLINED:
                 chosen.add(to)
                 depth[to] = 0
             waiting.append(to)
