@@ -2,7 +2,7 @@
 
 Its own readers of JSON Schema and regular expressions are not used: they pass over what they do not
 know. It gets rules only, and its token info has no text for control tokens, so that no mask offers
-one.
+one that the rules do not name.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["XgrammarGrammar", "build"]
+
+_NO_TEXT = b"\xff"
+"""A byte that is in no UTF-8 text: rules can name a token that begins with it, never match it."""
 
 
 class XgrammarGrammar(Grammar):
@@ -104,10 +107,11 @@ class XgrammarGrammar(Grammar):
         import xgrammar
 
         if self._tokens is None or self._tokens[0] is not vocabulary:
-            ends = set(vocabulary.end_ids)
-            pieces = [
-                b"" if token in ends else piece for token, piece in enumerate(vocabulary.pieces)
-            ]
+            pieces = list(vocabulary.pieces)
+            for token in vocabulary.end_ids:
+                pieces[token] = b""
+            for token in vocabulary.controls.values():
+                pieces[token] = _NO_TEXT + token.to_bytes(4, "big")
             info = xgrammar.TokenizerInfo(
                 pieces,
                 vocab_type=xgrammar.VocabType.RAW,
