@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.errors import RequestError
@@ -119,7 +118,9 @@ class Judge:
             return
         grammar = self.component.open(compiled, self.vocabulary)
         shut_out = [text for text in members if not self.produces(grammar, self._split(text))]
-        let_in = [text for text in others if any(self.produces(grammar, x) for x in self._all(text))]
+        let_in = [
+            text for text in others if any(self.produces(grammar, x) for x in self._all(text))
+        ]
         score.allowed += len(members) - len(shut_out)
         score.kept_out += len(others) - len(let_in)
         what = f"let in {let_in[0]!r}" if let_in else f"shut out {(shut_out or [''])[0]!r}"
@@ -173,7 +174,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--component", default="grammar.xgrammar")
-    parser.add_argument("--tokenizer", type=Path, help="folder of a checkpoint; default: the tiny one")
+    parser.add_argument(
+        "--tokenizer", type=Path, help="folder of a checkpoint; default: the tiny one"
+    )
     parser.add_argument("--kinds", default=",".join(FILES))
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -190,7 +193,11 @@ def main() -> int:
     report = score(judge, args.folder, tuple(args.kinds.split(",")))
     if args.json:
         named = {name: _counts(one) for name, one in sorted(report.categories.items())}
-        print(json.dumps({"component": args.component, "categories": named, "wrong": report.wrong}, indent=1))
+        print(
+            json.dumps(
+                {"component": args.component, "categories": named, "wrong": report.wrong}, indent=1
+            )
+        )
         return 0
     print("| category | rows | right | members allowed | others kept out | refused |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")

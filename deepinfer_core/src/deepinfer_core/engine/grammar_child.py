@@ -13,6 +13,7 @@ import pickle
 import struct
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from typing import IO, Any
 
 from deepinfer_core.errors import DeepInferError, RequestError
@@ -100,7 +101,7 @@ def _answer(component: Grammar, grammar: GrammarText, vocabulary: GrammarVocabul
 
 
 def _limit_memory(more_bytes: int) -> None:
-    """Let the process take so much more memory than now; where nobody can say, as much as it wants."""
+    """Let the process take so much more memory than now, where the system can see to it."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -141,6 +142,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     # Pickled classes name the module, not the program.
-    from deepinfer_core.engine import grammar_child
-
-    grammar_child.main()
+    import_module("deepinfer_core.engine.grammar_child").main()

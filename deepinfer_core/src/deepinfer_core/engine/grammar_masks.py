@@ -6,7 +6,6 @@ Masks are made when the tokens before are known and the forward pass of the step
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Grammars", "NO_GRAMMARS"]
+__all__ = ["NO_GRAMMARS", "Grammars"]
 
 
 @dataclass(frozen=True, slots=True)

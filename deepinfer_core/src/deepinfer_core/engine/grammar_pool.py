@@ -11,12 +11,11 @@ import contextlib
 import queue
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from deepinfer_core.engine.grammar_child import (
     ChildStart,
@@ -227,12 +226,11 @@ class _Child:
     """A process that compiles."""
 
     def __init__(self, start: ChildStart) -> None:
-        self._errors: IO[bytes] = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "deepinfer_core.engine.grammar_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         self._answers: queue.Queue[Any] = queue.Queue()
@@ -257,10 +255,9 @@ class _Child:
     def kill(self) -> None:
         """End the process and whatever it started. May be called from any thread."""
         end_family(self._process)
-        for stream in (self._process.stdin, self._errors):
-            with contextlib.suppress(OSError, ValueError):
-                if stream is not None:
-                    stream.close()
+        with contextlib.suppress(OSError, ValueError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
 
     def _send(self, value: object) -> None:
         assert self._process.stdin is not None

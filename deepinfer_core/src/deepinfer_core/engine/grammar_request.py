@@ -72,16 +72,16 @@ class GrammarRequest:
         return self.trigger_token_ids  # type: ignore[return-value]
 
 
-def checked_grammar(
-    grammar: object, so_args: Mapping[str, Any] | None
-) -> GrammarRequest | None:
+def checked_grammar(grammar: object, so_args: Mapping[str, Any] | None) -> GrammarRequest | None:
     """The request that either of two fields makes.
 
     Raises:
         RequestError: both are given, or one is wrong.
     """
     if grammar is not None and so_args is not None:
-        raise RequestError("grammar and so_args are given", hint="both name the same thing; give one")
+        raise RequestError(
+            "grammar and so_args are given", hint="both name the same thing; give one"
+        )
     if so_args is not None:
         return from_so_args(_mapping("so_args", so_args))
     if grammar is None or isinstance(grammar, GrammarRequest):

@@ -10,6 +10,7 @@ The values of one row are named tuples: a step makes several hundred.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,7 +74,7 @@ class RowRequest(NamedTuple):
     def allows_any(self, vocabulary: int) -> bool:
         """Whether some token of so many may be drawn."""
         allowed = self.settings.allowed
-        tokens = range(vocabulary) if allowed is None else allowed
+        tokens: Iterable[int] = range(vocabulary) if allowed is None else allowed
         if self.mask is not None:
             bits = self.mask.view("uint32").tolist()
             tokens = [token for token in tokens if bits[token // 32] >> (token % 32) & 1]

@@ -34,8 +34,8 @@ class UnderWay:
     """
 
     __slots__ = (
-        "_began_s", "_queued_s", "_row_counts", "broken", "drew", "failure", "handle", "launch", "owners",
-        "rows", "schedule_s",
+        "_began_s", "_queued_s", "_row_counts", "broken", "drew", "failure", "handle", "launch",
+        "owners", "rows", "schedule_s",
     )  # fmt: skip
 
     def __init__(self, launch: Launch, began_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deepinfer_core.interfaces.grammar import GrammarMatcher, GrammarVocabulary
+
 from deepinfer_grammar.errors import GrammarFault
 
 __all__ = ["check_beginning"]

@@ -1,9 +1,10 @@
 """What does an EBNF text mean?
 
-Rules ``name ::= expression``; literals in double quotes with the escapes ``\\n \\t \\r \\" \\\\ \\xHH
-\\uHHHH \\UHHHHHHHH``; character classes ``[a-z]`` and ``[^...]`` over Unicode characters; sequence by
-blanks, ``|``, parentheses, ``* + ?``, ``{n}``, ``{n,}``, ``{n,m}``; ``#`` starts a comment. A rule goes
-on over line ends until the next ``name ::=``. Rules may be left-recursive, ambiguous and empty.
+Rules ``name ::= expression``; literals in double quotes with the escapes ``\\n \\t \\r \\" \\\\
+\\xHH \\uHHHH \\UHHHHHHHH``; character classes ``[a-z]`` and ``[^...]`` over Unicode characters;
+sequence by blanks, ``|``, parentheses, ``* + ?``, ``{n}``, ``{n,}``, ``{n,m}``; ``#`` starts a
+comment. A rule goes on over line ends until the next ``name ::=``. Rules may be left-recursive,
+ambiguous and empty.
 """
 
 from __future__ import annotations

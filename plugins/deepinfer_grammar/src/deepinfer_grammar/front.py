@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from deepinfer_core.interfaces.grammar import GrammarText, GrammarVocabulary
+
 from deepinfer_grammar.ebnf import parse_ebnf
 from deepinfer_grammar.errors import GrammarFault, TextFault
 from deepinfer_grammar.json_schema.compile import schema_rules
@@ -37,7 +38,9 @@ def grammar_rules(grammar: GrammarText, vocabulary: GrammarVocabulary) -> RuleSe
     except RecursionError as error:
         raise GrammarFault("the grammar is nested too deeply") from error
     if found is None:
-        raise GrammarFault("the grammar matches no text at all", hint="make one of its parts possible")
+        raise GrammarFault(
+            "the grammar matches no text at all", hint="make one of its parts possible"
+        )
     return found
 
 
@@ -58,7 +61,9 @@ def rules_of(kind: str, text: str, root: str = "root") -> RuleSet:
             return schema_rules(text)
         case "json_object":
             if text:
-                raise GrammarFault("json_object has no text", hint="leave it out, or use json_schema")
+                raise GrammarFault(
+                    "json_object has no text", hint="leave it out, or use json_schema"
+                )
             return schema_rules('{"type": "object"}')
         case "regex":
             return _of_automaton(automaton(parse(text, "plain")))

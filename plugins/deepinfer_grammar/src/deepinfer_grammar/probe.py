@@ -12,12 +12,12 @@ otherwise, and a mask that is too wide is no error that anybody would see."""
 
 
 def xgrammar(ctx: ProbeContext) -> Verdict:
-    """xgrammar 0.2.9; preferred, since its masks are the faster ones."""
+    """Xgrammar 0.2.9; preferred, since its masks are the faster ones."""
     return _verdict(ctx, "xgrammar", score=20)
 
 
 def llguidance(ctx: ProbeContext) -> Verdict:
-    """llguidance 1.9.1."""
+    """Llguidance 1.9.1."""
     return _verdict(ctx, "llguidance", score=10)
 
 

@@ -13,8 +13,8 @@ from deepinfer_grammar.errors import TooLarge
 from deepinfer_grammar.regular.charset import CharSet
 
 __all__ = [
-    "MAX_RULES",
     "EMPTY",
+    "MAX_RULES",
     "NOTHING",
     "Choice",
     "Class",

@@ -4,8 +4,8 @@ A structural tag is a JSON object ``{"type": "structural_tag", "format": F}``. F
 ``type``:
 
 * ``const_string`` with ``value``: this text.
-* ``json_schema`` with ``json_schema``, ``regex`` with ``pattern``, ``grammar`` with ``grammar`` (EBNF,
-  start rule ``root``): a text of that grammar.
+* ``json_schema`` with ``json_schema``, ``regex`` with ``pattern``, ``grammar`` with ``grammar``
+  (EBNF, start rule ``root``): a text of that grammar.
 * ``any_text``: any text without control tokens.
 * ``token`` with ``token``: one control token, by spelling or id.
 * ``sequence`` and ``or`` with ``elements``; ``optional``, ``star`` and ``plus`` with ``content``.
@@ -21,6 +21,7 @@ import json
 from typing import Any
 
 from deepinfer_core.interfaces.grammar import GrammarVocabulary
+
 from deepinfer_grammar.errors import GrammarFault, SchemaFault, TextFault
 from deepinfer_grammar.regular.charset import ANY
 from deepinfer_grammar.rules import (
@@ -136,7 +137,9 @@ class _Reader:
         try:
             inner = rules_of(_KINDS[kind], text)
         except GrammarFault as error:
-            raise SchemaFault(error.message, f"{path}/{_GRAMMARS[kind]}", hint=error.hint) from error
+            raise SchemaFault(
+                error.message, f"{path}/{_GRAMMARS[kind]}", hint=error.hint
+            ) from error
         prefix = self.grammar.fresh("inner") + "_"
         for name, rule in inner.rules.items():
             self.grammar.add(prefix + name, renamed(rule, prefix))

@@ -18,6 +18,7 @@ from deepinfer_core.interfaces.grammar import (
     GrammarVocabulary,
 )
 from deepinfer_core.plugin import BuildContext
+
 from deepinfer_grammar.beginning import check_beginning
 from deepinfer_grammar.engines.llguidance_text import as_lark
 from deepinfer_grammar.errors import GrammarFault

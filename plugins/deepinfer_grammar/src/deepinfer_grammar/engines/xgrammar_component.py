@@ -20,6 +20,7 @@ from deepinfer_core.interfaces.grammar import (
     GrammarVocabulary,
 )
 from deepinfer_core.plugin import BuildContext
+
 from deepinfer_grammar.beginning import check_beginning
 from deepinfer_grammar.engines.xgrammar_text import as_xgrammar
 from deepinfer_grammar.errors import GrammarFault
@@ -66,7 +67,7 @@ class XgrammarGrammar(Grammar):
         except RuntimeError as error:
             raise GrammarFault(f"xgrammar refused the rules: {error}") from error
         check_beginning(_Compiled(compiled, vocabulary).matcher(), vocabulary)
-        return compiled.serialize_json().encode()
+        return str(compiled.serialize_json()).encode()
 
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
         """See ``Grammar.open``."""

@@ -59,7 +59,7 @@ def _bracketed(expression: Expression) -> str:
 
 
 def _class(chars: CharSet) -> str:
-    special = "]-^\\[\""
+    special = ']-^\\["'
     pieces = []
     for low, high in chars:
         piece = _letter(chr(low), special)
@@ -71,6 +71,6 @@ def _class(chars: CharSet) -> str:
 
 def _letter(letter: str, special: str) -> str:
     code = ord(letter)
-    if letter in special or not 32 < code < 127 and letter != " ":
+    if letter in special or (not 32 < code < 127 and letter != " "):
         return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     return letter

@@ -86,9 +86,7 @@ class _Writer:
             comma = (Text(","),) if state.count else ()
             for formula, following in self._steps(state):
                 item = self.rules.value(formula)
-                options.append(
-                    Sequence((*comma, self.rules.space, item, self._after(following)))
-                )
+                options.append(Sequence((*comma, self.rules.space, item, self._after(following))))
         return options[0] if len(options) == 1 else Choice(tuple(options))
 
     def _may_end(self, state: _State) -> bool:

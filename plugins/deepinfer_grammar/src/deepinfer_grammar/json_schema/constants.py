@@ -54,5 +54,7 @@ def constant_values(constant: Constant) -> Values:
         case list():
             items = tuple(Constant(constant_text(one)) for one in value)
             return Values(arrays=(Arrays(items, NOTHING, len(items), len(items)),))
-    named = tuple(Property(key, Constant(constant_text(one)), True, True) for key, one in value.items())
+    named = tuple(
+        Property(key, Constant(constant_text(one)), True, True) for key, one in value.items()
+    )
     return Values(objects=(Objects(named=named, others=((EVERYTHING, NOTHING),)),))

@@ -47,8 +47,8 @@ def _label(inner: int) -> str:
     return rf"[a-zA-Z0-9]([a-zA-Z0-9-]{{0,{inner}}}[a-zA-Z0-9])?"
 
 
-# RFC 1123: labels of up to 63 letters, at most 253 in all (RFC 1035). Both bounds at once would need
-# a state for each pair of lengths: so up to four long labels, or up to eight of 30 letters.
+# RFC 1123: labels of up to 63 letters, at most 253 in all (RFC 1035). Both bounds at once would
+# need a state for each pair of lengths: so up to four long labels, or up to eight of 30 letters.
 _HOST = rf"({_label(61)}|({_label(61)}\.){{0,3}}{_label(59)}|({_label(28)}\.){{0,7}}{_label(28)})"
 # RFC 5321 and 5322: a dot-atom or a quoted text; an address in brackets.
 _ATOM = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -114,7 +114,9 @@ def _expression(depth: int) -> str:
 _DURATION_DATE = r"([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
 _DURATION_TIME = r"T([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
 _OPERATOR = r"[+#./;?&]?"
-_VARIABLE = r"([a-zA-Z0-9_]|%[0-9a-fA-F]{2})(\.?([a-zA-Z0-9_]|%[0-9a-fA-F]{2}))*(:[1-9][0-9]{0,3}|\*)?"
+_VARIABLE = (
+    r"([a-zA-Z0-9_]|%[0-9a-fA-F]{2})(\.?([a-zA-Z0-9_]|%[0-9a-fA-F]{2}))*(:[1-9][0-9]{0,3}|\*)?"
+)
 
 FORMATS: dict[str, str] = {
     "date": _DATE,
@@ -135,7 +137,10 @@ FORMATS: dict[str, str] = {
     "uri-reference": _URI_REFERENCE,
     "iri": _IRI,
     "iri-reference": _IRI_REFERENCE,
-    "uri-template": rf"([!#$&(-;=?-\[\]_a-z~]|%[0-9a-fA-F]{{2}}|\{{{_OPERATOR}{_VARIABLE}(,{_VARIABLE})*\}})*",
+    "uri-template": (
+        r"([!#$&(-;=?-\[\]_a-z~]|%[0-9a-fA-F]{2}|"
+        rf"\{{{_OPERATOR}{_VARIABLE}(,{_VARIABLE})*\}})*"
+    ),
     "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(0|[1-9][0-9]*)(#|{_POINTER})",
@@ -144,8 +149,9 @@ FORMATS: dict[str, str] = {
 """Regular expressions of whole texts, by format.
 
 Sources: RFC 3339 (dates and times, and ISO 8601 durations as its appendix has them), RFC 5321 and
-6531 (e-mail), RFC 1123 (host names), RFC 2673 and 4291 (addresses), RFC 3986 and 3987 (URI and IRI),
-RFC 6570 (templates), RFC 4122 (UUID), RFC 6901 (JSON pointers), ECMA-262 (regular expressions).
+6531 (e-mail), RFC 1123 (host names), RFC 2673 and 4291 (addresses), RFC 3986 and 3987 (URI and
+IRI), RFC 6570 (templates), RFC 4122 (UUID), RFC 6901 (JSON pointers), ECMA-262 (regular
+expressions).
 """
 
 

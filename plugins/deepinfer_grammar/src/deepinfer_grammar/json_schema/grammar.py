@@ -1,8 +1,8 @@
 """How does a set of JSON values become rules?
 
 Members are written in the order in which the schema names them, others after them. Between tokens
-stands white space of bounded length: up to two blanks, or a line end and an indentation; none before
-a comma or colon, and none around the whole. A weak model cannot idle in it.
+stands white space of bounded length: up to two blanks, or a line end and an indentation; none
+before a comma or colon, and none around the whole. A weak model cannot idle in it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from deepinfer_grammar.json_schema.formulas import ANYTHING, NOTHING, Formula
-from deepinfer_grammar.json_schema.numbers import FREE
 from deepinfer_grammar.json_schema.array_rules import add_array
+from deepinfer_grammar.json_schema.formulas import NOTHING, Formula
 from deepinfer_grammar.json_schema.object_rules import add_object
 from deepinfer_grammar.json_schema.strings import add_strings
 from deepinfer_grammar.regular.charset import of_text
@@ -89,7 +88,9 @@ class JsonRules:
         if not values.numbers.is_empty:
             numbers = values.numbers
             options.append(
-                self.shared(("number", numbers), lambda: add_automaton(self.grammar, numbers, "number"))
+                self.shared(
+                    ("number", numbers), lambda: add_automaton(self.grammar, numbers, "number")
+                )
             )
         if not values.strings.is_empty:
             strings = values.strings

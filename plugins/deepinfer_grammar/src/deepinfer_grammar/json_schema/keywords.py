@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from deepinfer_grammar.errors import SchemaFault, TextFault
 from deepinfer_grammar.json_schema.constants import constant_text
@@ -21,7 +21,6 @@ from deepinfer_grammar.json_schema.formulas import (
     Formula,
     Schema,
     both,
-    either,
     negated,
 )
 from deepinfer_grammar.json_schema.numbers import at_least, at_most, multiples_of
@@ -29,7 +28,15 @@ from deepinfer_grammar.json_schema.shapes import Arrays, Counted, Objects, Prope
 from deepinfer_grammar.json_schema.strings import Strings
 from deepinfer_grammar.json_schema.values import ALL, NONE, Values, of_type
 from deepinfer_grammar.regular.determinise import automaton
-from deepinfer_grammar.regular.dfa import EMPTY, EVERYTHING, Dfa, difference, inverse, of_texts, unite
+from deepinfer_grammar.regular.dfa import (
+    EMPTY,
+    EVERYTHING,
+    Dfa,
+    difference,
+    inverse,
+    of_texts,
+    unite,
+)
 from deepinfer_grammar.regular.syntax import parse
 from deepinfer_grammar.regular.tree import Concatenation, Language
 
@@ -271,9 +278,7 @@ def _looked_at(meaning: Meaning, names: list[str], patterns: list[tuple[Dfa, For
     return found
 
 
-def _divided(
-    patterns: list[tuple[Dfa, Formula]], rest: Formula
-) -> tuple[tuple[Dfa, Formula], ...]:
+def _divided(patterns: list[tuple[Dfa, Formula]], rest: Formula) -> tuple[tuple[Dfa, Formula], ...]:
     """All names, divided by which patterns they match."""
     found: list[tuple[Dfa, Formula, bool]] = [(EVERYTHING, ANYTHING, False)]
     for dfa, formula in patterns:
@@ -382,8 +387,10 @@ def _follows(key: str) -> Keyword:
         if key in ("minContains", "maxContains"):
             _count(schema, key, place)
         elif key in ("patternProperties", "additionalProperties"):
-            return ALL if "properties" in schema or _is_second(key, schema) else _members(
-                meaning, place, schema
+            return (
+                ALL
+                if "properties" in schema or _is_second(key, schema)
+                else _members(meaning, place, schema)
             )
         else:
             meaning.formula(place, key)

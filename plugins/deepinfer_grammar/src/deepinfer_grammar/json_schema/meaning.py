@@ -215,7 +215,9 @@ class Meaning:
         )
 
     def _no_array(self, shape: Arrays, depth: int) -> bool:
-        return any(self.is_empty(shape.item(index), depth - 1) for index in range(min(shape.low, 64)))
+        return any(
+            self.is_empty(shape.item(index), depth - 1) for index in range(min(shape.low, 64))
+        )
 
     def _no_object(self, shape: Objects, depth: int) -> bool:
         return any(one.is_required and self.is_empty(one.formula, depth - 1) for one in shape.named)
@@ -239,8 +241,7 @@ def _items_beyond(shape: Arrays, rest: Formula) -> Arrays:
     allowed = either(rest, *shape.evaluated_by)
     count = max(len(shape.prefix), shape.evaluated)
     prefix = tuple(
-        shape.item(i) if i < shape.evaluated else both(shape.item(i), allowed)
-        for i in range(count)
+        shape.item(i) if i < shape.evaluated else both(shape.item(i), allowed) for i in range(count)
     )
     return replace(shape, prefix=prefix, rest=both(shape.rest, allowed), evaluated=None)
 

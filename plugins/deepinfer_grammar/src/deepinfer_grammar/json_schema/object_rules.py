@@ -3,7 +3,8 @@
 Named members come first, in their order, then the others. A state is the place in that order and
 how many members there were, as far as it matters. Members that ``minProperties`` needs beyond the
 named ones must begin with different letters (over two of them: in the order of the alphabet): a
-repeated name would count twice here and once for the reader. The member that ``some`` asks for comes last, so that no later one replaces it.
+repeated name would count twice here and once for the reader. The member that ``some`` asks for
+comes last, so that no later one replaces it.
 """
 
 from __future__ import annotations
@@ -70,9 +71,7 @@ class _Writer:
         )
         names = of_texts(shape.names()) if shape.named else EMPTY
         self.others = [
-            (difference(dfa, names), formula)
-            for dfa, formula in shape.others
-            if formula != NOTHING
+            (difference(dfa, names), formula) for dfa, formula in shape.others if formula != NOTHING
         ]
         self.others = [part for part in self.others if not part[0].is_empty]
         required = sum(one.is_required for one in known)
@@ -153,7 +152,9 @@ class _Writer:
             yield dfa, self._counting(state, frozenset())
         else:
             for index, letters in enumerate(_BEGINNINGS):
-                if index in state.begun or (self.is_ascending and index < min(state.begun, default=0)):
+                if index in state.begun or (
+                    self.is_ascending and index < min(state.begun, default=0)
+                ):
                     continue
                 part = _beginning(dfa, letters)
                 begun = frozenset({index}) if self.is_ascending else state.begun | {index}

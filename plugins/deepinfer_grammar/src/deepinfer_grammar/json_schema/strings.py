@@ -88,7 +88,7 @@ class Strings:
 
     def join(self, other: Strings) -> Strings:
         """Texts of either."""
-        if self.is_empty or other == self or other == ALL_STRINGS:
+        if self.is_empty or other in (self, ALL_STRINGS):
             return other
         if other.is_empty or self == ALL_STRINGS:
             return self

@@ -18,8 +18,8 @@ __all__ = [
     "fold_case",
     "intersect",
     "of_text",
-    "union",
     "unicode_category",
+    "union",
 ]
 
 CharSet = tuple[tuple[int, int], ...]

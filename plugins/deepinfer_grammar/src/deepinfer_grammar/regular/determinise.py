@@ -9,6 +9,7 @@ and (not) begin with its part. Deeper inside, it is refused.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from deepinfer_grammar.errors import TextFault, TooLarge
@@ -159,7 +160,9 @@ class _Parts:
     def state(self) -> int:
         """One more state."""
         if len(self.edges) > MAX_PARTS:
-            raise TooLarge(f"the expression has over {MAX_PARTS} parts with repetitions written out")
+            raise TooLarge(
+                f"the expression has over {MAX_PARTS} parts with repetitions written out"
+            )
         self.edges.append([])
         self.empty.append([])
         return len(self.edges) - 1
@@ -292,7 +295,7 @@ def _segments(parts: _Parts, states: frozenset[int]) -> list[tuple[int, int, fro
     active: dict[int, int] = {}
     found: list[tuple[int, int, frozenset[int]]] = []
     cuts = sorted(events)
-    for cut, after in zip(cuts, cuts[1:], strict=False):
+    for cut, after in itertools.pairwise(cuts):
         for opens, to in events[cut]:
             active[to] = active.get(to, 0) + (1 if opens else -1)
             if not active[to]:

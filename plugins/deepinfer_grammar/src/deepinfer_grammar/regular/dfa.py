@@ -6,6 +6,7 @@ leads nowhere: a missing one is a dead end. Edges of a state are sorted and disj
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -141,16 +142,16 @@ def _minimised(dfa: Dfa) -> Dfa:
         group, count = fresh, len(signatures)
     if count == len(dfa.edges):
         return _renumbered(dfa)
-    first = {}
+    first: dict[int, int] = {}
     for state, name in enumerate(group):
         first.setdefault(name, state)
     order = [first[name] for name in sorted(first, key=lambda name: first[name])]
     number = {group[state]: index for index, state in enumerate(order)}
-    edges = tuple(
+    merged = tuple(
         _joined((low, high, number[group[to]]) for low, high, to in dfa.edges[state])
         for state in order
     )
-    return _renumbered(Dfa(edges, tuple(dfa.accepting[state] for state in order)))
+    return _renumbered(Dfa(merged, tuple(dfa.accepting[state] for state in order)))
 
 
 def _renumbered(dfa: Dfa) -> Dfa:
@@ -210,7 +211,7 @@ def _paired(
         | {edge[1] + 1 for edge in twos}
     )
     i = j = 0
-    for low, after in zip(cuts, cuts[1:], strict=False):
+    for low, after in itertools.pairwise(cuts):
         while i < len(ones) and ones[i][1] < low:
             i += 1
         while j < len(twos) and twos[j][1] < low:
