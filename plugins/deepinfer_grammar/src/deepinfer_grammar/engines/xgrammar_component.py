@@ -7,7 +7,7 @@ one that the rules do not name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from deepinfer_core.interfaces.component import Properties
@@ -66,7 +66,7 @@ class XgrammarGrammar(Grammar):
             compiled = compiler.compile_grammar(rules)
         except RuntimeError as error:
             raise GrammarFault(f"xgrammar refused the rules: {error}") from error
-        check_beginning(_Compiled(compiled, vocabulary).matcher(), vocabulary)
+        check_beginning(_Compiled(compiled).matcher(), vocabulary)
         return str(compiled.serialize_json()).encode()
 
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
@@ -75,7 +75,7 @@ class XgrammarGrammar(Grammar):
 
         info = self._info(vocabulary)
         found = xgrammar.CompiledGrammar.deserialize_json(compiled.decode(), info)
-        return _Compiled(found, vocabulary)
+        return _Compiled(found)
 
     def fill_masks(
         self,
@@ -91,17 +91,18 @@ class XgrammarGrammar(Grammar):
             return
         if self._batch is None:
             self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)
-        running = [
-            (cast(_Matcher, one).native, row)
-            for one, row in zip(matchers, rows, strict=True)
-            if not one.is_terminated
-        ]
-        for one, row in zip(matchers, rows, strict=True):
-            if one.is_terminated:
-                mask_RW[row] = -1
+        running = cast("Sequence[_Matcher]", matchers)
+        if any([one.ended for one in running]):
+            for one, row in zip(running, rows, strict=True):
+                if one.ended:
+                    mask_RW[row] = -1
+            places = [row for one, row in zip(running, rows, strict=True) if not one.ended]
+            running = [one for one in running if not one.ended]
+        else:
+            places = list(rows)
         if running:
-            natives, places = zip(*running, strict=True)
-            self._batch.batch_fill_next_token_bitmask(list(natives), mask_RW, list(places))
+            natives = [one.native for one in running]
+            self._batch.batch_fill_next_token_bitmask(natives, mask_RW, places)
 
     def _info(self, vocabulary: GrammarVocabulary) -> Any:
         """The token info of the vocabulary that was asked for last."""
@@ -124,36 +125,37 @@ class XgrammarGrammar(Grammar):
 
 
 class _Compiled(CompiledGrammar):
-    def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
+    def __init__(self, native: Any) -> None:
         self._native = native
-        self._vocabulary = vocabulary
 
     def matcher(self) -> GrammarMatcher:
         import xgrammar
 
-        return _Matcher(xgrammar.GrammarMatcher(self._native), self._vocabulary)
+        return _Matcher(xgrammar.GrammarMatcher(self._native))
 
 
 class _Matcher(GrammarMatcher):
-    """A matcher of xgrammar; it takes end tokens only where the text is whole."""
+    """A matcher of xgrammar, and whether an end token was accepted."""
 
-    __slots__ = ("_vocabulary", "native")
+    __slots__ = ("ended", "native")
 
-    def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
+    def __init__(self, native: Any, *, ended: bool = False) -> None:
         self.native = native
-        self._vocabulary = vocabulary
+        self.ended = ended
 
     def accept(self, token_id: int) -> bool:
-        if self.native.is_terminated():
+        if self.ended or not self.native.accept_token(token_id):
             return False
-        return bool(self.native.accept_token(token_id))
+        self.ended = self.native.is_terminated()
+        return True
 
     def rollback(self, count: int) -> None:
         if count:
             self.native.rollback(count)
+            self.ended = False
 
     def fill_mask(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
-        if self.native.is_terminated():
+        if self.ended:
             mask_RW[row] = -1
         else:
             self.native.fill_next_token_bitmask(mask_RW, row)
@@ -164,13 +166,10 @@ class _Matcher(GrammarMatcher):
 
     @property
     def is_terminated(self) -> bool:
-        return bool(self.native.is_terminated())
+        return self.ended
 
     def fork(self) -> _Matcher:
-        return _Matcher(self.native.fork(), self._vocabulary)
-
-    def replay(self, token_ids: Iterable[int]) -> bool:
-        return all(self.accept(token) for token in token_ids)
+        return _Matcher(self.native.fork(), ended=self.ended)
 
 
 def build(options: None, context: BuildContext) -> Grammar:

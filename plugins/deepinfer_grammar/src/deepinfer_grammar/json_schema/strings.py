@@ -172,19 +172,20 @@ def _repeated(strings: Strings) -> tuple[CharSet, int]:
 def _add_repeated(grammar: RuleSet, chars: CharSet, low: int, high: int | None) -> Expression:
     """Long texts of one class: with any number of plain characters, or with some escapes.
 
-    Texts with escapes are kept shorter than they might be, so that each run between two escapes
-    can be counted by itself.
+    A rule for each number of escapes, with runs between them that each engine counts by itself. The
+    runs are so short that together they keep the bound.
     """
     quote = Text('"')
     unit = grammar.add(grammar.fresh("unit"), Class(intersect(chars, _PLAIN)))
-    options: list[Expression] = [Sequence((quote, Repeat(unit, low, high), quote))]
-    escapes = [_SHORT[code] for code in sorted(_SHORT) if contains(chars, code)]
-    if escapes and low <= 1:
-        bound = 2 * ESCAPES * EXACTLY_COUNTED if high is None else high
-        run = (bound - ESCAPES) // (ESCAPES + 1)
-        part = Sequence((Text("\\"), Class(of_text("".join(escapes))), Repeat(unit, 0, run)))
-        options.append(Sequence((quote, Repeat(unit, 0, run), Repeat(part, 1, ESCAPES), quote)))
-    return grammar.add(grammar.fresh("text"), Choice(tuple(options)))
+    whole = Sequence((quote, Repeat(unit, low, high), quote))
+    options: list[Expression] = [grammar.add(grammar.fresh("text"), whole)]
+    escapes = "".join(_SHORT[code] for code in sorted(_SHORT) if contains(chars, code))
+    for count in range(1, ESCAPES + 1 if escapes and low <= 1 else 0):
+        run = None if high is None else (high - count) // (count + 1)
+        escape = (Text("\\"), Class(of_text(escapes)), Repeat(unit, 0, run))
+        parts = (quote, Repeat(unit, 0, run), *(escape * count), quote)
+        options.append(grammar.add(grammar.fresh("text"), Sequence(parts)))
+    return Choice(tuple(options))
 
 
 class _Spelling:
