@@ -92,7 +92,7 @@ class XgrammarGrammar(Grammar):
         if self._batch is None:
             self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)
         running = cast("Sequence[_Matcher]", matchers)
-        if any([one.ended for one in running]):
+        if any(one.ended for one in running):
             for one, row in zip(running, rows, strict=True):
                 if one.ended:
                     mask_RW[row] = -1

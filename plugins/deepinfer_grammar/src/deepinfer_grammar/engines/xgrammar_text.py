@@ -23,13 +23,21 @@ __all__ = ["as_xgrammar"]
 SURROGATES = (0xD800, 0xDFFF)
 """Half characters: UTF-8 has no bytes for them, and xgrammar would make some up."""
 
-_SPECIAL = "]-^\\[\""
+_SPECIAL = ']-^\\["'
 
 
 def as_xgrammar(grammar: RuleSet) -> str:
     """The text of a pruned grammar; its start rule is called ``start``."""
-    lines = [f"{name} ::= {_written(rule)}" for name, rule in grammar.rules.items()]
+    lines = [
+        f"{name} ::= {_written(rule)}{_lookahead(grammar.followed.get(name))}"
+        for name, rule in grammar.rules.items()
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _lookahead(followed: Expression | None) -> str:
+    """With it, xgrammar knows beforehand of most tokens that pass the end of a rule."""
+    return "" if followed is None else f" (=({_written(followed)}))"
 
 
 def _written(expression: Expression) -> str:
