@@ -190,6 +190,22 @@ class DrafterSettings(Section):
     confidence_temperatures: Temperatures | None = None
 
 
+class GrammarSettings(Section):
+    """Compiling of grammars, which runs in processes of its own.
+
+    Attributes:
+        workers: grammars compiled at once.
+        timeout_s: for one grammar; the request fails then.
+        memory_bytes: for one grammar; the request fails then.
+        cache_bytes: compiled grammars that are kept for other requests.
+    """
+
+    workers: int = Field(default=2, ge=1, le=64)
+    timeout_s: float = Field(default=20.0, gt=0, le=_LONGEST_WAIT_S)
+    memory_bytes: int = Field(default=2 << 30, ge=1 << 20)
+    cache_bytes: int = Field(default=1 << 30, ge=0)
+
+
 class PluginsSettings(Section):
     """Which plugins are loaded, and how long they may take.
 
@@ -248,6 +264,7 @@ class Settings(Section):
         model: the checkpoint.
         engine: sizes and limits.
         drafter: the checkpoint's drafter.
+        grammar: compiling of grammars.
         plugins: loading of plugins.
         components: choice of components.
         kernels: compiled kernels.
@@ -261,6 +278,7 @@ class Settings(Section):
     model: ModelSettings = ModelSettings()
     engine: EngineSettings = EngineSettings()
     drafter: DrafterSettings = DrafterSettings()
+    grammar: GrammarSettings = GrammarSettings()
     plugins: PluginsSettings = PluginsSettings()
     components: ComponentsSettings = ComponentsSettings()
     kernels: KernelsSettings = KernelsSettings()

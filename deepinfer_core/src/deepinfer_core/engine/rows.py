@@ -10,10 +10,15 @@ The values of one row are named tuples: a step makes several hundred.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from deepinfer_core.schedule.plan import StepPlan
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["RowRequest", "RowResult", "RowSettings", "Runner", "StepHandle"]
 
@@ -55,6 +60,7 @@ class RowRequest(NamedTuple):
         banned: tokens that must not be drawn.
         seen: token before the row, and how often it stands in the output; no token twice, and only
             those that a penalty of the row concerns.
+        mask: int32 words, bit i of word w allows token 32 * w + i; None allows all.
     """
 
     row: int
@@ -63,11 +69,15 @@ class RowRequest(NamedTuple):
     forced: int | None = None
     banned: tuple[int, ...] = ()
     seen: tuple[tuple[int, int], ...] = ()
+    mask: npt.NDArray[np.int32] | None = None
 
     def allows_any(self, vocabulary: int) -> bool:
         """Whether some token of so many may be drawn."""
         allowed = self.settings.allowed
-        tokens = range(vocabulary) if allowed is None else allowed
+        tokens: Iterable[int] = range(vocabulary) if allowed is None else allowed
+        if self.mask is not None:
+            bits = self.mask.view("uint32").tolist()
+            tokens = [token for token in tokens if bits[token // 32] >> (token % 32) & 1]
         return not set(self.banned).issuperset(tokens)
 
 

@@ -10,6 +10,7 @@ from deepinfer_core.engine.batch import Launch
 from deepinfer_core.engine.instruments import StepFacts
 from deepinfer_core.engine.rows import RowRequest, StepHandle
 from deepinfer_core.engine.sequence import Sequence
+from deepinfer_core.errors import DeepInferError
 
 __all__ = ["UnderWay"]
 
@@ -28,12 +29,13 @@ class UnderWay:
         owners: whose row each of them is.
         failure: why it failed before it ran.
         schedule_s: seconds spent on deciding and launching it.
+        broken: sequences whose grammar broke, with the reason; what they draw is dropped.
         drew: sequences that drew a token in it.
     """
 
     __slots__ = (
-        "_began_s", "_queued_s", "_row_counts", "drew", "failure", "handle", "launch", "owners",
-        "rows", "schedule_s",
+        "_began_s", "_queued_s", "_row_counts", "broken", "drew", "failure", "handle", "launch",
+        "owners", "rows", "schedule_s",
     )  # fmt: skip
 
     def __init__(self, launch: Launch, began_s: float) -> None:
@@ -43,6 +45,7 @@ class UnderWay:
         self.owners: list[Sequence] = []
         self.failure: Exception | None = None
         self.schedule_s = 0.0
+        self.broken: list[tuple[Sequence, DeepInferError]] = []
         self.drew: list[Sequence] = []
         self._row_counts = launch.row_counts()
         self._began_s = began_s
