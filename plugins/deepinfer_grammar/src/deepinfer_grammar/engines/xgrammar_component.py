@@ -35,6 +35,9 @@ __all__ = ["XgrammarGrammar", "build"]
 _NO_TEXT = b"\xff"
 """A byte that is in no UTF-8 text: rules can name a token that begins with it, never match it."""
 
+_WHOLE = -1
+"""Bits of the last word of a mask if all of them stand for tokens; xgrammar may set the others."""
+
 
 class XgrammarGrammar(Grammar):
     """Grammars by xgrammar."""
@@ -66,7 +69,7 @@ class XgrammarGrammar(Grammar):
             compiled = compiler.compile_grammar(rules)
         except RuntimeError as error:
             raise GrammarFault(f"xgrammar refused the rules: {error}") from error
-        check_beginning(_Compiled(compiled).matcher(), vocabulary)
+        check_beginning(_Compiled(compiled, vocabulary).matcher(), vocabulary)
         return str(compiled.serialize_json()).encode()
 
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
@@ -75,7 +78,7 @@ class XgrammarGrammar(Grammar):
 
         info = self._info(vocabulary)
         found = xgrammar.CompiledGrammar.deserialize_json(compiled.decode(), info)
-        return _Compiled(found)
+        return _Compiled(found, vocabulary)
 
     def fill_masks(
         self,
@@ -103,6 +106,8 @@ class XgrammarGrammar(Grammar):
         if running:
             natives = [one.native for one in running]
             self._batch.batch_fill_next_token_bitmask(natives, mask_RW, places)
+            if running[0].tail != _WHOLE:
+                mask_RW[places, -1] &= running[0].tail
 
     def _info(self, vocabulary: GrammarVocabulary) -> Any:
         """The token info of the vocabulary that was asked for last."""
@@ -125,22 +130,24 @@ class XgrammarGrammar(Grammar):
 
 
 class _Compiled(CompiledGrammar):
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
         self._native = native
+        self._tail = (1 << len(vocabulary.pieces) % 32) - 1 or _WHOLE
 
     def matcher(self) -> GrammarMatcher:
         import xgrammar
 
-        return _Matcher(xgrammar.GrammarMatcher(self._native))
+        return _Matcher(xgrammar.GrammarMatcher(self._native), self._tail)
 
 
 class _Matcher(GrammarMatcher):
     """A matcher of xgrammar, and whether an end token was accepted."""
 
-    __slots__ = ("ended", "native")
+    __slots__ = ("ended", "native", "tail")
 
-    def __init__(self, native: Any, *, ended: bool = False) -> None:
+    def __init__(self, native: Any, tail: int, *, ended: bool = False) -> None:
         self.native = native
+        self.tail = tail
         self.ended = ended
 
     def accept(self, token_id: int) -> bool:
@@ -159,6 +166,8 @@ class _Matcher(GrammarMatcher):
             mask_RW[row] = -1
         else:
             self.native.fill_next_token_bitmask(mask_RW, row)
+            if self.tail != _WHOLE:
+                mask_RW[row, -1] &= self.tail
 
     @property
     def can_end(self) -> bool:
@@ -169,7 +178,7 @@ class _Matcher(GrammarMatcher):
         return self.ended
 
     def fork(self) -> _Matcher:
-        return _Matcher(self.native.fork(), ended=self.ended)
+        return _Matcher(self.native.fork(), self.tail, ended=self.ended)
 
 
 def build(options: None, context: BuildContext) -> Grammar:
