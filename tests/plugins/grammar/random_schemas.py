@@ -34,7 +34,11 @@ def _leaf(chance: random.Random) -> Any:
             {"type": chance.choice(("string", "integer", "number", "boolean", "null"))},
             {"enum": [chance.choice(STRINGS), chance.choice(NUMBERS), None]},
             {"const": chance.choice((*STRINGS, *NUMBERS, True, None, [1, "a"], {"a": 1}))},
-            {"type": "string", "minLength": chance.randint(0, 2), "maxLength": chance.randint(1, 4)},
+            {
+                "type": "string",
+                "minLength": chance.randint(0, 2),
+                "maxLength": chance.randint(1, 4),
+            },
             {"minimum": chance.choice(NUMBERS)},
         )
     )
