@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ("deepinfer_core.testing.integrity",)
-"""No test may end with a block or a slot that nobody holds and nobody can take."""
+pytest_plugins = ("deepinfer_core.testing.integrity", "deepinfer_core.testing.seeds")
+"""No test may end with a block or a slot that nobody holds and nobody can take; ``--data-seed N``
+runs all of them with other numbers."""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from deepinfer_core.errors import NoUsableComponent
-from deepinfer_core.interfaces.kinds import INTERFACES, SLOTS
+from deepinfer_core.interfaces.kinds import ALL_SLOTS, INTERFACES, OPTIONAL_SLOTS, SLOTS
 from deepinfer_core.plugin.choice import Wish
 from deepinfer_core.plugin.context import DeviceFacts
 from deepinfer_core.plugin.discovery import LoadPolicy
 from deepinfer_core.plugin.requirements import parse_requirement
 from deepinfer_core.plugin.resolution import Request, resolve
+from deepinfer_core.plugin.resolved import load
 
 Install = Callable[..., Path]
 
@@ -61,7 +62,29 @@ def test_factories_are_told_the_facts_that_probes_saw() -> None:
 
 
 def test_every_slot_has_an_interface() -> None:
-    assert set(INTERFACES) == {(kind, slot) for kind, slots in SLOTS.items() for slot in slots}
+    assert set(INTERFACES) == {(kind, slot) for kind, slots in ALL_SLOTS.items() for slot in slots}
+
+
+@pytest.mark.parametrize("kind", sorted(OPTIONAL_SLOTS))
+def test_an_optional_slot_is_reported_empty_and_not_filled(kind: str) -> None:
+    resolution = resolve(Request(device="cpu", wishes=(), policy=ALONE))
+    resolved = resolution.require()
+    assert resolved.fills("sampler")
+    assert not resolved.fills(kind)
+    [choice] = [one for one in resolution.report.slots if one.wish.kind == kind]
+    assert choice.picked is None
+    assert choice.problem is None
+    with pytest.raises(NoUsableComponent, match=f"no component was resolved for {kind}"):
+        load(resolved, kind)
+
+
+def test_a_component_of_a_distribution_that_is_missing_is_refused_by_the_name_to_install() -> None:
+    wish = Wish(kind="drafter", slot="drafter", use="dspark.block", exact=True)
+    resolution = resolve(Request(device="cpu", wishes=(wish,), policy=ALONE))
+    with pytest.raises(NoUsableComponent) as caught:
+        resolution.require()
+    assert "drafter names dspark.block, which no loaded plugin offers" in caught.value.message
+    assert "install deepinfer-dspark" in str(caught.value.hint)
 
 
 @pytest.mark.usefixtures("acme")

@@ -5,13 +5,17 @@ sampler, files of requests, a benchmark.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deepinfer_core.config.checkpoints import shipped_checkpoints
+from deepinfer_core.engine.gate.baseline import TOLERANCES
 from deepinfer_core.engine.llm import LLM
+from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.sampling_params import SamplingParams
 
 from deepinfer_core import cli
@@ -35,6 +39,13 @@ DRAWN = [
         {"presence_penalty": 0.5, "frequency_penalty": 0.3, "bad_words": "the"},
     )
 ]
+
+CLOSE_NATS = 0.63
+"""Two likeliest tokens nearer than this may change places when sums are added up in another order.
+Production arithmetic moves their distance by 0.158 nats rms from what fp32 says (shipped
+checkpoint, ``core.reference``, 23,492 positions of held-out texts), and likelihoods of a GPU are as
+far from a CPU's as those are from fp32. Four times that; at larger distances 5 of the 23,492
+changed."""
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +71,30 @@ def on_device(open_llm: Callable[..., LLM]) -> LLM:
 
 
 def test_greedy_tokens_are_those_of_a_cpu(on_device: LLM, open_llm: Callable[..., LLM]) -> None:
-    """They need not be for every prompt: sums are added up in other orders."""
+    """Where the CPU's choice was no close one; behind a close one answers may go their own ways."""
     cpu = {kind: {"use": "core.cpu"} for kind in (*KINDS, "all_to_all")}
-    wanted = open_llm(components=cpu).generate(PROMPTS, GREEDY)
+    wanted = open_llm(components=cpu).generate(PROMPTS, replace(GREEDY, logprobs=20))
     found = on_device.generate(PROMPTS, GREEDY)
-    assert [len(one.token_ids) for one in found] == [48] * len(PROMPTS)
-    assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
+    # Led along the CPU's answers, so that all of their positions can be compared.
+    led = [replace(GREEDY, logprobs=2, golden_token_ids=one.token_ids) for one in wanted]
+    forced = on_device.generate(PROMPTS, led)
+    for theirs, ours, free in zip(wanted, forced, found, strict=True):
+        chosen = [one.top[0][0] for one in ours.logprobs or ()]
+        assert len(chosen) == len(free.token_ids) == 48
+        for token, one in zip(chosen, theirs.logprobs or (), strict=True):
+            assert one.top[0][1] - dict(one.top).get(token, -inf) <= CLOSE_NATS
+        pairs = zip(free.token_ids, theirs.token_ids, strict=True)
+        parting = next((place for place, (a, b) in enumerate(pairs) if a != b), 47)
+        assert list(free.token_ids[: parting + 1]) == chosen[: parting + 1]
+    cpu_nats, device_nats = nats(wanted), nats(forced)
+    tokens = sum(len(one.token_ids) for one in wanted)
+    allowed = TOLERANCES["quantised"].sample / sqrt(tokens)
+    assert abs(device_nats - cpu_nats) <= allowed * cpu_nats
+
+
+def nats(answers: Sequence[Completion]) -> float:
+    """Negative log-likelihood of all tokens."""
+    return -sum(one.logprob for answer in answers for one in answer.logprobs or ())
 
 
 def test_drawn_tokens_are_those_of_the_sampler_that_specifies_them(

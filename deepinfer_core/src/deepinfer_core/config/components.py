@@ -6,7 +6,7 @@ Also the option schemas of the core's own components; a plugin keeps its schemas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -15,15 +15,17 @@ from pydantic import (
     Field,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from deepinfer_core.config.pydantic_start import start_pydantic
-from deepinfer_core.interfaces.kinds import SLOTS
+from deepinfer_core.interfaces.kinds import ALL_SLOTS
 
 __all__ = [
     "AttentionSettings",
     "ComponentsSettings",
     "GemmSettings",
+    "OptionalSlotSettings",
     "ReferenceGemmOptions",
     "SlotSettings",
 ]
@@ -70,12 +72,20 @@ def _order(value: object) -> object:
             raise ValueError("a list of components needs at least one name")
         if len(set(map(str, value))) != len(value):
             raise ValueError("a component is named twice")
-        if "auto" in value:
-            raise ValueError('"auto" stands alone; a list is the only fallback')
+        for word in ("auto", "none"):
+            if word in value:
+                raise ValueError(f'"{word}" stands alone; a list is the only fallback')
     return value
 
 
-Use = Annotated[str | tuple[str, ...], BeforeValidator(_order)]
+def _filled(value: object) -> object:
+    if value == "none":
+        raise ValueError('the engine needs this component; "none" is for optional ones')
+    return value
+
+
+OptionalUse = Annotated[str | tuple[str, ...], BeforeValidator(_order)]
+Use = Annotated[OptionalUse, BeforeValidator(_filled)]
 
 
 class SlotSettings(Section):
@@ -88,6 +98,23 @@ class SlotSettings(Section):
 
     use: Use = "auto"
     options: dict[str, Any] = Field(default_factory=dict)
+
+
+class OptionalSlotSettings(SlotSettings):
+    """Choice for a slot that may stay empty.
+
+    Attributes:
+        use: ``none``, or as in any slot.
+        options: option values of the component that is picked.
+    """
+
+    use: OptionalUse = "none"
+
+    @model_validator(mode="after")
+    def _options_are_for_someone(self) -> Self:
+        if self.options and self.use == "none":
+            raise ValueError('options are given, but no component: name one in "use"')
+        return self
 
 
 class AttentionSettings(SlotSettings):
@@ -115,6 +142,7 @@ class ComponentsSettings(Section):
     transform: SlotSettings = SlotSettings()
     all_to_all: SlotSettings = SlotSettings()
     sampler: SlotSettings = SlotSettings()
+    drafter: OptionalSlotSettings = OptionalSlotSettings()
 
     def chosen(self, kind: str, slot: str) -> tuple[SlotSettings, bool]:
         """The setting that holds for a slot, and whether it was made for that very slot.
@@ -126,7 +154,7 @@ class ComponentsSettings(Section):
         own: SlotSettings | None = None if slot == kind else getattr(of_kind, slot)
         if own is None:
             # The only slot of a kind is meant by name; several slots take what fits them.
-            return of_kind, len(SLOTS[kind]) == 1
+            return of_kind, len(ALL_SLOTS[kind]) == 1
         if "use" in own.model_fields_set:
             return own, True
         options: Mapping[str, Any] = {**of_kind.options, **own.options}

@@ -14,7 +14,7 @@ from deepinfer_core.config.messages import nearest, plain_reason, short_value
 from deepinfer_core.config.origins import Origin
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.errors import ConfigError, DeepInferError, PluginFailed
-from deepinfer_core.interfaces.kinds import SLOTS, slot_title
+from deepinfer_core.interfaces.kinds import ALL_SLOTS, slot_title
 from deepinfer_core.plugin.choice import Wish
 from deepinfer_core.plugin.context import DeviceTarget, ModelNeeds
 from deepinfer_core.plugin.discovery import LoadPolicy
@@ -58,7 +58,7 @@ def resolve_components(
     settings = loaded.settings
     chosen = {
         (kind, slot): settings.components.chosen(kind, slot)
-        for kind, slots in SLOTS.items()
+        for kind, slots in ALL_SLOTS.items()
         for slot in slots
     }
     request = Request(

@@ -1,7 +1,8 @@
 """Which kinds of component exist, where is each needed, and in which revision of its contract?
 
-A slot is a place where the engine needs exactly one component. A kind with one slot names it after
-itself. Later kinds join these tables together with their interface.
+A slot is a place where the engine needs exactly one component, or, if it is optional, one at most.
+A kind with one slot names it after itself. Later kinds join these tables together with their
+interface.
 """
 
 from __future__ import annotations
@@ -9,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["CONTRACTS", "INTERFACES", "PROPERTIES", "PROVEN", "SLOTS", "slot_title"]
+__all__ = [
+    "ALL_SLOTS",
+    "CONTRACTS",
+    "DISTRIBUTIONS",
+    "INTERFACES",
+    "OPTIONAL_SLOTS",
+    "PROPERTIES",
+    "PROVEN",
+    "SLOTS",
+    "slot_title",
+]
 
 SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -21,9 +32,14 @@ SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "sampler": ("sampler",),
     }
 )
-"""Slots of each kind, in the order in which reports show them."""
+"""Slots that must be filled, by kind, in the order in which reports show them."""
 
-CONTRACTS: Mapping[str, int] = MappingProxyType(dict.fromkeys(SLOTS, 1))
+OPTIONAL_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType({"drafter": ("drafter",)})
+"""Slots that stay empty until the configuration names a component, in the same order."""
+
+ALL_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType({**SLOTS, **OPTIONAL_SLOTS})
+
+CONTRACTS: Mapping[str, int] = MappingProxyType(dict.fromkeys(ALL_SLOTS, 1))
 """Revision of each interface. The core accepts this one and the one before.
 
 A changed signature or meaning raises it; a new method with a default body does not.
@@ -41,9 +57,15 @@ INTERFACES: Mapping[tuple[str, str], str] = MappingProxyType(
         ("transform", "transform"): "deepinfer_core.interfaces.transform:Transform",
         ("all_to_all", "all_to_all"): "deepinfer_core.interfaces.all_to_all:AllToAll",
         ("sampler", "sampler"): "deepinfer_core.interfaces.sampler:Sampler",
+        ("drafter", "drafter"): "deepinfer_core.interfaces.drafter:Drafter",
     }
 )
 """The abstract class that fills each (kind, slot), as ``module:name``."""
+
+DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
+    {"dspark": "deepinfer-dspark", "nvidia": "deepinfer-nvidia"}
+)
+"""Distribution of this project by vendor of components; named where a component is missing."""
 
 PROPERTIES: tuple[str, ...] = ("batch_invariant", "deterministic", "graph_safe")
 """Properties that a component may promise and a configuration may be strict about."""

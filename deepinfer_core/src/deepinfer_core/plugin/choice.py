@@ -1,7 +1,8 @@
 """Which candidate fills a slot?
 
 ``auto`` takes the usable candidate with the highest score, then the first by name. A name is an
-order. A list is the only fallback. Pure: equal input, in any order, gives an equal choice.
+order. A list is the only fallback. ``none`` leaves an optional slot empty. Pure: equal input, in
+any order, gives an equal choice.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from deepinfer_core.errors import NoUsableComponent
-from deepinfer_core.interfaces.kinds import slot_title
+from deepinfer_core.interfaces.kinds import DISTRIBUTIONS, slot_title
 from deepinfer_core.plugin.probing import Candidate
 
 __all__ = [
@@ -40,7 +41,7 @@ class Wish:
 
     Attributes:
         kind, slot: the place.
-        use: ``auto``, a name, or names in order of preference.
+        use: ``auto``, a name, or names in order of preference; ``none`` in an optional slot.
         exact: made for this very slot; otherwise for the kind, so that a component which does not
             fill this slot leaves it to ``auto``.
     """
@@ -92,7 +93,7 @@ class SlotChoice:
         wish: what was wanted.
         rows: every candidate; the picked one first.
         picked: the winner, or None.
-        unfilled: why there is no winner.
+        unfilled: why there is no winner; None if there is one, or none was wanted.
         warning: set if a list fell back to a later name, or ``auto`` to the reference although a
             faster component for this device is only hindered; the latter leaves out which slot.
     """
@@ -130,6 +131,8 @@ def choose(wish: Wish, candidates: Sequence[Candidate], device: str) -> SlotChoi
     fitting.sort(key=lambda item: (-item.score, item.spec.name, item.offer.plugin.key))
     if wish.use == "auto":
         return _automatic(wish, fitting, device)
+    if wish.use == "none":
+        return SlotChoice(wish=wish, rows=_rows(wish, fitting, None, ("none",)))
     names = (wish.use,) if isinstance(wish.use, str) else wish.use
     for name in names:
         unfilled = _unknown(wish, name, candidates, fitting)
@@ -255,6 +258,9 @@ def _unknown(
         )
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     suggestion = f"did you mean {close[0]}? " if close else ""
+    distribution = DISTRIBUTIONS.get(name.partition(".")[0])
+    if distribution:
+        suggestion += f"install {distribution}, which offers it; "
     place = wish.title if wish.exact else wish.kind
     return Unfilled(
         message=f"{place} names {name}, which no loaded plugin offers",

@@ -13,7 +13,7 @@ from typing import Any
 import importlib_metadata
 
 from deepinfer_core.errors import DeepInferError, NoUsableComponent
-from deepinfer_core.interfaces.kinds import SLOTS
+from deepinfer_core.interfaces.kinds import ALL_SLOTS, OPTIONAL_SLOTS
 from deepinfer_core.plugin.choice import SlotChoice, Wish, choose, slot_problems
 from deepinfer_core.plugin.context import (
     BuildContext,
@@ -38,7 +38,7 @@ class Request:
 
     Attributes:
         device: name of the device.
-        wishes: one for each slot.
+        wishes: one for each slot; where there is none, ``auto``, or ``none`` if it is optional.
         settings: options of the component in each (kind, slot).
         strict: properties that every component must promise.
         policy: which plugins are loaded.
@@ -66,7 +66,7 @@ class Resolution:
     Attributes:
         report: every candidate with its state and reason.
         plugins: what was loaded; holds the registry of observers.
-        resolved: one component for each slot; None if there are problems.
+        resolved: one component for each slot that is filled; None if there are problems.
     """
 
     report: Report
@@ -128,8 +128,9 @@ def _with_absent(problem: NoUsableComponent, statuses: Sequence[PluginStatus]) -
 def _every_slot(wishes: Sequence[Wish]) -> list[Wish]:
     given = {(wish.kind, wish.slot): wish for wish in wishes}
     return [
-        given.get((kind, slot), Wish(kind=kind, slot=slot))
-        for kind, slots in SLOTS.items()
+        given.get((kind, slot), Wish(kind=kind, slot=slot, use=use))
+        for kind, slots in ALL_SLOTS.items()
+        for use in ("none" if kind in OPTIONAL_SLOTS else "auto",)
         for slot in slots
     ]
 

@@ -15,7 +15,7 @@ from typing import Any
 import importlib_metadata
 
 from deepinfer_core.errors import DeepInferError, NoUsableComponent, PluginFailed, VersionSkew
-from deepinfer_core.interfaces.kinds import INTERFACES, SLOTS, slot_title
+from deepinfer_core.interfaces.kinds import ALL_SLOTS, INTERFACES, slot_title
 from deepinfer_core.plugin.context import BuildContext
 from deepinfer_core.plugin.specs import ComponentSpec
 
@@ -48,11 +48,11 @@ class Pick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """One component for each slot.
+    """One component for each slot that is filled.
 
     Attributes:
         context: what factories are told.
-        picks: one for each slot.
+        picks: one for each slot; none for an optional slot that was left empty.
         distributions: (normalised name, version) of each distribution that offers a pick.
     """
 
@@ -60,6 +60,10 @@ class Resolved:
     picks: tuple[Pick, ...]
     distributions: tuple[tuple[str, str], ...]
     _built: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def fills(self, kind: str) -> bool:
+        """Whether a component was picked for a kind; only an optional one may be left empty."""
+        return any(pick.kind == kind for pick in self.picks)
 
     def pick(self, kind: str, slot: str | None = None) -> Pick:
         """The choice for one slot.
@@ -75,7 +79,7 @@ class Resolved:
         for pick in self.picks:
             if (pick.kind, pick.slot) == (kind, place):
                 return pick
-        known = ", ".join(slot_title(k, s) for k, slots in SLOTS.items() for s in slots)
+        known = ", ".join(slot_title(k, s) for k, slots in ALL_SLOTS.items() for s in slots)
         raise NoUsableComponent(
             f"no component was resolved for {slot_title(kind, place)}", hint=f"slots: {known}"
         )

@@ -14,19 +14,14 @@ from deepinfer_core.interfaces.attention import CacheCodec, CachePages
 from deepinfer_core.interfaces.operators.cache import CompressPairsSpec, RowsSpec
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 
-from deepinfer_nvidia.attention.tensors import (
-    check,
-    dense,
-    dtype_name,
-    known_format,
-    page_views,
-)
+from deepinfer_nvidia.attention.pages import known_format, page_views
 from deepinfer_nvidia.kernels import (
     attention_compress_pairs,
     attention_keep_pairs,
     attention_load_rows,
     attention_store_rows,
 )
+from deepinfer_nvidia.kernels.arguments import check, dense, dtype_name, shaped
 
 __all__ = ["TileLangCacheCodec"]
 
@@ -59,7 +54,7 @@ class TileLangCacheCodec(CacheCodec):
             spec,
             attention_store_rows.default_tuning(spec),
             x_TD=check(dense(x_TD), x_TD.dtype, rows, pages.width),
-            slot_T=check(slot_T, _INT64, rows),
+            slot_T=shaped(slot_T, _INT64, rows),
             **views.arguments(),
         )
 
@@ -75,7 +70,7 @@ class TileLangCacheCodec(CacheCodec):
             spec,
             attention_load_rows.default_tuning(spec),
             **views.arguments(),
-            slot_T=check(slot_T, _INT64, rows),
+            slot_T=shaped(slot_T, _INT64, rows),
             out_TD=check(out_TD, out_TD.dtype, rows, pages.width),
         )
 
@@ -121,8 +116,8 @@ class TileLangCacheCodec(CacheCodec):
             spec,
             attention_compress_pairs.default_tuning(spec),
             **raw,
-            partner_slot_T=check(partner_slot_T, _INT64, rows),
-            partner_row_T=check(partner_row_T, _INT64, rows),
+            partner_slot_T=shaped(partner_slot_T, _INT64, rows),
+            partner_row_T=shaped(partner_row_T, _INT64, rows),
             state_PRX=views.data_PRX,
             latent_TD=check(latent_TD, latent_TD.dtype, rows, width),
         )
@@ -131,6 +126,6 @@ class TileLangCacheCodec(CacheCodec):
             spec,
             attention_keep_pairs.default_tuning(spec),
             **raw,
-            slot_T=check(slot_T, _INT64, rows),
+            slot_T=shaped(slot_T, _INT64, rows),
             state_PRX=views.data_PRX,
         )

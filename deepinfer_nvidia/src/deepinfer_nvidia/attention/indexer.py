@@ -22,13 +22,14 @@ from deepinfer_core.interfaces.operators.cache import (
 )
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 
-from deepinfer_nvidia.attention.tensors import check, dense, dtype_name, page_views
+from deepinfer_nvidia.attention.pages import page_views
 from deepinfer_nvidia.kernels import (
     attention_candidate_blocks,
     attention_index_scores,
     attention_index_scores_wide,
     attention_select_top,
 )
+from deepinfer_nvidia.kernels.arguments import check, dense, dtype_name, shaped
 from deepinfer_nvidia.kernels.tuning import KernelTuning, table
 
 __all__ = ["TileLangIndexer"]
@@ -95,9 +96,9 @@ class TileLangIndexer(Indexer):
             "query_THJ": check(dense(query_THJ), query_THJ.dtype, rows, heads, keys.width),
             "weight_TH": check(dense(weight_TH), weight_TH.dtype, rows, heads),
             **views.arguments(),
-            "block_table_QB": check(block_table_QB.contiguous(), _INT64, sequences, blocks),
-            "sequence_T": check(sequence_T, _INT64, rows),
-            "visible_T": check(visible_T, _INT64, rows),
+            "block_table_QB": shaped(block_table_QB.contiguous(), _INT64, sequences, blocks),
+            "sequence_T": shaped(sequence_T, _INT64, rows),
+            "visible_T": shaped(visible_T, _INT64, rows),
             "score_TS": check(score_TS, _FP32, rows, entries),
         }
         if keys.number_format == "mxfp4" and spec.dtype == "bfloat16":
@@ -129,7 +130,7 @@ class TileLangIndexer(Indexer):
             spec,
             attention_select_top.default_tuning(spec),
             score_TS=check(score_TS, _FP32, rows, entries),
-            index_TL=check(index_TL, _INT64, rows, spec.top_entries),
+            index_TL=shaped(index_TL, _INT64, rows, spec.top_entries),
         )
 
     def restrict(
@@ -157,7 +158,7 @@ class TileLangIndexer(Indexer):
             spec,
             attention_candidate_blocks.default_tuning(spec),
             pool_score_TS=check(pool_score_TS, _FP32, rows, pool_score_TS.shape[1]),
-            visible_T=check(visible_T, _INT64, rows),
+            visible_T=shaped(visible_T, _INT64, rows),
             score_TS=check(score_TS, _FP32, rows, entries),
         )
 

@@ -26,7 +26,7 @@ from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseA
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.numeric import number_format
 
-from deepinfer_nvidia.attention.tensors import check, dense, dtype_name
+from deepinfer_nvidia.kernels.arguments import check, dense, dtype_name
 from deepinfer_nvidia.kernels.choice import Target, choose
 
 __all__ = ["TileLangSparseAttention"]

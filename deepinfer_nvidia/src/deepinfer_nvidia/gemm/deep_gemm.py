@@ -29,10 +29,10 @@ from deepinfer_core.plugin import BuildContext
 
 from deepinfer_nvidia.gemm.tilelang import TileLangGemm
 from deepinfer_nvidia.gemm.weights import PlainWeight
+from deepinfer_nvidia.kernels.arguments import check
 from deepinfer_nvidia.kernels.catalogue import catalogue
 from deepinfer_nvidia.kernels.vectors import ACCESS_BYTES, ELEMENT_BYTES
 from deepinfer_nvidia.probe import kernel_folder
-from deepinfer_nvidia.transform.rows import check
 
 __all__ = ["DeepGemmCalls", "DeepGemmDense", "build"]
 

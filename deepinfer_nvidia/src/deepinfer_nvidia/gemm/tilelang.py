@@ -35,9 +35,9 @@ from deepinfer_core.plugin import BuildContext
 from deepinfer_nvidia.device.gpu import gpu_of
 from deepinfer_nvidia.gemm import weights
 from deepinfer_nvidia.kernels import transform_cast
+from deepinfer_nvidia.kernels.arguments import check, dtype_name, strided_rows
 from deepinfer_nvidia.kernels.choice import Choice, Target, choose
 from deepinfer_nvidia.kernels.launch import kernels_for
-from deepinfer_nvidia.transform.rows import check, dtype_name, strided_rows
 
 __all__ = ["TileLangGemm", "build"]
 

@@ -14,7 +14,7 @@ from deepinfer_core.interfaces.operators.transform import EngramGateSpec, Engram
 from deepinfer_core.interfaces.transform import EngramHash, Transform
 
 from deepinfer_nvidia.kernels import transform_engram_gate, transform_engram_rows
-from deepinfer_nvidia.transform.rows import check, dtype_name, sliced
+from deepinfer_nvidia.kernels.arguments import check, dtype_name, sliced
 
 __all__ = ["TileLangEngram"]
 

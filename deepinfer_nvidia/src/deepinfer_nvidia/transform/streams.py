@@ -26,7 +26,7 @@ from deepinfer_nvidia.kernels import (
     transform_mhc_mixes,
     transform_mhc_products,
 )
-from deepinfer_nvidia.transform.rows import check, dtype_name
+from deepinfer_nvidia.kernels.arguments import check, dtype_name
 
 __all__ = ["TileLangStreams", "products_spec", "products_tuning"]
 

@@ -30,9 +30,9 @@ from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.plugin import BuildContext
 
+from deepinfer_nvidia.kernels.arguments import check, out_rows, sliced, strided_rows
 from deepinfer_nvidia.kernels.catalogue import catalogue
 from deepinfer_nvidia.kernels.vectors import ACCESS_BYTES
-from deepinfer_nvidia.transform.rows import check, out_rows, sliced, strided_rows
 from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
 __all__ = ["TileKernelsCalls", "TileKernelsTransform", "build"]

@@ -31,9 +31,9 @@ from deepinfer_nvidia.kernels import (
     transform_rope,
     transform_swiglu,
 )
+from deepinfer_nvidia.kernels.arguments import check, dtype_name, out_rows, sliced, strided_rows
 from deepinfer_nvidia.kernels.launch import kernels_for
 from deepinfer_nvidia.transform.engram import TileLangEngram
-from deepinfer_nvidia.transform.rows import check, dtype_name, out_rows, sliced, strided_rows
 from deepinfer_nvidia.transform.streams import TileLangStreams
 
 __all__ = ["TileLangTransform", "build"]

@@ -1,20 +1,19 @@
-"""Which tensors do row-wise kernels take as they are?
+"""Which tensors do kernels take as they are?
 
-Rows may lie apart, as in a slice of a wider product; kernels are compiled for the distance.
+Rows of row-wise kernels may lie apart, as in a slice of a wider product; kernels are compiled for
+the distance.
 
 Shapes: T rows, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from deepinfer_core.errors import NotSupported
 
 from deepinfer_nvidia.kernels.vectors import ACCESS_BYTES
 
-__all__ = ["check", "dtype_name", "out_rows", "sliced", "strided_rows"]
+__all__ = ["check", "dense", "dtype_name", "out_rows", "shaped", "sliced", "strided_rows"]
 
 _NAMES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 
@@ -28,20 +27,34 @@ def dtype_name(dtype: torch.dtype) -> str:
     name = _NAMES.get(dtype)
     if name is None:
         raise NotSupported(
-            f"asked for row-wise kernels on {dtype}, found bfloat16 and float32",
+            f"asked for kernels on {dtype}, found bfloat16 and float32",
             hint="core.reference computes in every dtype",
         )
     return name
 
 
+def shaped(x: torch.Tensor, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """The tensor itself, whose elements lie one behind the other; kernels read one at a time.
+
+    Raises:
+        NotSupported: another dtype, shape or layout.
+    """
+    if not (x.dtype is dtype and x.shape == shape and x.is_contiguous()):
+        raise NotSupported(
+            f"asked a kernel for a contiguous tensor {shape} of {dtype}, found"
+            f" {tuple(x.shape)} of {x.dtype} with strides {x.stride()}",
+            hint="hand over a contiguous tensor of that dtype and shape, or choose core.reference",
+        )
+    return x
+
+
 def check(x: torch.Tensor, dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """The tensor itself, whose elements lie one behind the other.
+    """The tensor itself, whose elements lie one behind the other; kernels read vectors of them.
 
     Raises:
         NotSupported: another dtype, shape or layout, or an address that vectors cannot use.
     """
-    if not (x.dtype is dtype and x.shape == shape and x.is_contiguous()):
-        raise _unfit(x, dtype, shape)
+    shaped(x, dtype, *shape)
     if x.data_ptr() % ACCESS_BYTES:
         raise NotSupported(
             f"asked for a tensor at a multiple of {ACCESS_BYTES} bytes, found one at"
@@ -49,6 +62,13 @@ def check(x: torch.Tensor, dtype: torch.dtype, *shape: int) -> torch.Tensor:
             hint="hand over the start of an allocation, or slices of whole vectors",
         )
     return x
+
+
+def dense(x: torch.Tensor) -> torch.Tensor:
+    """An input whose elements lie one behind the other, copied only if they do not."""
+    if x.is_contiguous() and not x.data_ptr() % ACCESS_BYTES:
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def strided_rows(x: torch.Tensor) -> tuple[torch.Tensor, int]:
@@ -83,11 +103,3 @@ def out_rows(x: torch.Tensor) -> torch.Tensor:
         NotSupported: the rows lie apart.
     """
     return check(x, x.dtype, *x.shape).view(-1, x.shape[-1])
-
-
-def _unfit(x: torch.Tensor, dtype: torch.dtype, shape: Sequence[int]) -> NotSupported:
-    return NotSupported(
-        f"asked a row-wise kernel for a contiguous tensor {tuple(shape)} of {dtype}, found"
-        f" {tuple(x.shape)} of {x.dtype} with strides {x.stride()}",
-        hint="hand over a contiguous tensor of that dtype and shape, or choose core.reference",
-    )

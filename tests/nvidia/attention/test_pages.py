@@ -1,4 +1,4 @@
-"""How do kernels see cache pages, and which tensors do they refuse?
+"""How do kernels see cache pages, and which pages do they refuse?
 
 Shapes: P pages, R rows of a page, X stored elements of a row, G scales of a row, B bytes.
 """
@@ -9,7 +9,7 @@ import pytest
 import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import CachePages
-from deepinfer_nvidia.attention.tensors import check, dense, page_views
+from deepinfer_nvidia.attention.pages import page_views
 
 
 def pages_of(
@@ -79,21 +79,3 @@ def test_formats_without_kernels_are_refused() -> None:
     """The hint names who knows them."""
     with pytest.raises(NotSupported, match="float64"):
         page_views(pages_of("float64", 8, distance=256))
-
-
-def test_a_tensor_that_does_not_fit_is_refused() -> None:
-    """Another dtype, another shape, rows that lie apart, or an address off a vector."""
-    x_TD = torch.zeros(4, 8)
-    assert check(x_TD, torch.float32, 4, 8) is x_TD
-    for wrong in (x_TD.double(), x_TD[:3], x_TD[:, :4], torch.zeros(33)[1:].view(4, 8)):
-        with pytest.raises(NotSupported):
-            check(wrong, torch.float32, 4, 8 if wrong.shape[1] == 8 else 4)
-
-
-def test_an_input_is_copied_only_if_it_must_be() -> None:
-    """A slice of whole rows is taken as it is, a slice of channels is not."""
-    x_TD = torch.randn(4, 8)
-    assert dense(x_TD[1:]).data_ptr() == x_TD[1:].data_ptr()
-    copy_TD = dense(x_TD[:, 2:6])
-    assert copy_TD.is_contiguous()
-    assert torch.equal(copy_TD, x_TD[:, 2:6])

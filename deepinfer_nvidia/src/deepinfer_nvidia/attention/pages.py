@@ -1,4 +1,4 @@
-"""Which tensors do the cache kernels take as they are?
+"""How do kernels see the pages of a cache?
 
 Shapes: P pages, R rows of a page, X stored elements of a row, G scales of a row, B bytes.
 """
@@ -15,10 +15,9 @@ from deepinfer_core.interfaces.attention import CachePages
 from deepinfer_core.interfaces.operators.cache import RowPagesSpec
 from deepinfer_core.numeric import NumberFormat, number_format
 
-__all__ = ["PageViews", "check", "dense", "dtype_name", "known_format", "page_views"]
+__all__ = ["PageViews", "known_format", "page_views"]
 
 FORMATS = ("mxfp8", "mxfp4", "fp4_e4m3x16", "bfloat16", "float32")
-_NAMES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 _VECTOR_BYTES = 16
 
 
@@ -55,49 +54,6 @@ def known_format(name: str) -> NumberFormat:
             hint="choose core.reference, which reads and writes every format",
         )
     return form
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """The name that specs use.
-
-    Raises:
-        NotSupported: the kernels do not read or write this dtype.
-    """
-    name = _NAMES.get(dtype)
-    if name is None:
-        raise NotSupported(
-            f"asked for cache kernels on {dtype}, found bfloat16 and float32",
-            hint="core.reference computes in every dtype",
-        )
-    return name
-
-
-def check(x: torch.Tensor, dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """The tensor itself, whose elements lie one behind the other.
-
-    Raises:
-        NotSupported: another dtype, shape or layout, or an address that vectors cannot use.
-    """
-    if not (x.dtype is dtype and x.shape == shape and x.is_contiguous()):
-        raise NotSupported(
-            f"asked a cache kernel for a contiguous tensor {shape} of {dtype}, found"
-            f" {tuple(x.shape)} of {x.dtype} with strides {x.stride()}",
-            hint="hand over a contiguous tensor of that dtype and shape, or choose core.reference",
-        )
-    if dtype in _NAMES and x.data_ptr() % _VECTOR_BYTES:
-        raise NotSupported(
-            f"asked for a tensor at a multiple of {_VECTOR_BYTES} bytes, found one at"
-            f" {x.data_ptr() % _VECTOR_BYTES} bytes past it",
-            hint="hand over the start of an allocation, or slices of whole vectors",
-        )
-    return x
-
-
-def dense(x: torch.Tensor) -> torch.Tensor:
-    """An input whose elements lie one behind the other, copied only if they do not."""
-    if x.is_contiguous() and not x.data_ptr() % _VECTOR_BYTES:
-        return x
-    return x.clone(memory_format=torch.contiguous_format)
 
 
 def page_views(pages: CachePages, *, words: bool = False) -> PageViews:

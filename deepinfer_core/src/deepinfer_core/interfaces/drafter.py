@@ -1,0 +1,290 @@
+"""How are the next tokens of a sequence guessed?
+
+A step feeds the last certain token of a sequence, its *anchor*, and drafts of the tokens behind it;
+the engine verifies them, keeps those that it accepts and draws one token more. Which tokens are
+emitted, and with what probability, is the engine's business alone: it draws every draft that is
+drawn at all and keeps the law that it was drawn from, so no drafter can make it lossy.
+
+A round runs as work on the stream of the steps, behind the sampling of the step that gave the
+anchors, for every sequence that drew a token in it, the first one included. What it reads lies on
+the device, some of it known there only, so a drafter must not wait for the device; and shapes are
+few, so that rounds can be recorded: Q is a power of two, filled up with rows of state slot 0, whose
+drafts nobody reads.
+
+Call the last row that a sequence fed and kept its position a. The anchor belongs to a + 1, draft i
+to a + 2 + i.
+
+Shapes: Q sequences of a round, n drafts of each, V vocabulary, S state slots, L longest text.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from deepinfer_core.errors import NotSupported
+from deepinfer_core.interfaces.component import Component
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "AcceptanceRule",
+    "Choose",
+    "DraftBlock",
+    "DraftHost",
+    "DraftOutcome",
+    "DraftPlanner",
+    "DraftRound",
+    "DraftView",
+    "Drafter",
+    "DrafterCapabilities",
+    "Drafts",
+    "StepTimes",
+]
+
+AcceptanceRule = Literal["match", "ratio"]
+"""``match`` keeps a draft if the ordinary draw at its row gives the same token, so that the output
+is the one of decoding without drafts; ``ratio`` keeps more of them, and the law of the output."""
+
+Choose = Callable[["torch.Tensor", int], "torch.Tensor"]
+"""From logits [Q, V] of draft number i of all sequences to tokens int64 [Q]; called with 0, 1, 2 and
+so on, each at most once a round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrafterCapabilities:
+    """What a drafter can do.
+
+    Attributes:
+        max_drafts: most drafts of a round.
+        law: ``full``: drafts are drawn by ``Choose`` from the drafter's own logits, and accepted by
+            what these say. ``one_hot``: the drafter names tokens, and a named token counts as drawn
+            with certainty, which is exact however it came about.
+        has_confidence: whether it says how likely its drafts are accepted.
+        reads_tokens: whether it wants ``DraftRound.token_SL``.
+        uses_block: whether it wants ``DraftHost.block``; it then drafts only for checkpoints that
+            bring one.
+    """
+
+    max_drafts: int
+    law: Literal["full", "one_hot"]
+    has_confidence: bool = False
+    reads_tokens: bool = False
+    uses_block: bool = False
+
+
+class DraftBlock(Protocol):
+    """The draft network of a checkpoint, over the engine's caches.
+
+    The forward pass of every step leaves the features that it needs, so it has seen all rows.
+    """
+
+    def __call__(
+        self, wanted: DraftRound, *, count: int, choose: Choose
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run a round.
+
+        Args:
+            wanted: the sequences.
+            count: n.
+            choose: picks tokens from logits.
+
+        Returns:
+            Ids int64 [Q, n]; logits of confidences [Q, n], neither scaled nor clipped: how likely
+            a draft is accepted if all before it are.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftHost:
+    """What a drafter is told about its engine.
+
+    Attributes:
+        drafts: n of every round, at most ``max_drafts``.
+        vocabulary: V.
+        max_sequences: most sequences of a round, padding not counted.
+        state_slots: S.
+        max_tokens: L.
+        rule: how drafts are accepted.
+        torch_device: where tensors live.
+        block: the draft network; None if the checkpoint has none.
+        identity: tells checkpoint and numerics from others, for what is kept in files.
+        cache_dir: folder for such files; empty: none is known.
+    """
+
+    drafts: int
+    vocabulary: int
+    max_sequences: int
+    state_slots: int
+    max_tokens: int
+    rule: AcceptanceRule
+    torch_device: torch.device
+    block: DraftBlock | None = None
+    identity: str = ""
+    cache_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftRound:
+    """The sequences that are drafted for. Read only.
+
+    Attributes:
+        anchor_token_Q: int64 anchors.
+        accepted_position_Q: int64, a of each.
+        first_position_Q: int64, first position whose window keys exist.
+        state_slot_Q: int64; 0 is padding.
+        token_SL: int64 tokens by state slot and position, right up to a + 1, behind which anything
+            may stand; None unless ``reads_tokens``.
+    """
+
+    anchor_token_Q: torch.Tensor
+    accepted_position_Q: torch.Tensor
+    first_position_Q: torch.Tensor
+    state_slot_Q: torch.Tensor
+    token_SL: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafts:
+    """What a round gives.
+
+    Attributes:
+        token_Qn: int64; -1 where there is no draft, and then none behind it.
+        confidence_Qn: fp32 in [0, 1]: how likely a draft is accepted if all before it are; None
+            unless ``has_confidence``.
+        raw_Qn: fp32 numbers of the drafter's own, which come back in ``DraftOutcome``; None: none.
+    """
+
+    token_Qn: torch.Tensor
+    confidence_Qn: torch.Tensor | None = None
+    raw_Qn: torch.Tensor | None = None
+
+
+class DraftOutcome(NamedTuple):
+    """What became of a sequence's drafts in one step.
+
+    Attributes:
+        verified: drafts that were fed.
+        accepted: of these, how many in front were kept.
+        confidences: of all drafts of the round; empty if there are none.
+        raw: the same of ``Drafts.raw_Qn``.
+        overlaps: by verified draft that was reached, the probability with which the ratio rule
+            accepts a draft drawn there; empty under the match rule.
+    """
+
+    verified: int
+    accepted: int
+    confidences: tuple[float, ...] = ()
+    raw: tuple[float, ...] = ()
+    overlaps: tuple[float, ...] = ()
+
+
+class DraftView(NamedTuple):
+    """The drafts of one decoding sequence as a planner sees them.
+
+    Attributes:
+        drafts: how many a step could verify; 0 if it has none.
+        newest: survival of the drafts of the newest round whose confidences the host has; None if
+            it has none of this sequence. Not cut to ``drafts``. Survival of a draft is the product
+            of the confidences up to its own.
+        before: the same of the round before that.
+        is_current: whether ``newest`` is of the very drafts to be verified. It is not while the
+            step that drew them is still in flight; then it is of the round before.
+    """
+
+    drafts: int
+    newest: Sequence[float] | None = None
+    before: Sequence[float] | None = None
+    is_current: bool = True
+
+
+class StepTimes(NamedTuple):
+    """How long one step took that verified drafts or could have, in seconds.
+
+    Attributes:
+        sequences: that decoded.
+        rows: of the step.
+        step_s: from the end of the step before to its own end.
+        drafted: whether a draft round was run in it.
+    """
+
+    sequences: int
+    rows: int
+    step_s: float
+    drafted: bool
+
+
+class DraftPlanner(ABC):
+    """Says how many drafts a step verifies. Called by the step loop, so it must be quick."""
+
+    @abstractmethod
+    def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
+        """Say how many rows each sequence feeds.
+
+        Args:
+            views: the sequences that decode, at least one.
+            other_rows: rows of prompts that wait for the same step, at most.
+
+        Returns:
+            For each: its anchor and some of its drafts, 1 up to ``drafts`` + 1. The engine may feed
+            fewer, where blocks or rows are short.
+        """
+
+    @abstractmethod
+    def drafts_next(self) -> bool:
+        """Whether a draft round is run behind the step that ``rows`` was last asked about."""
+
+    def learn(self, outcomes: Sequence[DraftOutcome]) -> None:  # noqa: B027 - may not care
+        """Take what became of the drafts of one step."""
+
+    def took(self, times: StepTimes) -> None:  # noqa: B027 - may not care
+        """Take how long a step took."""
+
+
+class Drafter(Component):
+    """Guesses tokens."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> DrafterCapabilities:
+        """What it can do; the same for life."""
+
+    def attach(self, host: DraftHost) -> None:
+        """Get ready for an engine; called once, before the first round.
+
+        Raises:
+            NotSupported: it cannot draft for this engine.
+        """
+
+    @abstractmethod
+    def propose(self, wanted: DraftRound, choose: Choose) -> Drafts:
+        """Run a round; called by work on the stream.
+
+        Args:
+            wanted: the sequences.
+            choose: draws a token with the settings of each sequence's request, and keeps the law.
+                With ``law`` = ``full`` every draft is drawn by it.
+        """
+
+    def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
+        """Take what became of the drafts of one step; called on the host, so it must be quick."""
+
+    def planner(self, host: DraftHost, measure: Callable[[int], float]) -> DraftPlanner:
+        """Make what decides how many drafts are verified (``speculation.budget = "planned"``).
+
+        Args:
+            host: as for ``attach``.
+            measure: does a decode step of so many rows, with as little context as can be, and says
+                how many seconds it took.
+
+        Raises:
+            NotSupported: it cannot say how likely its drafts are accepted, or has no such thing.
+        """
+        raise NotSupported(
+            f"asked for speculation.budget = 'planned', found that {type(self).__name__} plans "
+            "nothing",
+            hint='set speculation.budget = "fixed", or choose a drafter with confidences',
+        )
