@@ -1,8 +1,8 @@
 """Row totals and their split: the worked example, missing data, edges."""
 
 import pytest
+from deepinfer_core.interfaces.drafter import DraftView
 from deepinfer_core.schedule.speculation import (
-    DraftView,
     budget_rates,
     choose_total,
     plan_rows,
@@ -166,7 +166,16 @@ def test_a_longer_block_is_cut() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "times"),
-    [((), ()), ((1, 1), (1.0, 1.0)), ((0,), (1.0,)), ((1,), (0.0,)), ((1, 2), (1.0,))],
+    [
+        ((), ()),
+        ((1, 1), (1.0, 1.0)),
+        ((0,), (1.0,)),
+        ((1,), (0.0,)),
+        ((1, 2), (1.0,)),
+        ((1, 2), (1.0, 0.9)),
+        ((1,), (float("inf"),)),
+        ((1, 2), (1.0, float("nan"))),
+    ],  # fmt: skip
 )
 def test_what_is_no_curve_is_refused(rows: tuple[int, ...], times: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="asked for a cost curve"):

@@ -16,7 +16,8 @@ from itertools import product
 from math import prod
 
 import pytest
-from deepinfer_core.schedule.speculation import DraftView, plan_rows, split, survival
+from deepinfer_core.interfaces.drafter import DraftView
+from deepinfer_core.schedule.speculation import plan_rows, split, survival
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
 
 MODEL = {"A": Fraction(7, 10), "B": Fraction(3, 10)}

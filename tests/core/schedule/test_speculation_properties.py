@@ -5,8 +5,8 @@ from fractions import Fraction
 from itertools import accumulate
 from operator import mul
 
+from deepinfer_core.interfaces.drafter import DraftView
 from deepinfer_core.schedule.speculation import (
-    DraftView,
     Total,
     budget_rates,
     choose_total,
@@ -37,7 +37,7 @@ def views(draw: st.DrawFn) -> DraftView:
 @st.composite
 def costs(draw: st.DrawFn) -> StepCosts:
     rows = sorted(draw(st.sets(st.integers(1, 40), min_size=1)))
-    times = [draw(st.integers(1, 64)) / 4 for _ in rows]
+    times = sorted(draw(st.integers(1, 64)) / 4 for _ in rows)
     return StepCosts(
         curve=CostCurve(rows=tuple(rows), milliseconds=tuple(times)),
         slope_ms=draw(st.integers(-1, 2)) / 4,

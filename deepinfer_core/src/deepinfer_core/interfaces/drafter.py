@@ -42,6 +42,7 @@ __all__ = [
     "Drafter",
     "DrafterCapabilities",
     "Drafts",
+    "StepTimer",
     "StepTimes",
 ]
 
@@ -111,8 +112,13 @@ class DraftHost:
         rule: how drafts are accepted.
         torch_device: where tensors live.
         block: the draft network; None if the checkpoint has none.
-        identity: tells checkpoint and numerics from others, for what is kept in files.
-        cache_dir: folder for such files; empty: none is known.
+        temperatures: divisors of the logits that ``block`` gives, one for each draft of a whole
+            block, as the settings or the checkpoint have them.
+        checkpoint: identity of the checkpoint.
+        identity: of everything that changes how long steps take: checkpoint, numerics, components
+            and their versions, device, driver, sizes.
+        cache_dir: folder for files about this machine; empty: none is known.
+        row_sizes: numbers of rows that decode steps are padded to, ascending; empty: to none.
     """
 
     drafts: int
@@ -123,8 +129,11 @@ class DraftHost:
     rule: AcceptanceRule
     torch_device: torch.device
     block: DraftBlock | None = None
+    temperatures: tuple[float, ...] = ()
+    checkpoint: str = ""
     identity: str = ""
     cache_dir: str = ""
+    row_sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +218,26 @@ class StepTimes(NamedTuple):
         rows: of the step.
         step_s: from the end of the step before to its own end.
         drafted: whether a draft round was run in it.
+        sampler_s: of that time, sampling and verification; None where nobody on the host can tell.
+        round_s: of that time, the draft round; None where nobody can tell, or there was none.
     """
 
     sequences: int
     rows: int
     step_s: float
     drafted: bool
+    sampler_s: float | None = None
+    round_s: float | None = None
+
+
+class StepTimer(Protocol):
+    """Runs work of a size on pages that nobody reads, and waits for its end."""
+
+    def forward(self, rows: int) -> float:
+        """Run the forward pass of a decode step, with as little context as can be; seconds."""
+
+    def round(self, sequences: int) -> float:
+        """Run a draft round; seconds."""
 
 
 class DraftPlanner(ABC):
@@ -272,13 +295,12 @@ class Drafter(Component):
     def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
         """Take what became of the drafts of one step; called on the host, so it must be quick."""
 
-    def planner(self, host: DraftHost, measure: Callable[[int], float]) -> DraftPlanner:
+    def planner(self, host: DraftHost, timer: StepTimer) -> DraftPlanner:
         """Make what decides how many drafts are verified (``speculation.budget = "planned"``).
 
         Args:
             host: as for ``attach``.
-            measure: does a decode step of so many rows, with as little context as can be, and says
-                how many seconds it took.
+            timer: to measure what steps take.
 
         Raises:
             NotSupported: it cannot say how likely its drafts are accepted, or has no such thing.

@@ -25,27 +25,10 @@ from itertools import accumulate, islice, repeat
 from operator import mul
 from typing import NamedTuple
 
+from deepinfer_core.interfaces.drafter import DraftView
 from deepinfer_core.schedule.speculation_costs import StepCosts
 
-__all__ = ["DraftView", "Total", "budget_rates", "choose_total", "plan_rows", "split", "survival"]
-
-
-class DraftView(NamedTuple):
-    """The drafts of one decoding sequence as the planner sees them.
-
-    Attributes:
-        drafts: how many a step could verify; 0 if it has none.
-        newest: survival of the drafts of the newest block whose confidences the host has; None if
-            it has none of this sequence. Not cut to ``drafts``.
-        before: the same of the block before that.
-        is_current: whether ``newest`` is of the very drafts to be verified. It is not while the
-            step that drew them is still in flight; then it is of the block before.
-    """
-
-    drafts: int
-    newest: Sequence[float] | None = None
-    before: Sequence[float] | None = None
-    is_current: bool = True
+__all__ = ["Total", "budget_rates", "choose_total", "plan_rows", "split", "survival"]
 
 
 class Total(NamedTuple):

@@ -55,8 +55,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_table(table: CalibrationTable) -> None:
     print("draft  blocks  temperature  error before  error after")
-    rows = zip(
-        table.blocks, table.temperatures, table.error_before, table.error_after, strict=True
-    )
+    rows = zip(table.blocks, table.temperatures, table.error_before, table.error_after, strict=True)
     for number, (blocks, temperature, before, after) in enumerate(rows, start=1):
         print(f"{number:5}  {blocks:6}  {temperature:11.3f}  {before:12.4f}  {after:11.4f}")

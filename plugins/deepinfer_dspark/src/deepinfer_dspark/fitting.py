@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 import torch
 
+from deepinfer_dspark.confidence import confidences
+
 __all__ = ["BlockRecords", "Fit", "calibration_error", "fit", "survival"]
 
 _LOWEST, _HIGHEST = 1 / 32, 32.0
 _GRID_STEPS = 200
 """From 1 / 32 to 32 by a factor of 1.035; between two steps a parabola finds the lowest point."""
 
-_LARGEST_LOGIT = 60.0
 _BINS = 15
 _FEWEST_BLOCKS = 100
 """With fewer a temperature says more about the sample than about the drafter: the standard error of
@@ -72,8 +73,8 @@ class Fit:
 
 def survival(logit_Bn: torch.Tensor, temperatures: tuple[float, ...]) -> torch.Tensor:
     """Estimated survival of every draft, [B, n], fp64."""
-    scaled_Bn = logit_Bn.double() / torch.tensor(temperatures, dtype=torch.float64)
-    return scaled_Bn.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT).sigmoid().cumprod(dim=1)
+    temperature_n = torch.tensor(temperatures, dtype=torch.float64)
+    return confidences(logit_Bn.double(), temperature_n).cumprod(dim=1)
 
 
 def fit(records: BlockRecords, before: tuple[float, ...]) -> Fit:
@@ -100,7 +101,7 @@ def fit(records: BlockRecords, before: tuple[float, ...]) -> Fit:
         logit_B = records.logit_Bn[:, draft].double()
         best = _lowest(logit_B[known_B], reach_B[known_B], survived_K)
         temperatures.append(best)
-        reach_B = reach_B * _confidence(logit_B, best)
+        reach_B = reach_B * confidences(logit_B, torch.tensor(best))
     found = tuple(temperatures)
     return Fit(
         temperatures=found,
@@ -111,7 +112,7 @@ def fit(records: BlockRecords, before: tuple[float, ...]) -> Fit:
 
 
 def calibration_error(estimate_K: torch.Tensor, outcome_K: torch.Tensor) -> float:
-    """Expected calibration error: mean gap between estimate and outcome over 15 equal bins of [0, 1].
+    """Expected calibration error: the mean gap of estimates and outcomes in 15 equal bins.
 
     Args:
         estimate_K: probabilities.
@@ -132,20 +133,19 @@ def _errors(records: BlockRecords, temperatures: tuple[float, ...]) -> tuple[flo
     return tuple(errors)
 
 
-def _confidence(logit_K: torch.Tensor, temperature: float) -> torch.Tensor:
-    return (logit_K / temperature).clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT).sigmoid()
-
-
 def _lowest(logit_K: torch.Tensor, reach_K: torch.Tensor, survived_K: torch.Tensor) -> float:
     """The temperature of lowest cross-entropy."""
     step = (_HIGHEST / _LOWEST) ** (1 / _GRID_STEPS)
     losses = []
     for number in range(_GRID_STEPS + 1):
-        estimate_K = reach_K * _confidence(logit_K, _LOWEST * step**number)
+        temperature = torch.tensor(_LOWEST * step**number)
+        estimate_K = reach_K * confidences(logit_K, temperature)
         # 1 - 1e-12 at most, so that a certain estimate that failed costs much and not everything.
         estimate_K = estimate_K.clamp(1e-12, 1 - 1e-12)
         losses.append(
-            -float((survived_K * estimate_K.log() + (1 - survived_K) * (-estimate_K).log1p()).mean())
+            -float(
+                (survived_K * estimate_K.log() + (1 - survived_K) * (-estimate_K).log1p()).mean()
+            )
         )
     best = losses.index(min(losses))
     offset = 0.0

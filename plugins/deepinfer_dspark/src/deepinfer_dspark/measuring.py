@@ -1,4 +1,4 @@
-"""How long do steps and draft rounds of every size take on this machine?
+"""How long do forward passes and draft rounds of every size take on this machine?
 
 Every size is run once to warm up and five times for the clock; the fastest and the slowest are
 dropped. What is left may still say that a larger step is faster than a smaller one, which only
@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from deepinfer_core.interfaces.drafter import StepTimer
 from deepinfer_core.schedule.speculation_costs import CostCurve
 
-__all__ = ["MeasuredCosts", "draft_sizes", "measure", "rising", "row_sizes"]
+__all__ = ["MeasuredCosts", "measure", "rising", "round_sizes", "row_sizes"]
 
 _RUNS = 5
 
@@ -24,11 +25,11 @@ class MeasuredCosts:
     """What was measured.
 
     Attributes:
-        steps: decode steps by rows.
-        rounds: draft rounds by sequences.
+        forwards: forward passes of decode steps, by rows.
+        rounds: draft rounds, by sequences.
     """
 
-    steps: CostCurve
+    forwards: CostCurve
     rounds: CostCurve
 
 
@@ -36,7 +37,7 @@ def row_sizes(most: int) -> tuple[int, ...]:
     """Numbers of rows worth measuring where steps are not padded to recorded sizes.
 
     Powers of two up to 8, from there in steps of an eighth of the power of two below, at least 4;
-    so 33 sizes reach 576 rows, and none is more than an eighth above the one below it.
+    so 43 sizes reach 576 rows, and from 32 on none is more than an eighth above the last.
     """
     sizes, size = [], 1
     while size < most:
@@ -45,28 +46,22 @@ def row_sizes(most: int) -> tuple[int, ...]:
     return (*sizes, most)
 
 
-def draft_sizes(most: int) -> tuple[int, ...]:
+def round_sizes(most: int) -> tuple[int, ...]:
     """Numbers of sequences that rounds are padded to: powers of two, the last one not below all."""
     return tuple(1 << power for power in range((most - 1).bit_length() + 1))
 
 
-def measure(
-    step_s: Callable[[int], float],
-    round_s: Callable[[int], float],
-    rows: Sequence[int],
-    sequences: Sequence[int],
-) -> MeasuredCosts:
+def measure(timer: StepTimer, rows: Sequence[int], sequences: Sequence[int]) -> MeasuredCosts:
     """Measure both curves.
 
     Args:
-        step_s: runs a decode step of so many rows and says how many seconds it took.
-        round_s: the same for a draft round of so many sequences.
-        rows: sizes of steps, ascending.
-        sequences: sizes of rounds, ascending.
+        timer: runs the work.
+        rows: sizes of forward passes, ascending.
+        sequences: sizes of draft rounds, ascending.
     """
     return MeasuredCosts(
-        steps=_curve(step_s, rows),
-        rounds=_curve(round_s, sequences),
+        forwards=_curve(timer.forward, rows),
+        rounds=_curve(timer.round, sequences),
     )
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import torch
 from deepinfer_core.errors import ConfigError
@@ -54,7 +54,8 @@ class BlockRecorder:
     """
 
     def __init__(self, path: Path, header: RecordHeader) -> None:
-        self._file = _opened(path, header)
+        _begin(path, header)
+        self._path = path
 
     def add(self, outcomes: Sequence[DraftOutcome]) -> None:
         """Write the blocks of one step; those of which nothing was verified say nothing."""
@@ -64,9 +65,8 @@ class BlockRecorder:
             if item.verified and item.raw
         ]
         if lines:
-            # One call, so that a process that is killed leaves whole lines behind.
-            self._file.write("\n".join(lines) + "\n")
-            self._file.flush()
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
 
 
 def read_records(path: Path) -> tuple[RecordHeader, BlockRecords]:
@@ -99,25 +99,23 @@ def read_records(path: Path) -> tuple[RecordHeader, BlockRecords]:
     )
 
 
-def _opened(path: Path, header: RecordHeader) -> TextIO:
+def _begin(path: Path, header: RecordHeader) -> None:
+    """Write the header, or see that it is there."""
     try:
-        file = path.open("a+", encoding="utf-8")
-        file.seek(0)
-        first = file.readline()
-        if not first:
-            file.write(json.dumps({"format": _FORMAT, **asdict(header)}) + "\n")
-            file.flush()
+        with path.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            first = file.readline()
+            if not first:
+                file.write(json.dumps({"format": _FORMAT, **asdict(header)}) + "\n")
     except OSError as error:
         raise ConfigError(
             f"asked to record in {path}, found {error}", hint="name a file that can be written"
         ) from error
-    if first and _header(path, first) != header:
-        file.close()
+    if first and (found := _header(path, first)) != header:
         raise ConfigError(
-            f"asked to record {header} in {path}, found a file of {_header(path, first)}",
+            f"asked to record {header} in {path}, found a file of {found}",
             hint="name another file",
         )
-    return file
 
 
 def _header(path: Path, line: str) -> RecordHeader:
