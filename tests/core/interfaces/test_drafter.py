@@ -6,9 +6,9 @@ from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.drafter import (
     Choose,
-    DraftHost,
     Drafter,
     DrafterCapabilities,
+    DraftHost,
     DraftRound,
     Drafts,
 )

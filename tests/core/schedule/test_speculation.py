@@ -1,7 +1,7 @@
 """Row totals and their split: the worked example, missing data, edges."""
 
 import pytest
-from deepinfer_core.interfaces.drafter import DraftView
+from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.speculation import (
     budget_rates,
     choose_total,
@@ -164,19 +164,13 @@ def test_a_longer_block_is_cut() -> None:
     assert budget_rates(DraftView(1, None, (0.9, 0.8))) == (0.9,)
 
 
-@pytest.mark.parametrize(
-    ("rows", "times"),
-    [
-        ((), ()),
-        ((1, 1), (1.0, 1.0)),
-        ((0,), (1.0,)),
-        ((1,), (0.0,)),
-        ((1, 2), (1.0,)),
-        ((1, 2), (1.0, 0.9)),
-        ((1,), (float("inf"),)),
-        ((1, 2), (1.0, float("nan"))),
-    ],  # fmt: skip
-)
+NO_CURVES = [
+    ((), ()), ((1, 1), (1.0, 1.0)), ((0,), (1.0,)), ((1,), (0.0,)), ((1, 2), (1.0,)),
+    ((1, 2), (1.0, 0.9)), ((1,), (float("inf"),)), ((1, 2), (1.0, float("nan"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "times"), NO_CURVES)
 def test_what_is_no_curve_is_refused(rows: tuple[int, ...], times: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="asked for a cost curve"):
         CostCurve(rows=rows, milliseconds=times)

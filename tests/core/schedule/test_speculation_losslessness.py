@@ -16,7 +16,7 @@ from itertools import product
 from math import prod
 
 import pytest
-from deepinfer_core.interfaces.drafter import DraftView
+from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.speculation import plan_rows, split, survival
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
 

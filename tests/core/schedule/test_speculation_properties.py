@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import accumulate
 from operator import mul
 
-from deepinfer_core.interfaces.drafter import DraftView
+from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.speculation import (
     Total,
     budget_rates,

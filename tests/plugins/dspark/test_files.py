@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deepinfer_core.errors import ConfigError
-from deepinfer_core.interfaces.drafter import DraftOutcome
+from deepinfer_core.interfaces.draft_planner import DraftOutcome
 from deepinfer_core.schedule.speculation_costs import CostCurve
 from deepinfer_dspark.atomic_files import replace_file
 from deepinfer_dspark.calibration import CalibrationTable, read_table, write_table

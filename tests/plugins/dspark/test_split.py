@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from deepinfer_core.interfaces.drafter import DraftView
+from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.speculation import split
 from deepinfer_dspark.split import split_rows
 from hypothesis import given

@@ -25,7 +25,7 @@ from itertools import accumulate, islice, repeat
 from operator import mul
 from typing import NamedTuple
 
-from deepinfer_core.interfaces.drafter import DraftView
+from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.speculation_costs import StepCosts
 
 __all__ = ["Total", "budget_rates", "choose_total", "plan_rows", "split", "survival"]

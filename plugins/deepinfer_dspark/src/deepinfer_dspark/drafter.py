@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING
 import torch
 from deepinfer_core.errors import ConfigError, NotSupported
 from deepinfer_core.interfaces.component import Properties
+from deepinfer_core.interfaces.draft_planner import DraftOutcome, DraftPlanner, StepTimer
 from deepinfer_core.interfaces.drafter import (
     Choose,
     DraftBlock,
     Drafter,
     DrafterCapabilities,
     DraftHost,
-    DraftOutcome,
-    DraftPlanner,
     DraftRound,
     Drafts,
-    StepTimer,
 )
 
 from deepinfer_dspark.calibration import read_table

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepinfer_core.interfaces.drafter import StepTimer
+from deepinfer_core.interfaces.draft_planner import StepTimer
 from deepinfer_core.schedule.speculation_costs import CostCurve
 
 __all__ = ["MeasuredCosts", "measure", "rising", "round_sizes", "row_sizes"]

@@ -13,7 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepinfer_core.interfaces.drafter import DraftOutcome, DraftPlanner, DraftView, StepTimes
+from deepinfer_core.interfaces.draft_planner import (
+    DraftOutcome,
+    DraftPlanner,
+    DraftView,
+    StepTimes,
+)
 from deepinfer_core.schedule.speculation import budget_rates, choose_total, split, survival
 from deepinfer_core.schedule.speculation_costs import StepCosts
 from deepinfer_core.schedule.speculation_mode import DraftingMode, next_mode

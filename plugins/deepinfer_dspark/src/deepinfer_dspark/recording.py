@@ -20,7 +20,7 @@ from deepinfer_core.errors import ConfigError
 from deepinfer_dspark.fitting import BlockRecords
 
 if TYPE_CHECKING:
-    from deepinfer_core.interfaces.drafter import DraftOutcome
+    from deepinfer_core.interfaces.draft_planner import DraftOutcome
 
 __all__ = ["BlockRecorder", "RecordHeader", "read_records"]
 
