@@ -4,10 +4,10 @@ import pytest
 from deepinfer_core.native import sampler as native_sampler
 from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.reference.sampler import ReferenceSampler, build
-from deepinfer_core.testing.contracts import SamplerContract
+from deepinfer_core.testing.contracts import RatioRuleContract, SamplerContract
 
 
-class TestReferenceSampler(SamplerContract):
+class TestReferenceSampler(SamplerContract, RatioRuleContract):
     @pytest.fixture
     def component(self) -> ReferenceSampler:
         return build(None, BuildContext(device="cpu", needs=ModelNeeds()))

@@ -6,8 +6,9 @@ import pytest
 import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.sampler import SamplerOutputs, SamplerRows, SamplerSpec
+from deepinfer_core.reference.laws import invert
 from deepinfer_core.reference.random_numbers import uniform_bits
-from deepinfer_core.reference.sampler import ReferenceSampler, invert
+from deepinfer_core.reference.sampler import ReferenceSampler
 from deepinfer_core.testing.oracles import sampling as oracle
 
 ONE = 1 << 31

@@ -47,8 +47,8 @@ AcceptanceRule = Literal["match", "ratio"]
 is the one of decoding without drafts; ``ratio`` keeps more of them, and the law of the output."""
 
 Choose = Callable[["torch.Tensor", int], "torch.Tensor"]
-"""From logits [Q, V] of draft number i of all sequences to tokens int64 [Q]; called with 0, 1, 2 and
-so on, each at most once a round."""
+"""From logits [Q, V] of draft number i of all sequences to tokens int64 [Q]; called with 0, 1, 2
+and so on, each at most once a round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

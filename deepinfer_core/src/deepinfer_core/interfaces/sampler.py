@@ -8,8 +8,14 @@ on (seed, position) and the row's logits and settings, never on the other rows; 
 of a row are the tokens before it, so a row is adjusted alike wherever it runs. Temperature 0 takes
 the largest adjusted logit, lowest id first.
 
+Rows may verify drafts. Under the match rule that is the caller's affair: it compares ordinary draws
+with the drafts. Under the *ratio* rule the sampler decides. Call p the law that a row would be
+drawn from, and g the law that its draft d was drawn from. The draft is accepted with probability
+min(1, p(d) / g(d)); if it is not, the token is drawn from max(p - g, 0). So the token has law p,
+whatever g is. Laws of drafts are whole numbers in proportion to probabilities.
+
 Shapes: R rows, V vocabulary, W = ceil(V / 32) mask words, A alternatives, B biases and N earlier
-tokens of the row that has the most.
+tokens of the row that has the most, P rows of kept laws.
 """
 
 from __future__ import annotations
@@ -18,12 +24,21 @@ from abc import abstractmethod
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Component, Plan
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LogitsRules", "Sampler", "SamplerOutputs", "SamplerRows", "SamplerSpec"]
+__all__ = [
+    "DraftedRows",
+    "LogitsRules",
+    "Sampler",
+    "SamplerOutputs",
+    "SamplerRows",
+    "SamplerSpec",
+    "Verdicts",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +142,50 @@ class SamplerOutputs:
         return SamplerOutputs(**_tiled(self, rows))
 
 
-def _tiled(whole: LogitsRules | SamplerRows | SamplerOutputs, rows: slice) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftedRows:
+    """What each row verifies under the ratio rule.
+
+    Attributes:
+        draft_R: int64 token that was fed behind the row; -1: none, the row is drawn as by ``run``.
+        law_row_R: int64 row of ``law_PV`` with the law that the draft was drawn from; -1: none, the
+            draft was certain.
+        law_PV: int32 laws, each row at least one positive number; None if all drafts were certain.
+    """
+
+    draft_R: torch.Tensor
+    law_row_R: torch.Tensor
+    law_PV: torch.Tensor | None = None
+
+    def tile(self, rows: slice) -> DraftedRows:
+        """The same for some of the rows, with all laws; views."""
+        return DraftedRows(
+            draft_R=self.draft_R[rows], law_row_R=self.law_row_R[rows], law_PV=self.law_PV
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """Buffers that a verification fills.
+
+    Attributes:
+        accepted_R: bool, whether the row's token is its draft because that was accepted; where a
+            token was forced, whether it is the draft.
+        overlap_R: fp32, probability with which a draft of that law is accepted: the sum of
+            min(p, g); 0 where there is none.
+    """
+
+    accepted_R: torch.Tensor
+    overlap_R: torch.Tensor
+
+    def tile(self, rows: slice) -> Verdicts:
+        """The buffers of some of the rows; views."""
+        return Verdicts(**_tiled(self, rows))
+
+
+def _tiled(
+    whole: LogitsRules | SamplerRows | SamplerOutputs | Verdicts, rows: slice
+) -> dict[str, Any]:
     """Every field for some of the rows; None stays None."""
     found: dict[str, Any] = {}
     for field in fields(whole):
@@ -158,3 +216,61 @@ class Sampler(Component):
             rows: settings.
             out: buffers, overwritten.
         """
+
+    def plan_ratio(self, spec: SamplerSpec, max_rows: int) -> Plan:
+        """Prepare ``verify`` and ``draw_drafts`` for at most ``max_rows`` rows.
+
+        Raises:
+            NotSupported: this sampler has no ratio rule; so says this body.
+        """
+        raise NotSupported(
+            f"asked for speculation.rule = 'ratio', found that {type(self).__name__} cannot "
+            "verify by it",
+            hint='set speculation.rule = "match", or choose another sampler, as core.reference',
+        )
+
+    def verify(
+        self,
+        plan: Plan,
+        logits_RV: torch.Tensor,
+        rows: SamplerRows,
+        drafted: DraftedRows,
+        out: SamplerOutputs,
+        verdicts: Verdicts,
+    ) -> None:
+        """Accept or replace the draft of every row by the ratio rule; rows do not look at others.
+
+        The uniform numbers of a position are other ones for acceptance, for a token that replaces a
+        draft, and for a row without one.
+
+        Args:
+            plan: from ``plan_ratio``.
+            logits_RV: fp32 or fp64, read only.
+            rows: settings.
+            drafted: the drafts.
+            out: buffers, overwritten; log-probabilities are of p, whoever drew the token.
+            verdicts: buffers, overwritten.
+        """
+        raise NotImplementedError
+
+    def draw_drafts(
+        self,
+        plan: Plan,
+        logits_RV: torch.Tensor,
+        rows: SamplerRows,
+        law_row_R: torch.Tensor,
+        law_PV: torch.Tensor,
+        token_R: torch.Tensor,
+    ) -> None:
+        """Draw drafts, and keep the laws that they were drawn from.
+
+        Args:
+            plan: from ``plan_ratio``.
+            logits_RV: fp32 or fp64, of a drafter; read only.
+            rows: settings; nothing is forced. The caller gives seeds that no token is drawn with.
+            law_row_R: int64 rows of ``law_PV``, distinct but for 0, which is for padding.
+            law_PV: int32, these rows are overwritten.
+            token_R: int64, overwritten. A row whose logits are invalid gives any token, with the
+                law that makes this right.
+        """
+        raise NotImplementedError

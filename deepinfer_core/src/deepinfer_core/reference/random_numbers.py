@@ -13,10 +13,16 @@ Source: the portable sampling generator of DeepInfer 0.1.0; SplitMix64 is by Ste
 
 import torch
 
-__all__ = ["FRESH_CASE", "UNIFORM_BITS", "uniform_bits"]
+__all__ = ["ACCEPTANCE_CASE", "FRESH_CASE", "RESIDUAL_CASE", "UNIFORM_BITS", "uniform_bits"]
 
 FRESH_CASE = 0
-"""Case of an ordinary draw; 1 is a residual draw and 2 an acceptance test of speculation."""
+"""Case of an ordinary draw."""
+
+RESIDUAL_CASE = 1
+"""Case of the draw of a token that takes a rejected draft's place."""
+
+ACCEPTANCE_CASE = 2
+"""Case of the test whether a draft is accepted."""
 
 UNIFORM_BITS = 53
 """Bits of a number; divided by 2^53 it is the uniform number in [0, 1)."""

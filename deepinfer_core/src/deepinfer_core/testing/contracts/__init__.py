@@ -22,6 +22,7 @@ from deepinfer_core.testing.contracts.dense_gemm import DenseGemmContract
 from deepinfer_core.testing.contracts.device import DeviceContract
 from deepinfer_core.testing.contracts.grouped_gemm import GroupedGemmContract
 from deepinfer_core.testing.contracts.indexer import IndexerContract
+from deepinfer_core.testing.contracts.ratio_rule import RatioRuleContract
 from deepinfer_core.testing.contracts.sampler import SamplerContract
 from deepinfer_core.testing.contracts.transform import TransformContract
 
@@ -33,6 +34,7 @@ __all__ = [
     "DeviceContract",
     "GroupedGemmContract",
     "IndexerContract",
+    "RatioRuleContract",
     "SamplerContract",
     "TransformContract",
 ]

@@ -17,8 +17,8 @@ from deepinfer_core.interfaces.operators.sampler import (
     SEGMENT_TOKENS,
     SHORT_TOKENS,
 )
+from deepinfer_core.reference.laws import invert
 from deepinfer_core.reference.random_numbers import FRESH_CASE, uniform_bits
-from deepinfer_core.reference.sampler import invert
 
 __all__ = ["cut_rows", "draw_chunks", "scan_logits", "truncate_draw", "weigh_chunks"]
 
