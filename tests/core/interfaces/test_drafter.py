@@ -36,7 +36,7 @@ class Silent(StepTimer):
 
 def test_a_drafter_without_a_planner_refuses_planned_budgets_by_name() -> None:
     host = DraftHost(
-        drafts=1, vocabulary=8, max_sequences=1, state_slots=2, max_tokens=8, rule="match",
+        drafts=1, vocabulary=8, max_sequences=1, max_tokens=8, rule="match",
         torch_device=torch.device("cpu"),
     )  # fmt: skip
     with pytest.raises(NotSupported, match="Mute plans nothing"):

@@ -8,13 +8,14 @@ drawn at all and keeps the law that it was drawn from, so no drafter can make it
 A round runs as work on the stream of the steps, behind the sampling of the step that gave the
 anchors, for every sequence that drew a token in it, the first one included. What it reads lies on
 the device, some of it known there only, so a drafter must not wait for the device; and shapes are
-few, so that rounds can be recorded: Q is a power of two, filled up with rows of state slot 0, whose
-drafts nobody reads.
+few, so that rounds can be recorded: Q is a power of two, filled up with rows of place 0 and state
+slot 0, whose drafts nobody reads. A sequence keeps its *place* while it runs, so that tables by place
+are as small as can be.
 
 Call the last row that a sequence fed and kept its position a. The anchor belongs to a + 1, draft i
 to a + 2 + i.
 
-Shapes: Q sequences of a round, n drafts of each, V vocabulary, S state slots, L longest text.
+Shapes: Q sequences of a round, n drafts of each, V vocabulary, S places, L longest text.
 """
 
 from __future__ import annotations
@@ -102,8 +103,7 @@ class DraftHost:
     Attributes:
         drafts: n of every round, at most ``max_drafts``.
         vocabulary: V.
-        max_sequences: most sequences of a round, padding not counted.
-        state_slots: S.
+        max_sequences: most sequences of a round, padding not counted; S - 1.
         max_tokens: L.
         rule: how drafts are accepted.
         torch_device: where tensors live.
@@ -120,7 +120,6 @@ class DraftHost:
     drafts: int
     vocabulary: int
     max_sequences: int
-    state_slots: int
     max_tokens: int
     rule: AcceptanceRule
     torch_device: torch.device
@@ -140,15 +139,17 @@ class DraftRound:
         anchor_token_Q: int64 anchors.
         accepted_position_Q: int64, a of each.
         first_position_Q: int64, first position whose window keys exist.
-        state_slot_Q: int64; 0 is padding.
-        token_SL: int64 tokens by state slot and position, right up to a + 1, behind which anything
-            may stand; None unless ``reads_tokens``.
+        state_slot_Q: int64, where the block network finds rings; 0 is padding.
+        place_Q: int64 from 1 to ``max_sequences``, distinct; 0 is padding.
+        token_SL: int64 tokens by place and position, right up to a + 1, behind which anything may
+            stand; None unless ``reads_tokens``.
     """
 
     anchor_token_Q: torch.Tensor
     accepted_position_Q: torch.Tensor
     first_position_Q: torch.Tensor
     state_slot_Q: torch.Tensor
+    place_Q: torch.Tensor
     token_SL: torch.Tensor | None = None
 
 
