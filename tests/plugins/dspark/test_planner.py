@@ -1,0 +1,136 @@
+"""The planner's memory: costs from steps, means from blocks, and whether drafting pays."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from deepinfer_core.interfaces.draft_planner import DraftOutcome, DraftView, StepTimes
+from deepinfer_core.schedule.speculation_costs import CostCurve
+from deepinfer_dspark.measuring import MeasuredCosts
+from deepinfer_dspark.planner import DsparkPlanner
+
+BAD = DraftView(2, (0.1, 0.01), (0.1, 0.01))
+GOOD = DraftView(2, (0.9, 0.8), (0.9, 0.8))
+BARE = DraftView(0)
+
+
+def planner(
+    rows: Sequence[int] = (1, 2, 3, 6), times: Sequence[float] = (10.0, 10.5, 11.0, 13.0),
+    round_ms: float = 1.0,
+) -> DsparkPlanner:  # fmt: skip
+    return DsparkPlanner(
+        MeasuredCosts(
+            forwards=CostCurve(rows=tuple(rows), milliseconds=tuple(times)),
+            rounds=CostCurve(rows=(1, 2), milliseconds=(round_ms, round_ms)),
+        ),
+        drafts=2,
+    )
+
+
+def decode(made: DsparkPlanner, view: DraftView, steps: int) -> list[bool]:
+    """Whether each step is followed by a draft round; drafts are all alike."""
+    found = []
+    for _ in range(steps):
+        rows = made.rows([view], other_rows=0)
+        if view.newest is not None:
+            confidences = tuple(b / a for a, b in pairwise((1.0, *view.newest)))
+            made.learn([DraftOutcome(rows[0] - 1, 0, confidences=confidences)])
+        found.append(made.drafts_next())
+    return found
+
+
+def test_rows_are_planned_with_the_measured_costs() -> None:
+    """1.9 / 10.5 and 2.7 / 11 and with a round of 1 ms more: 3 rows are the best."""
+    assert list(planner().rows([GOOD], other_rows=0)) == [3]
+    assert list(planner(times=(10.0, 10.5, 21.0, 26.0)).rows([GOOD], other_rows=0)) == [2]
+
+
+def test_a_price_a_row_is_learned_from_steps() -> None:
+    """10 ms more at 2 rows are 5 ms a row, which no second draft is worth."""
+    made = planner()
+    for _ in range(10):
+        made.took(StepTimes(sequences=1, rows=2, step_s=0.0205, drafted=False))
+    assert list(made.rows([DraftView(2, None, (0.9, 0.3))], other_rows=0)) == [2]
+    assert list(planner().rows([DraftView(2, None, (0.9, 0.3))], other_rows=0)) == [3]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_sampling_and_rounds_are_no_part_of_the_price_of_a_row(tells: bool) -> None:
+    """The step takes 10.5 ms, as measured, and then 8 of sampling and 1 for the round."""
+    made = planner()
+    for _ in range(10):
+        made.took(
+            StepTimes(
+                sequences=1, rows=2, step_s=0.0195 if tells else 0.0115, drafted=True,
+                sampler_s=0.008 if tells else None, round_s=0.001 if tells else None,
+            )
+        )  # fmt: skip
+    assert list(made.rows([DraftView(2, None, (0.9, 0.3))], other_rows=0)) == [3]
+
+
+def test_a_long_sampler_makes_rows_cheap_by_comparison() -> None:
+    view = DraftView(2, None, (0.9, 0.08))
+    assert list(planner().rows([view], other_rows=0)) == [2]
+    made = planner()
+    for _ in range(5):
+        made.took(StepTimes(sequences=1, rows=9, step_s=0.0, drafted=False, sampler_s=0.0))
+    assert list(made.rows([view], other_rows=0)) == [2]
+    for _ in range(9):
+        # 9 rows are beyond the curve, so that nothing but the sampler is learned.
+        made.took(StepTimes(sequences=1, rows=9, step_s=0.1, drafted=False, sampler_s=0.1))
+    assert list(made.rows([view], other_rows=0)) == [3]
+
+
+def test_drafting_stops_where_it_does_not_pay() -> None:
+    """A round takes 1 ms and wins 0.1 tokens in a step of 10 ms: just too little."""
+    assert decode(planner(), BAD, 50)[-1] is False
+    assert all(decode(planner(), GOOD, 50))
+
+
+def test_drafting_is_tried_again_now_and_then() -> None:
+    made = planner()
+    decode(made, BAD, 1000)
+    tried = decode(made, BARE, 1024)
+    assert sum(tried) == 4
+
+
+def test_drafting_comes_back_when_blocks_look_better() -> None:
+    made = planner()
+    decode(made, BAD, 1000)
+    for _ in range(5000):
+        made.learn([DraftOutcome(1, 1, confidences=(0.9, 0.9))])
+    assert decode(made, BARE, 50)[-1] is True
+
+
+def test_drafting_comes_back_when_the_load_makes_it_pay() -> None:
+    """Two rows more cost 8 ms for one sequence and nothing for two."""
+    made = planner(rows=(1, 3, 6), times=(2.0, 10.0, 10.0))
+    mixed = DraftView(2, (0.5, 0.3), (0.5, 0.3))
+    assert decode(made, mixed, 1000)[-1] is False
+    found = []
+    for _ in range(50):
+        made.rows([BARE, BARE], other_rows=0)
+        found.append(made.drafts_next())
+    assert found[-1] is True
+
+
+def test_blocks_without_confidences_teach_nothing() -> None:
+    made = planner()
+    for _ in range(5000):
+        made.learn([DraftOutcome(2, 0)])
+    # Both rates are still 1, so two rows more for 1 ms are worth it.
+    assert list(made.rows([DraftView(2)], other_rows=0)) == [3]
+
+
+def test_a_new_block_is_expected_to_be_like_earlier_ones() -> None:
+    made = planner()
+    for _ in range(20_000):
+        made.learn([DraftOutcome(2, 0, confidences=(0.9, 0.0))])
+    assert list(made.rows([DraftView(2)], other_rows=0)) == [2]
+
+
+def test_rows_of_prompts_are_part_of_the_step() -> None:
+    """From 2 to 3 rows the step gets ten times as long."""
+    made = planner(rows=(1, 2, 3), times=(1.0, 1.0, 10.0))
+    assert list(made.rows([GOOD], other_rows=0)) == [2]
+    assert list(made.rows([GOOD], other_rows=1)) == [1]
