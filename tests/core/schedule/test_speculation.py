@@ -1,11 +1,10 @@
 """Row totals and their split: the worked example, missing data, edges."""
 
 import pytest
+from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.speculation import (
-    DraftView,
     budget_rates,
     choose_total,
-    plan_rows,
     split,
     survival,
 )
@@ -55,7 +54,7 @@ def test_the_worked_example_has_the_published_speeds(rows: int) -> None:
 def test_the_worked_example_looks_past_the_first_decrease() -> None:
     """Stopping at the first decrease, from 8 to 9 rows, would choose 8."""
     assert choose_total(RATES, COSTS).rows == 16
-    assert plan_rows(views(), COSTS) == (6, 4, 6)
+    assert split(views(), 16) == (6, 4, 6)
 
 
 def test_a_price_a_row_and_a_sampler_leave_the_worked_example_as_it_is() -> None:
@@ -103,14 +102,6 @@ def test_no_total_goes_beyond_the_largest_measured_step() -> None:
 def test_drafts_that_are_certain_to_fail_get_no_row() -> None:
     costs = StepCosts(curve=CostCurve(rows=(64,), milliseconds=(1.0,)))
     assert choose_total([(0.5, 0.0, 0.0), ()], costs).rows == 3
-
-
-def test_without_a_curve_everything_is_verified() -> None:
-    assert plan_rows([DraftView(5), DraftView(0), DraftView(2)], None) == (6, 1, 3)
-
-
-def test_no_sequence_gets_no_plan() -> None:
-    assert plan_rows([], COSTS) == ()
 
 
 @pytest.mark.parametrize(
@@ -164,10 +155,13 @@ def test_a_longer_block_is_cut() -> None:
     assert budget_rates(DraftView(1, None, (0.9, 0.8))) == (0.9,)
 
 
-@pytest.mark.parametrize(
-    ("rows", "times"),
-    [((), ()), ((1, 1), (1.0, 1.0)), ((0,), (1.0,)), ((1,), (0.0,)), ((1, 2), (1.0,))],
-)
+NO_CURVES = [
+    ((), ()), ((1, 1), (1.0, 1.0)), ((0,), (1.0,)), ((1,), (0.0,)), ((1, 2), (1.0,)),
+    ((1, 2), (1.0, 0.9)), ((1,), (float("inf"),)), ((1, 2), (1.0, float("nan"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "times"), NO_CURVES)
 def test_what_is_no_curve_is_refused(rows: tuple[int, ...], times: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="asked for a cost curve"):
         CostCurve(rows=rows, milliseconds=times)

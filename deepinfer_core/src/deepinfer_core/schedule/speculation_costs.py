@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = ["CostCurve", "StepCosts"]
 
@@ -20,7 +21,7 @@ class CostCurve:
 
     Attributes:
         rows: sizes that were measured, ascending.
-        milliseconds: what a step of each size takes.
+        milliseconds: what a step of each size takes; never less than a smaller one.
     """
 
     rows: tuple[int, ...]
@@ -30,11 +31,14 @@ class CostCurve:
         """Refuse what is no curve.
 
         Raises:
-            ValueError: sizes are not positive and ascending, or times not positive, or not as many.
+            ValueError: sizes are not positive and ascending, or times not positive or falling, or
+                not as many.
         """
-        ascending = all(a < b for a, b in zip((0, *self.rows), self.rows, strict=False))
-        positive = all(0 < ms < float("inf") for ms in self.milliseconds)
-        if not (self.rows and ascending and positive and len(self.rows) == len(self.milliseconds)):
+        is_ascending = all(a < b for a, b in pairwise((0, *self.rows)))
+        first_ms, last_ms = (*self.milliseconds, 0.0)[0], (0.0, *self.milliseconds)[-1]
+        never_falls = all(a <= b for a, b in pairwise(self.milliseconds))
+        are_times = never_falls and 0 < first_ms <= last_ms < float("inf")
+        if not (is_ascending and are_times and len(self.rows) == len(self.milliseconds)):
             raise ValueError(f"asked for a cost curve, found {self.rows}, {self.milliseconds} ms")
 
     def place(self, rows: int) -> int:
@@ -94,4 +98,4 @@ def _last_price(curve: CostCurve) -> float:
     if len(curve.rows) == 1:
         return curve.milliseconds[0] / curve.rows[0]
     rise_ms = curve.milliseconds[-1] - curve.milliseconds[-2]
-    return max(0.0, rise_ms) / (curve.rows[-1] - curve.rows[-2])
+    return rise_ms / (curve.rows[-1] - curve.rows[-2])
