@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from deepinfer_core.bench.layers import survey as surveying
 from deepinfer_core.bench.layers.bound import Rates
+from deepinfer_core.bench.layers.loads import Decoding
 from deepinfer_core.bench.layers.opening import storage_of
 from deepinfer_core.bench.layers.rehearsal import load_kernels
 from deepinfer_core.bench.layers.room import Room, plan_room
@@ -24,6 +26,7 @@ from deepinfer_core.interfaces.operators.wanted import Rehearsal, WantedKernel
 from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.plugin import DeviceTarget
 from deepinfer_core.telemetry.progress import ProgressStream
+from deepinfer_core.testing.rerun_device import RerunDevice
 from deepinfer_nvidia.attention.tilelang import TileLangAttention
 from deepinfer_nvidia.gemm.tilelang import TileLangGemm
 from deepinfer_nvidia.kernels.launch import TileLangCompiler
@@ -73,13 +76,16 @@ def rehearsed(scale: Scale, room: Room, folder: Path) -> set[WantedKernel]:
     return set(load_kernels(scale, room.config, room.pool, loaded.settings, resolved))
 
 
-@pytest.mark.parametrize("sequences", [(2,), (1, 5)])
+@pytest.mark.parametrize(("sequences", "records"), [((2,), False), ((1, 5), True)])
 def test_a_survey_calls_no_kernel_that_was_not_rehearsed(
-    sequences: tuple[int, ...], tmp_path: Path
+    sequences: tuple[int, ...], records: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The exchange, of a CPU here, cannot be recorded; that of a GPU can.
+    monkeypatch.setattr(surveying, "can_record", lambda _runner: True)
     scale = small(sequences=sequences, contexts=(40, 300))
     rehearsal = Rehearsal()
     parts, sampler = noting_parts(rehearsal, tmp_path)
+    parts = replace(parts, device=RerunDevice())
     storage = storage_of(scale.config, parts)
     room = plan_room(scale, parts, storage)
     survey = Survey(
@@ -89,11 +95,12 @@ def test_a_survey_calls_no_kernel_that_was_not_rehearsed(
         room,
         rates=RATES,
         storage=storage,
-        records=False,
+        records=records,
         progress=ProgressStream(),
     )
-    survey.measure()
+    measured, _ = survey.measure()
     survey.close()
+    assert {one.is_recorded for one in measured if isinstance(one.load, Decoding)} == {records}
     called = set(rehearsal.wanted)
     assert {one.operator for one in called} >= {"attention_sparse", "gemm_experts"}
     missing = called - rehearsed(scale, room, tmp_path)

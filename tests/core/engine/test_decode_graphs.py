@@ -1,18 +1,23 @@
 """Does one recording serve every decode step of its rung, with the bits of the step itself?"""
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
+from deepinfer_core.cache.storage import Caches
 from deepinfer_core.engine import rungs
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
 from deepinfer_core.engine.packed_step import PackedStep
 from deepinfer_core.engine.rungs import Rung
+from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.errors import DeviceError
+from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.caches import allocate_caches
+from deepinfer_core.reference.sampler import ReferenceSampler
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.rerun_device import RerunDevice
@@ -24,6 +29,7 @@ from deepinfer_core.testing.small_engines import (
     small_engine,
 )
 from deepinfer_core.testing.tiny_model import reference_parts, tiny_model
+from deepinfer_core.testing.verified_texts import Fed, VerifiedTexts
 
 NUMERICS = Numerics()
 BLOCK = 16
@@ -52,15 +58,16 @@ def model(device: RerunDevice) -> TextModel:
 def make_graphs(
     model: TextModel, device: RerunDevice, low_reach: None
 ) -> Callable[..., DecodeGraphs]:
-    def make(rows: int = 4, tokens: int = 100) -> DecodeGraphs:
+    def make(rows: int = 4, tokens: int = 100, each: int = 1) -> DecodeGraphs:
         device.recordings.clear()
         caches = allocate_caches(
             model.config, NUMERICS, model.parts.codec, device,
-            num_blocks=4, num_slots=4, max_backtracking=6, block_tokens=BLOCK,
+            num_blocks=64, num_slots=8, max_backtracking=6, block_tokens=BLOCK,
         )  # fmt: skip
         return DecodeGraphs(
-            model, caches, max_sequences=rows, max_tokens=tokens, block_tokens=BLOCK
-        )
+            model, caches,
+            max_sequences=rows, max_tokens=tokens, block_tokens=BLOCK, rows_each=each,
+        )  # fmt: skip
 
     return make
 
@@ -111,6 +118,39 @@ def test_a_step_that_cannot_be_repeated_is_an_error(
     monkeypatch.setattr(device.recorder, "record", lambda work: None)
     with pytest.raises(DeviceError, match="a step of 4 rows, found that it cannot be repeated"):
         make_graphs().record()
+
+
+@pytest.mark.parametrize("each", [1, 2, 5, 6])
+def test_steps_of_several_rows_have_the_bits_of_steps_that_are_launched_piece_by_piece(
+    make_graphs: Callable[..., DecodeGraphs],
+    model: TextModel,
+    device: RerunDevice,
+    each: int,
+    request: pytest.FixtureRequest,
+) -> None:
+    chance = random.Random(request.node.name)
+    texts = [tuple(chance.choices(range(200), k=100)) for _ in range(3)]
+
+    def decoding(graphs: DecodeGraphs | None) -> tuple[VerifiedTexts, Caches]:
+        caches = make_graphs().caches if graphs is None else graphs.caches
+        runner = ModelRunner(
+            model, caches, ReferenceSampler(), InlineStream(),
+            vocabulary=model.config.text_config.vocab_size, graphs=graphs,
+        )  # fmt: skip
+        return VerifiedTexts(runner, texts, block_tokens=BLOCK, text_blocks=7), caches
+
+    want, want_caches = decoding(None)
+    graphs = make_graphs(rows=3, each=each)
+    graphs.record()
+    got, got_caches = decoding(graphs)
+    for _ in range(15):
+        some = chance.sample(range(3), chance.randint(1, 3))
+        counts = [chance.randint(1, each) for _ in some]
+        fed = [Fed(text, n, chance.randint(1, n)) for text, n in zip(some, counts, strict=True)]
+        assert_same_bits(got.feed(*fed), want.feed(*fed))
+    assert_same_bits(got_caches.blocks_PB[1:], want_caches.blocks_PB[1:])
+    assert_same_bits(got_caches.states_PB[1:], want_caches.states_PB[1:])
+    assert sum(one.repeats for one in device.recordings) == 15
 
 
 def engine_of(model: TextModel, *, is_recorded: bool, is_asynchronous: bool) -> SmallEngine:

@@ -1,6 +1,7 @@
 """Do steps that components repeat have the bits of called ones, and do they keep to a limit?"""
 
 import gc
+import random
 import weakref
 from collections.abc import Callable
 from dataclasses import fields
@@ -26,11 +27,11 @@ from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.reference.device import build_cpu
 from deepinfer_core.reference.sampler import ReferenceSampler
 from deepinfer_core.reference.transform import build as build_transform
-from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.small_engines import Ask, EngineShape, SmallEngine, small_engine
 from deepinfer_core.testing.tiny import golden_tokens
 from deepinfer_core.testing.tiny_model import reference_parts, tiny_model
+from deepinfer_core.testing.verified_texts import Fed, VerifiedTexts
 
 from deepinfer_core import LLM
 
@@ -97,45 +98,29 @@ def recorder() -> CountingRecorder:
 
 
 class Batch:
-    """Sequences that decode the same tokens, recorded or not."""
+    """Texts that decode, recorded or not."""
 
-    def __init__(self, model: TextModel, recorder: Recorder | None) -> None:
+    def __init__(self, model: TextModel, recorder: Recorder | None, *, rows_each: int = 1) -> None:
         caches = allocate_caches(
             model.config, Numerics(), model.parts.codec, model.parts.device,
             num_blocks=1 + 8 * SEQUENCES, num_slots=1 + SEQUENCES,
             max_backtracking=model.config.verified_rows, block_tokens=BLOCK,
         )  # fmt: skip
         self.graphs = recorder and LateRecordings(
-            model, caches, recorder, max_sequences=SEQUENCES, max_tokens=120, block_tokens=BLOCK
-        )
-        self.runner = ModelRunner(
+            model, caches, recorder,
+            max_sequences=SEQUENCES, max_tokens=120, block_tokens=BLOCK, rows_each=rows_each,
+        )  # fmt: skip
+        runner = ModelRunner(
             model, caches, ReferenceSampler(), InlineStream(),
             vocabulary=model.config.text_config.vocab_size, graphs=self.graphs,
         )  # fmt: skip
         self.caches = caches
-        self.ends = [0] * SEQUENCES
+        texts = [golden_tokens(120)[number:] for number in range(SEQUENCES)]
+        self.texts = VerifiedTexts(runner, texts, block_tokens=BLOCK, text_blocks=8)
 
     def decode(self, *numbers: int) -> torch.Tensor:
-        """One step of these sequences, each of which feeds its next token."""
-        steps = [self._step(number) for number in numbers]
-        handle: Any = self.runner.launch(StepPlan(tuple(steps)), None)
-        handle.ends[0].wait()
-        logits_RV: torch.Tensor = handle.logits_RV
-        return logits_RV.clone()
-
-    def _step(self, number: int) -> SequenceStep:
-        tokens, start = golden_tokens(120)[number:], self.ends[number]
-        self.ends[number] += 1
-        before = (-1, -1, -1, *tokens[:start])[-3:]
-        return SequenceStep(
-            sequence_id=number,
-            start=start,
-            token_ids=(tokens[start],),
-            history=(before[2], before[1], before[0]),
-            block_ids=tuple(range(1 + 8 * number, 2 + 8 * number + start // BLOCK)),
-            state_slot=1 + number,
-            wants_token=True,
-        )
+        """One step of these texts, each of which feeds its next token."""
+        return self.texts.feed(*map(Fed, numbers))
 
 
 def test_repeated_steps_have_the_logits_and_caches_of_steps_that_are_called(
@@ -159,6 +144,60 @@ def test_padding_changes_no_sequence(model: TextModel, recorder: CountingRecorde
     assert_same_bits(got.caches.blocks_PB[1:], want.caches.blocks_PB[1:])
     assert_same_bits(got.caches.states_PB[1:], want.caches.states_PB[1:])
     assert recorder.counts == (1, 3)
+
+
+def test_repeated_steps_of_several_rows_have_the_bits_of_steps_that_are_called(
+    model: TextModel, recorder: CountingRecorder, request: pytest.FixtureRequest
+) -> None:
+    chance = random.Random(request.node.name)
+    each = model.config.verified_rows
+    got, want = Batch(model, recorder, rows_each=each), Batch(model, None)
+    for _ in range(60):
+        texts = chance.sample(range(SEQUENCES), 4)
+        counts = [chance.randint(1, each) for _ in texts]
+        fed = [Fed(text, n, chance.randint(1, n)) for text, n in zip(texts, counts, strict=True)]
+        assert_same_bits(got.texts.feed(*fed), want.texts.feed(*fed))
+    assert_same_bits(got.caches.blocks_PB[1:], want.caches.blocks_PB[1:])
+    assert_same_bits(got.caches.states_PB[1:], want.caches.states_PB[1:])
+    assert recorder.repeated > 30
+
+
+def test_rejected_rows_of_repeated_steps_change_no_later_row(
+    model: TextModel, recorder: CountingRecorder
+) -> None:
+    # Around rings: whatever is rejected, the first row of each step is as if nothing had been.
+    each = model.config.verified_rows
+    got, want = Batch(model, recorder, rows_each=each), Batch(model, None)
+    for step in range(90):
+        rows = 1 + step % each
+        right = 1 + step % min(rows, 2)
+        first_TV = got.texts.feed(Fed(0, rows, right))[:right]
+        wanted = [want.decode(0) for _ in range(right)]
+        assert_same_bits(first_TV, torch.cat(wanted))
+        if got.texts.ends[0] > 100:
+            break
+    assert recorder.repeated > 40
+
+
+def test_one_recording_serves_rows_however_they_are_spread_over_texts(
+    model: TextModel, recorder: CountingRecorder
+) -> None:
+    got, want = Batch(model, recorder, rows_each=6), Batch(model, None)
+    for counts in [(6,), (1, 1, 1, 1, 1, 1), (2, 4), (1, 5), (3, 1, 2)]:
+        fed = [Fed(text, rows) for text, rows in enumerate(counts)]
+        assert_same_bits(got.texts.feed(*fed), want.texts.feed(*fed))
+    assert recorder.counts == (1, 4)
+
+
+def test_more_texts_than_the_padding_has_sequences_are_padded(
+    model: TextModel, recorder: CountingRecorder
+) -> None:
+    got, want = Batch(model, recorder, rows_each=6), Batch(model, None)
+    fed = [Fed(text, 2 if text else 5) for text in range(SEQUENCES)]  # 43 rows, padded to 44
+    for _ in range(3):
+        assert_same_bits(got.texts.feed(*fed), want.texts.feed(*fed))
+    assert_same_bits(got.caches.states_PB[1:], want.caches.states_PB[1:])
+    assert recorder.counts == (1, 2)
 
 
 def test_each_number_of_rows_is_recorded_at_its_second_step(

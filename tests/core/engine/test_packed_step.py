@@ -87,21 +87,36 @@ def test_open_tokens_are_those_that_were_drawn_or_stay_open(drawn: list[int] | N
     assert packed.inputs(words).token_T.tolist() == wanted
 
 
-def test_padding_is_a_row_of_the_dummy_pages_at_position_0() -> None:
+def test_padding_is_rows_of_the_dummy_pages_at_position_0() -> None:
     plan = StepPlan((step(17, [5], [3, 4], 1),))
-    packed = PackedStep(plan, CPU, shape=StepShape(sequences=3, blocks=4))
+    packed = PackedStep(plan, CPU, shape=StepShape(rows=3, sequences=3, blocks=4))
     inputs = packed.inputs(packed.bring(None))
     assert inputs.token_T.tolist() == [5, 0, 0]
     assert inputs.position_T.tolist() == [17, 0, 0]
-    assert inputs.sequence_T.tolist() == [0, 1, 2]
-    assert inputs.previous_T3.tolist() == [[116, 115, 114], [-1] * 3, [-1] * 3]
+    assert inputs.sequence_T.tolist() == [0, 2, 2]
+    assert inputs.previous_T3[0].tolist() == [116, 115, 114]
     assert inputs.block_table_QB.tolist() == [[3, 4, -1, -1], [0, -1, -1, -1], [0, -1, -1, -1]]
     assert inputs.state_slot_Q.tolist() == [1, 0, 0]
     assert inputs.sample_row_R.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("rows", "padding"), [(4, 0), (5, 1), (300, 296)])
+def test_sequences_of_several_rows_are_padded_by_one_sequence(rows: int, padding: int) -> None:
+    first = step(17, [5, 6, 7], [3, 4], 1)._replace(scored_rows=2)
+    plan = StepPlan((first, step(2, [8], [5], 2)))
+    packed = PackedStep(plan, CPU, shape=StepShape(rows=rows, sequences=4, blocks=2))
+    inputs = packed.inputs(packed.bring(None))
+    assert inputs.token_T.tolist() == [5, 6, 7, 8] + [0] * padding
+    assert inputs.position_T.tolist() == [17, 18, 19, 2] + [0] * padding
+    assert inputs.sequence_T.tolist() == [0, 0, 0, 1] + [3] * padding
+    assert inputs.start_Q.tolist() == [17, 2, 0, 0]
+    assert inputs.row_count_Q.tolist() == [3, 1, 0, padding]
+    assert inputs.block_table_QB.tolist() == [[3, 4], [5, -1], [0, -1], [0, -1]]
+    assert inputs.sample_row_R.tolist() == list(range(rows))
+
+
 def test_steps_of_one_shape_are_packed_alike() -> None:
-    shape = StepShape(sequences=3, blocks=4)
+    shape = StepShape(rows=3, sequences=3, blocks=4)
     plans = [
         StepPlan((step(17, [5], [3, 4], 1),)),
         StepPlan((step(0, [6], [1], 2), step(40, [UNKNOWN_TOKEN], [5, 6, 7], 3, drawn_index=1))),

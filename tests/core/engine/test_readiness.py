@@ -54,6 +54,25 @@ def test_steps_of_every_size_are_run_and_none_beyond_the_limits() -> None:
     assert [one.start for one in ends.sequences] == [SIZES.max_tokens - 1] * 4
 
 
+@pytest.mark.parametrize(
+    ("each", "max_tokens", "counts"),
+    [
+        (6, 40, [[6] * 4, [6] * 2, [6]]),
+        (7, 40, [[7] * 3, [7] * 2, [7]]),
+        (24, 40, [[24]]),
+        (25, 5, [[5] * 4, [5] * 2, [5]]),
+    ],
+)
+def test_steps_of_as_many_rows_a_text_as_are_verified_at_once_are_run(
+    each: int, max_tokens: int, counts: list[list[int]]
+) -> None:
+    plans = warm_up_steps(replace(SIZES, rows_each=each, max_tokens=max_tokens))
+    found = [[len(one.token_ids) for one in plan.sequences] for plan in plans]
+    behind = found[found.index([1] * 4) :]
+    assert behind[3 : 3 + len(counts)] == counts
+    assert behind[3 + len(counts)] == [1] * 4
+
+
 def test_a_prompt_is_no_longer_than_a_text() -> None:
     plans = list(warm_up_steps(replace(SIZES, max_tokens=5)))
     assert max(len(one.token_ids) for plan in plans for one in plan.sequences) == 5

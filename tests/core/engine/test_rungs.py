@@ -90,6 +90,46 @@ def test_a_step_goes_to_the_smallest_of_few_rungs_that_can_do_it(
     assert ladder.rung_of(StepPlan(tuple(steps))) == rung
 
 
+def verifying(rows: int, start: int = 3) -> SequenceStep:
+    blocks = 1 + (start + rows - 1) // BLOCK
+    return feeding(start, blocks, token_ids=(5,) * rows, scored_rows=rows - 1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "rung"),
+    [
+        ([verifying(1)], Rung(1, 128)),
+        ([verifying(3)], Rung(3, 128)),
+        ([verifying(4)], None),
+        ([verifying(3), verifying(2)], Rung(6, 128)),
+        ([verifying(3), verifying(1), verifying(2)], Rung(6, 128)),
+        ([verifying(3)] * 5, Rung(15, 128)),
+        ([verifying(1)] * 5, Rung(6, 128)),
+        ([verifying(1)] * 6, None),
+        ([verifying(3, start=14)], Rung(3, 128)),
+        ([verifying(3, start=111)], Rung(3, 128)),
+        ([verifying(3, start=126)], Rung(3, 128)),
+        ([verifying(3, start=128)], Rung(3, 128)),
+        ([verifying(3, start=129)], None),
+        ([verifying(3)._replace(scored_rows=1)], None),
+        ([verifying(3)._replace(wants_token=False)], None),
+    ],
+)
+def test_the_rung_of_several_rows_a_sequence_is_that_of_all_rows_together(
+    steps: list[SequenceStep], rung: Rung | None
+) -> None:
+    ladder = FewRungs(max_sequences=5, max_tokens=128, block_tokens=BLOCK, rows_each=3)
+    assert [one.rows for one in ladder.rungs] == [15, 12, 8, 6, 4, 3, 2, 1]
+    assert ladder.rung_of(StepPlan(tuple(steps))) == rung
+
+
+def test_near_rungs_of_several_rows_a_sequence_end_at_all_rows_together() -> None:
+    ladder = NearRungs(max_sequences=11, max_tokens=1000, block_tokens=BLOCK, rows_each=3)
+    assert ladder.rung_of(StepPlan((verifying(2),) * 11)) == Rung(22, 256)
+    assert ladder.rung_of(StepPlan((*[verifying(3)] * 10, verifying(1)))) == Rung(32, 256)
+    assert ladder.rung_of(StepPlan((verifying(3),) * 11)) == Rung(33, 256)
+
+
 @pytest.mark.parametrize(
     ("start", "rows", "rung"),
     [

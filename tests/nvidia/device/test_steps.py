@@ -1,5 +1,6 @@
 """Do steps of the engine run on the device: right, without a wait, and from recordings?"""
 
+import random
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -7,21 +8,25 @@ from typing import Any
 
 import pytest
 import torch
+from deepinfer_core.cache.storage import Caches
 from deepinfer_core.config import load_settings, resolve_components
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
 from deepinfer_core.engine.model_loading import model_parts
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.caches import allocate_caches
 from deepinfer_core.model.evaluate import fresh_caches, text_step
 from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.reference import sampler as reference_sampler
+from deepinfer_core.reference.sampler import ReferenceSampler
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep, StepPlan
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.small_engines import Ask, EngineShape, slim_config, small_engine
 from deepinfer_core.testing.tiny_model import reference_parts, tiny_model
+from deepinfer_core.testing.verified_texts import Fed, VerifiedTexts
 from deepinfer_nvidia.device.cuda import CudaDevice
 
 NUMERICS = Numerics()
@@ -157,6 +162,41 @@ def asks() -> list[Ask]:
         )
         for length in lengths
     ]
+
+
+def test_recorded_steps_of_several_rows_give_the_bits_of_steps_that_are_launched(
+    own_parts: ModelParts, request: pytest.FixtureRequest
+) -> None:
+    model = tiny_model(own_parts.numerics, parts=own_parts)
+    chance, each = random.Random(request.node.name), model.config.verified_rows
+    texts = [tuple(chance.choices(range(200), k=150)) for _ in range(5)]
+
+    def decoding(*, is_recorded: bool) -> tuple[VerifiedTexts, Caches]:
+        caches = allocate_caches(
+            model.config, own_parts.numerics, own_parts.codec, own_parts.device,
+            num_blocks=11, num_slots=6, max_backtracking=each, block_tokens=128,
+        )  # fmt: skip
+        graphs = None
+        if is_recorded:
+            graphs = DecodeGraphs(
+                model, caches,
+                max_sequences=5, max_tokens=200, block_tokens=128, rows_each=each,
+            )  # fmt: skip
+            graphs.record()
+        runner = ModelRunner(
+            model, caches, ReferenceSampler(), InlineStream(),
+            vocabulary=model.config.text_config.vocab_size, graphs=graphs,
+        )  # fmt: skip
+        return VerifiedTexts(runner, texts, block_tokens=128, text_blocks=2), caches
+
+    (got, got_caches), (want, want_caches) = decoding(is_recorded=True), decoding(is_recorded=False)
+    for _ in range(40):
+        some = chance.sample(range(5), chance.randint(1, 5))
+        counts = [chance.randint(1, each) for _ in some]
+        fed = [Fed(text, n, chance.randint(1, n)) for text, n in zip(some, counts, strict=True)]
+        assert_same_bits(got.feed(*fed), want.feed(*fed))
+    assert_same_bits(got_caches.blocks_PB[1:], want_caches.blocks_PB[1:])
+    assert_same_bits(got_caches.states_PB[1:], want_caches.states_PB[1:])
 
 
 def test_recorded_steps_give_the_bits_of_steps_that_are_launched_piece_by_piece(

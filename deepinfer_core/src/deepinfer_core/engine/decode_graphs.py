@@ -27,10 +27,12 @@ class DecodeGraphs(RecordedSteps):
     Args:
         model: the network; its components promise ``graph_safe``.
         caches: what it runs over.
-        max_sequences: most rows.
+        max_sequences: most sequences.
         max_tokens: longest text.
         block_tokens: tokens of a block.
-        row_counts: sizes to record, the largest ``max_sequences``; None: those of ``row_rungs``.
+        rows_each: most rows of a sequence.
+        row_counts: sizes to record, the largest ``max_sequences * rows_each``; None: those of
+            ``row_rungs``.
 
     Attributes:
         recorded: how many recordings there are.
@@ -44,9 +46,12 @@ class DecodeGraphs(RecordedSteps):
         max_sequences: int,
         max_tokens: int,
         block_tokens: int,
+        rows_each: int = 1,
         row_counts: Sequence[int] | None = None,
     ) -> None:
-        self._rungs = FewRungs(max_sequences, max_tokens, block_tokens, row_counts)
+        self._rungs = FewRungs(
+            max_sequences, max_tokens, block_tokens, rows_each=rows_each, row_counts=row_counts
+        )
         super().__init__(model, caches, self._rungs)
         self._recordings: dict[Rung, RecordedStep] = {}
 

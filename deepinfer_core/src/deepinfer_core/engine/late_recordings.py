@@ -30,9 +30,10 @@ class LateRecordings(RecordedSteps):
         model: the network.
         caches: what it runs over.
         recorder: sees the calls of all its components.
-        max_sequences: most rows.
+        max_sequences: most sequences.
         max_tokens: longest text.
         block_tokens: tokens of a block.
+        rows_each: most rows of a sequence.
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class LateRecordings(RecordedSteps):
         max_sequences: int,
         max_tokens: int,
         block_tokens: int,
+        rows_each: int = 1,
     ) -> None:
-        super().__init__(model, caches, NearRungs(max_sequences, max_tokens, block_tokens))
+        ladder = NearRungs(max_sequences, max_tokens, block_tokens, rows_each=rows_each)
+        super().__init__(model, caches, ladder)
         self._recorder = recorder
         self._recordings: dict[Rung, RecordedStep] = {}
         self._seen: set[Rung] = set()

@@ -28,10 +28,12 @@ class StepShape:
     """What a decode step is padded to.
 
     Attributes:
-        sequences: each with one row.
+        rows: of all sequences together.
+        sequences: of the block table; more than those of the step where it has fewer rows.
         blocks: width of the block table.
     """
 
+    rows: int
     sequences: int
     blocks: int
 
@@ -43,8 +45,9 @@ class PackedStep:
         plan: at least one sequence; unknown tokens stay open.
         device: where the inputs go.
         truncation: how the decoder half treats prompts.
-        shape: of a step whose sequences feed one row each: what it is padded to, with rows that
-            only touch the dummy pages. Steps of one shape are packed alike, open tokens last.
+        shape: of a step that wants the logits of every row: what it is padded to, with sequences
+            and rows that only touch the dummy pages. Steps of one shape are packed alike, open
+            tokens last.
     """
 
     def __init__(
@@ -56,15 +59,17 @@ class PackedStep:
         shape: StepShape | None = None,
     ) -> None:
         self._open_2U = open_2U = _open_tokens(plan)
+        rows = plan.rows
         if shape is not None:
-            plan = _padded(plan, shape.sequences)
+            plan = _padded(plan, shape)
         self._steps = steps = plan.sequences
         self._truncation = truncation
         self._counts = counts = [len(step.token_ids) for step in steps]
         self._wanted = plan.wanted_rows()
         starts = [step.start for step in steps]
-        token_T, previous_T3 = _tokens(steps)
         sequence_T, position_T = _places(starts, counts)
+        position_T[rows:] = 0  # the dummy block has room for few of them
+        token_T, previous_T3 = _tokens(steps, sequence_T)
         numbers = [
             starts,
             counts,
@@ -138,45 +143,45 @@ def step_inputs(
     return packed.inputs(packed.bring(None))
 
 
-_PADDING = SequenceStep(
-    sequence_id=-1,
-    start=0,
-    token_ids=(0,),
-    history=(-1, -1, -1),
-    block_ids=(0,),
-    state_slot=0,
-    wants_token=True,
-)
+def _padded(plan: StepPlan, shape: StepShape) -> StepPlan:
+    """The plan with sequences over the dummy pages, the last of which has all rows of padding."""
+    spare = shape.sequences - len(plan.sequences)
+    if not spare:
+        return plan
+    padding = (*[_padding(0)] * (spare - 1), _padding(shape.rows - plan.rows))
+    return StepPlan((*plan.sequences, *padding))
 
 
-def _padded(plan: StepPlan, sequences: int) -> StepPlan:
-    return StepPlan((*plan.sequences, *((_PADDING,) * (sequences - len(plan.sequences)))))
+def _padding(rows: int) -> SequenceStep:
+    return SequenceStep(
+        sequence_id=-1,
+        start=0,
+        token_ids=(0,) * rows,
+        history=(-1, -1, -1),
+        block_ids=(0,),
+        state_slot=0,
+        wants_token=rows > 0,
+        scored_rows=max(rows - 1, 0),
+    )
 
 
 def _places(starts: list[int], counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Sequence and position of each row."""
-    start_Q = np.array(starts, dtype=np.int64)
-    if max(counts) == 1:
-        return np.arange(len(starts), dtype=np.int64), start_Q
     offset_Q = np.cumsum([0, *counts[:-1]])
     sequence_T = np.repeat(np.arange(len(starts), dtype=np.int64), counts)
-    return sequence_T, np.arange(sum(counts)) + (start_Q - offset_Q)[sequence_T]
+    position_T = np.arange(sequence_T.size) + (np.array(starts) - offset_Q)[sequence_T]
+    return sequence_T, position_T
 
 
-def _tokens(steps: tuple[SequenceStep, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _tokens(
+    steps: tuple[SequenceStep, ...], sequence_T: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Ids of the rows [rows], and the ids at distance 1, 2 and 3 before each [rows, 3]."""
-    if all(len(step.token_ids) == 1 for step in steps):
-        tokens = np.array([step.token_ids[0] for step in steps], dtype=np.int64)
-        return tokens, np.array([step.history for step in steps], dtype=np.int64)
-    previous = np.concatenate([_previous(step) for step in steps])
-    return np.concatenate([np.array(s.token_ids, dtype=np.int64) for s in steps]), previous
-
-
-def _previous(step: SequenceStep) -> np.ndarray:
-    known = np.array([*reversed(step.history), *step.token_ids], dtype=np.int64)
-    count = len(step.token_ids)
-    # Row i stands at place i + 3 of ``known``, so distance d at i + 3 - d.
-    return np.stack([known[3 - distance : 3 - distance + count] for distance in (1, 2, 3)], axis=1)
+    known = [(*reversed(step.history), *step.token_ids) for step in steps]
+    known_N = np.fromiter(chain.from_iterable(known), np.int64)
+    # Three ids of history stand in front of the rows of each sequence.
+    place_T = np.arange(sequence_T.size) + 3 * (sequence_T + 1)
+    return known_N[place_T], known_N[place_T[:, None] - np.array([1, 2, 3])]
 
 
 def _block_table(blocks: list[tuple[int, ...]], width: int | None) -> np.ndarray:

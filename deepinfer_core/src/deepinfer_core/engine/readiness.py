@@ -54,12 +54,14 @@ class StepSizes:
         max_sequences: most sequences.
         max_tokens: longest text.
         block_tokens: tokens of a block.
+        rows_each: most rows that a sequence feeds while it decodes: what is verified at once.
     """
 
     max_rows: int
     max_sequences: int
     max_tokens: int
     block_tokens: int
+    rows_each: int = 1
 
 
 class BuiltKernels:
@@ -162,6 +164,10 @@ def warm_up_steps(sizes: StepSizes) -> Iterator[StepPlan]:
         yield StepPlan((_step(rows, sizes),))
     for rows in reversed(sizes_up_to(sizes.max_sequences)):
         yield StepPlan((_step(1, sizes),) * rows)
+    each = min(sizes.rows_each, longest)
+    if each > 1:
+        for texts in reversed(sizes_up_to(min(sizes.max_sequences, sizes.max_rows // each))):
+            yield StepPlan((_step(each, sizes),) * texts)
     if sizes.max_tokens > 1:
         yield StepPlan((_step(1, sizes, start=sizes.max_tokens - 1),) * sizes.max_sequences)
     if longest < sizes.max_rows and sizes.max_sequences > 1:
@@ -195,7 +201,7 @@ def _run(runner: ModelRunner, plan: StepPlan, sizes: StepSizes) -> None:
     starts = [one.start for one in plan.sequences]
     is_widest = starts == [0] * sizes.max_sequences and plan.rows == len(starts)
     for settings in _DRAWN_SETTINGS if is_widest else _DRAWN_SETTINGS[:1]:
-        rows = tuple([RowRequest(row, 1, settings) for row in range(len(plan.sequences))])
+        rows = tuple([RowRequest(row, 1, settings) for row in range(len(plan.wanted_rows()))])
         handle = runner.launch(plan, None)
         runner.sample(handle, rows)
         runner.results(handle)
@@ -225,4 +231,5 @@ def _graphs(runner: ModelRunner, sizes: StepSizes) -> DecodeGraphs:
         max_sequences=sizes.max_sequences,
         max_tokens=sizes.max_tokens,
         block_tokens=sizes.block_tokens,
+        rows_each=sizes.rows_each,
     )

@@ -1,14 +1,16 @@
 """How is a decode step repeated from a recording, instead of being told call by call?
 
-Where each sequence feeds one row, a step of so many rows is the same calls every time; only numbers
-in memory differ. So one recording for each *rung* of a ladder of sizes serves all such steps: they
-are padded with rows that write into the dummy pages, up to the next number of rows and the next
-reach. The reach is the highest position that a recording can feed; score rows and block tables of
-the recording are as wide as it needs, whatever is visible in the step itself.
+Where each sequence feeds a row or a few, a step of so many rows is the same calls every time; only
+numbers in memory differ, among them which row belongs to which sequence. So one recording for each
+*rung* of a ladder of sizes serves all such steps: they are padded with rows that write into the
+dummy pages, up to the next number of rows and the next reach. The reach is the highest position at
+which a sequence of a recording can begin; score rows and block tables of the recording are as wide
+as it needs, whatever is visible in the step itself.
 
 What the host decides in a forward pass is decided once, when the rung is recorded, so it has to
-hold for every step that follows. The recorded step feeds the highest position, begins at its first
-valid one and behind all that is cached: then no mask is left out that another step may need.
+hold for every step that follows. The sequences of the recorded step feed as many rows as may be,
+begin at the reach, at their first valid position and behind all that is cached: then no mask is
+left out that another step may need.
 
 When rungs are recorded, and how near they are, is for ``decode_graphs`` and ``late_recordings``.
 
@@ -67,6 +69,8 @@ class RecordedSteps(ABC):
     """
 
     def __init__(self, model: TextModel, caches: Caches, ladder: Ladder) -> None:
+        # More rows of a sequence would be fed another way; see ``model.windows``.
+        assert ladder.rows_each <= caches.layout.max_backtracking
         self.model = model
         self.caches = caches
         self._ladder = ladder
@@ -93,13 +97,19 @@ class RecordedSteps(ABC):
 
     def shape_of(self, rung: Rung) -> StepShape:
         """What a step of the rung is padded to."""
-        blocks = rung.reach // self._ladder.block_tokens + 1
-        return StepShape(sequences=rung.rows, blocks=blocks)
+        ladder = self._ladder
+        return StepShape(
+            rows=rung.rows,
+            # Where rows are padded, at least one sequence is, too.
+            sequences=min(rung.rows, ladder.max_sequences + 1),
+            blocks=rung.reach // ladder.block_tokens + 1,
+        )
 
     def _largest(self, rung: Rung) -> tuple[torch.Tensor, StepInputs]:
         """The largest step of a rung, over the dummy pages: its words, and the inputs in them."""
         device = self.model.parts.device
-        packed = PackedStep(_largest_plan(rung), device, shape=self.shape_of(rung))
+        plan = _largest_plan(rung, self._ladder.rows_each)
+        packed = PackedStep(plan, device, shape=self.shape_of(rung))
         words = packed.bring(None)
         return words, packed.inputs(words)
 
@@ -119,23 +129,29 @@ class RecordedSteps(ABC):
     def _logits(self) -> torch.Tensor:
         """Room for the logits of any rung, which all of them share."""
         if self._logits_TV is None:
-            shape = self._ladder.max_sequences, self.model.config.text_config.vocab_size
+            shape = self._ladder.max_rows, self.model.config.text_config.vocab_size
             device = self.model.parts.device.torch_device
             self._logits_TV = torch.empty(shape, dtype=self.model.rows.accumulate, device=device)
         return self._logits_TV
 
 
-def _largest_plan(rung: Rung) -> StepPlan:
+def _largest_plan(rung: Rung, rows_each: int) -> StepPlan:
     """A step that no step of the rung exceeds."""
-    step = SequenceStep(
+    firsts = range(0, rung.rows, rows_each)
+    steps = [_largest_step(rung.reach, min(rows_each, rung.rows - first)) for first in firsts]
+    return StepPlan(tuple(steps))
+
+
+def _largest_step(reach: int, rows: int) -> SequenceStep:
+    return SequenceStep(
         sequence_id=0,
-        start=rung.reach,
-        token_ids=(0,),
+        start=reach,
+        token_ids=(0,) * rows,
         history=(0, 0, 0),
         block_ids=(0,),
         state_slot=0,
         wants_token=True,
-        cached_end=rung.reach,
-        valid_start=rung.reach,
+        scored_rows=rows - 1,
+        cached_end=reach,
+        valid_start=reach,
     )
-    return StepPlan((step,) * rung.rows)

@@ -29,8 +29,8 @@ class Rung:
     """The size of one recording.
 
     Attributes:
-        rows: sequences, one row each.
-        reach: highest position that a row may have, whole blocks.
+        rows: of all sequences together.
+        reach: highest position that a sequence may begin at, whole blocks.
     """
 
     rows: int
@@ -66,25 +66,42 @@ class Ladder(ABC):
     """Finds the rung of a step.
 
     Args:
-        max_sequences: most rows.
+        max_sequences: most sequences.
         max_tokens: longest text.
         block_tokens: tokens of a block.
+        rows_each: most rows of a sequence, fewer than a block: 1, or as many as are verified at
+            once. How rows are spread over sequences does not matter.
+
+    Attributes:
+        max_rows: most rows of a step.
     """
 
-    def __init__(self, max_sequences: int, max_tokens: int, block_tokens: int) -> None:
+    def __init__(
+        self, max_sequences: int, max_tokens: int, block_tokens: int, *, rows_each: int = 1
+    ) -> None:
         self.max_sequences = max_sequences
+        self.max_rows = max_sequences * rows_each
+        self.rows_each = rows_each
         self.block_tokens = block_tokens
         self._last = _in_blocks(max_tokens, block_tokens)
 
     def rung_of(self, plan: StepPlan) -> Rung | None:
         """The smallest rung that can do a step; None if none can."""
         steps = plan.sequences
-        if len(steps) > self.max_sequences or not all(map(_is_plain, steps)):
+        if len(steps) > self.max_sequences or not all(map(self._decodes, steps)):
             return None
         highest = max(step.start for step in steps)
         blocks = max(len(step.block_ids) for step in steps) - 1
         wanted = max(highest, blocks * self.block_tokens)
-        return None if wanted > self._last else self._padded(len(steps), wanted)
+        return None if wanted > self._last else self._padded(plan.rows, wanted)
+
+    def _decodes(self, step: SequenceStep) -> bool:
+        """Whether a sequence feeds few rows, wants the logits of all, and replays nothing."""
+        return (
+            step.wants_token
+            and step.scored_rows + 1 == len(step.token_ids) <= self.rows_each
+            and max(step.cached_end, step.valid_start) <= step.start
+        )
 
     @abstractmethod
     def _padded(self, rows: int, reach: int) -> Rung:
@@ -95,10 +112,8 @@ class FewRungs(Ladder):
     """Two row counts for each doubling, three reaches for a million tokens.
 
     Args:
-        max_sequences: most rows.
-        max_tokens: longest text.
-        block_tokens: tokens of a block.
-        row_counts: others than these, the largest ``max_sequences``.
+        max_sequences, max_tokens, block_tokens, rows_each: see ``Ladder``.
+        row_counts: others than these, the largest ``max_rows``.
     """
 
     def __init__(
@@ -106,10 +121,12 @@ class FewRungs(Ladder):
         max_sequences: int,
         max_tokens: int,
         block_tokens: int,
+        *,
+        rows_each: int = 1,
         row_counts: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(max_sequences, max_tokens, block_tokens)
-        self._rows = row_rungs(max_sequences) if row_counts is None else sorted(row_counts)
+        super().__init__(max_sequences, max_tokens, block_tokens, rows_each=rows_each)
+        self._rows = row_rungs(self.max_rows) if row_counts is None else sorted(row_counts)
         self._reaches = reach_rungs(max_tokens, block_tokens)
 
     @property
@@ -130,7 +147,7 @@ class NearRungs(Ladder):
     def _padded(self, rows: int, reach: int) -> Rung:
         near = max(_NEAREST_REACH, _rounded_up(reach))
         return Rung(
-            min(_rounded_up(rows), self.max_sequences),
+            min(_rounded_up(rows), self.max_rows),
             min(_in_blocks(near, self.block_tokens), self._last),
         )
 
@@ -143,13 +160,3 @@ def _rounded_up(size: int) -> int:
 
 def _in_blocks(tokens: int, block_tokens: int) -> int:
     return -(-tokens // block_tokens) * block_tokens
-
-
-def _is_plain(step: SequenceStep) -> bool:
-    """Whether a sequence feeds one row, is asked for its token, and replays nothing."""
-    return (
-        len(step.token_ids) == 1
-        and step.wants_token
-        and not step.scored_rows
-        and max(step.cached_end, step.valid_start) <= step.start
-    )

@@ -101,7 +101,7 @@ class ModelRunner(Runner):
             if graphs is None or rung is None:
                 step.logits_RV = self.model.forward(packed.inputs(words), self.caches)
             else:
-                step.logits_RV = graphs.run(rung, words)[: len(plan.sequences)]
+                step.logits_RV = graphs.run(rung, words)[: plan.rows]
             self.caches.copy_slots(plan.saved_slots)
 
         step.ends.append(self._stream.submit(work))

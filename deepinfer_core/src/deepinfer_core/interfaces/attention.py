@@ -189,6 +189,8 @@ class Indexer(Component):
         sequence_T: torch.Tensor,
         visible_T: torch.Tensor,
         score_TS: torch.Tensor,
+        *,
+        rows_each: int = 1,
     ) -> None:
         """``score = sum over heads of weight * relu(query . key)``; -inf where not visible.
 
@@ -201,6 +203,8 @@ class Indexer(Component):
             sequence_T: int64, row of ``block_table_QB`` of each row.
             visible_T: int64, entries that exist for each row: 0 up to it, exclusive.
             score_TS: accumulation dtype out; S at least the largest ``visible_T``.
+            rows_each: about how many adjacent rows belong to one sequence: a hint for tiles, on
+                which no bit depends.
         """
 
     @abstractmethod

@@ -9,8 +9,8 @@ A round runs as work on the stream of the steps, behind the sampling of the step
 anchors, for every sequence that drew a token in it, the first one included. What it reads lies on
 the device, some of it known there only, so a drafter must not wait for the device; and shapes are
 few, so that rounds can be recorded: Q is a power of two, filled up with rows of place 0 and state
-slot 0, whose drafts nobody reads. A sequence keeps its *place* while it runs, so that tables by place
-are as small as can be.
+slot 0, whose drafts nobody reads. A sequence keeps its *place* while it runs, and there are no more
+places than may run at once, so tables go by place.
 
 Call the last row that a sequence fed and kept its position a. The anchor belongs to a + 1, draft i
 to a + 2 + i.

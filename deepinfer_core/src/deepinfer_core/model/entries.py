@@ -34,6 +34,7 @@ class EntryStep:
         entries_per_block: rows of a page.
         block_table_QB: pages of each sequence.
         sequence_T: sequence of each row.
+        rows_each: most rows of a sequence.
     """
 
     visible_T: torch.Tensor
@@ -43,6 +44,7 @@ class EntryStep:
     entries_per_block: int
     block_table_QB: torch.Tensor
     sequence_T: torch.Tensor
+    rows_each: int
 
     def slots_of(self, entry_TL: torch.Tensor, codec: CacheCodec) -> torch.Tensor:
         """Slots of listed entries of each row's sequence; -1 stays -1."""
@@ -102,6 +104,7 @@ def entry_step(
         entries_per_block=per_block,
         block_table_QB=step.block_table_QB,
         sequence_T=step.sequence_T,
+        rows_each=max(step.row_counts),
     )
 
 

@@ -92,5 +92,6 @@ class Selector:
             entries.sequence_T,
             entries.visible_T,
             score_TS,
+            rows_each=entries.rows_each,
         )
         return score_TS

@@ -68,6 +68,8 @@ class CpuIndexer(Indexer):
         sequence_T: torch.Tensor,
         visible_T: torch.Tensor,
         score_TS: torch.Tensor,
+        *,
+        rows_each: int = 1,
     ) -> None:
         """Score the visible entries, sequence by sequence."""
         query_THJ, weight_TH = row_major(query_THJ), row_major(weight_TH)

@@ -55,6 +55,8 @@ class ReferenceIndexer(Indexer):
         sequence_T: torch.Tensor,
         visible_T: torch.Tensor,
         score_TS: torch.Tensor,
+        *,
+        rows_each: int = 1,
     ) -> None:
         """Score the visible entries, sequence by sequence."""
         score_TS.fill_(-torch.inf)

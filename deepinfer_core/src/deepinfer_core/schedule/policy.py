@@ -2,12 +2,14 @@
 
 Everything goes by rank (``schedule.rank``):
 
-* A running sequence with one pending row has that row reserved. Prompts share what is left of the
-  rows, first in rank first, in chunks; a waiting prompt that goes before a running one is served
-  before it.
+* A running sequence with one pending row has that row reserved, and the drafts behind it. Prompts
+  share what is left of the rows, first in rank first, in chunks; a waiting prompt that goes before
+  a running one is served before it. Steps have room for the drafts of as many sequences as may run,
+  so drafts leave every prompt that may run as many rows as they take themselves.
 * Blocks are taken as they are needed. A sequence that finds none takes them from the last running
   sequence behind it, which then waits and is resumed later; one with nobody behind it merely skips
-  the step. The first running sequence therefore always has its blocks.
+  the step. The first running sequence therefore always has its blocks. Drafts take free blocks
+  only, and are left out where there are none.
 * A waiting sequence is admitted when the blocks of all its known tokens and of one more are free,
   besides those that running sequences need for the same. Nothing that is ready overtakes the first
   that is ready; what does not fit holds up what would, or large requests would starve.
@@ -116,8 +118,9 @@ class _Round:
         block_tokens = self.limits.block_tokens
         admits = self.next_waiting < len(self.snapshot.waiting)
         decode_rows = 0
-        for _, known, computed, block_count, _, _, _, _ in self.snapshot.running:
-            decode_rows += known - computed == 1
+        for _, known, computed, block_count, _, _, _, _, drafts in self.snapshot.running:
+            if known - computed == 1:
+                decode_rows += 1 + drafts
             if admits and known > computed and known >= block_count * block_tokens:
                 self.owed_blocks += self.limits.blocks_for(known + 1) - block_count
         if self.decodes:
@@ -129,12 +132,12 @@ class _Round:
         for place, view in enumerate(self.snapshot.running):
             if place >= self.end:
                 return
-            number, known, computed, block_count, _, _, _, _ = view
+            number, known, computed, block_count, _, _, _, _, drafts = view
             if known - computed == 1:
-                if known > block_count * block_tokens:
-                    self._serve(place, view, 1, decodes)
+                if known + drafts > block_count * block_tokens:
+                    self._serve(place, view, 1, decodes, drafts)
                 elif decodes:
-                    shares.append(Share(number, 1, 0))
+                    shares.append(Share(number, 1 + drafts, 0))
             elif known > computed:
                 self._admit(view)
                 self._serve_chunk(place, view)
@@ -147,23 +150,27 @@ class _Round:
 
     def _chunk_rows(self, view: SequenceView) -> int:
         """Rows of a sequence's next chunk as far as blocks allow."""
-        _, known, computed, _, _, stop_at, _, _ = view
+        _, known, computed, _, _, stop_at, _, _, _ = view
         end = known if stop_at is None else min(known, stop_at)
         if end <= computed:
             raise ValueError(f"no chunk can start at {computed} and end by {stop_at}: {view}")
         return min(end - computed, self.prompt_rows)
 
-    def _serve(self, place: int, view: SequenceView, rows: int, is_in_step: bool) -> int:
+    def _serve(
+        self, place: int, view: SequenceView, rows: int, is_in_step: bool, drafts: int = 0
+    ) -> int:
         """Let a running sequence claim blocks for ``rows`` rows; for how many it got them.
 
-        Only one in the step takes blocks from those behind it; the others claim what is free.
+        Only one in the step takes blocks from those behind it, and none for its drafts; the others
+        claim what is free.
         """
         if is_in_step and rows > 0:
             self._make_room(place, view, rows)
+            return self._claim(view, rows + drafts, is_in_step)
         return self._claim(view, rows, is_in_step)
 
     def _claim(self, view: SequenceView, rows: int, is_in_step: bool) -> int:
-        number, _, computed, block_count, _, _, _, _ = view
+        number, _, computed, block_count, _, _, _, _, _ = view
         rows = min(rows, (block_count + self.free_blocks) * self.limits.block_tokens - computed)
         if rows <= 0:
             return 0

@@ -75,6 +75,8 @@ class TileLangIndexer(Indexer):
         sequence_T: torch.Tensor,
         visible_T: torch.Tensor,
         score_TS: torch.Tensor,
+        *,
+        rows_each: int = 1,
     ) -> None:
         """Score the visible entries: on tensor cores if keys are MXFP4 and queries bf16."""
         rows, heads, _ = query_THJ.shape
@@ -102,7 +104,7 @@ class TileLangIndexer(Indexer):
             "score_TS": check(score_TS, _FP32, rows, entries),
         }
         if keys.number_format == "mxfp4" and spec.dtype == "bfloat16":
-            build, tuning = attention_index_scores.build, _tuning(rows, sequences, entries)
+            build, tuning = attention_index_scores.build, _tuning(rows_each, rows * entries)
             self._kernels.call(build, spec, tuning, **arguments)
         else:
             self._kernels.call(
@@ -164,15 +166,14 @@ class TileLangIndexer(Indexer):
 
 
 @functools.cache
-def _tuning(rows: int, sequences: int, entries: int) -> KernelTuning:
+def _tuning(rows_each: int, scores: int) -> KernelTuning:
     """Rows of one sequence share widened keys; few rows need many small blocks."""
     measured = table.entries("attention_index_scores")
-    most = max(one.figures["rows_each"] for one in measured)
-    rows_each = min(max(1, rows // sequences), most)
+    together = min(rows_each, max(one.figures["rows_each"] for one in measured))
     return [
         one.tuning
         for one in measured
-        if one.figures["rows_each"] == rows_each and one.figures["least_scores"] <= rows * entries
+        if one.figures["rows_each"] == together and one.figures["least_scores"] <= scores
     ][-1]
 
 

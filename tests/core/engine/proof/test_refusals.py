@@ -81,8 +81,10 @@ class LooseSumAttention(ReferenceAttention):
 class FarIndexer(ReferenceAttention):
     """Lets the row that sees the most decide how all scores are rounded."""
 
-    def scores(self, plan: Plan, query_THJ: torch.Tensor, *others: torch.Tensor) -> None:
-        super().scores(plan, query_THJ, *others)
+    def scores(
+        self, plan: Plan, query_THJ: torch.Tensor, *others: torch.Tensor, rows_each: int = 1
+    ) -> None:
+        super().scores(plan, query_THJ, *others, rows_each=rows_each)
         score_TS = others[-1]
         score_TS *= 1 + score_TS.shape[1] * 2**-23
 

@@ -116,7 +116,7 @@ class Survey:
             )
         self.built_s = time.perf_counter() - began_s
         fill_caches(self._runner, room.pool, tokens=scale.filled, chunk=scale.chunk)
-        self._graphs = self._recorded() if records and can_record(self._runner) else None
+        self._graphs = self._recorded() if records and can_record(self._runner) else {}
 
     def measure(self) -> tuple[list[Measured], Trace | None]:
         """Run every load, and then an engine."""
@@ -143,18 +143,19 @@ class Survey:
         """Time every decode step."""
         for decoding in self._scale.decodings:
             steps = prepared(decoding, self._room.pool)
-            # Recordings are of steps of one row; others are launched piece by piece.
-            self._runner.graphs = self._graphs if decoding.rows == 1 else None
+            graphs = self._runner.graphs = self._graphs.get(decoding.rows)
             decode_s(self._runner, steps)
             seconds = decode_s(self._runner, steps)
             last = decoding.plan(self._room.pool, decoding.steps - 1, is_first=True)
             experts = routed_experts(self._runner, last)
-            yield self._measured(decoding, seconds, [decoding.load(experts)])
+            is_recorded = graphs is not None and graphs.rung_of(last) is not None
+            loads = [decoding.load(experts)]
+            yield self._measured(decoding, seconds, loads, is_recorded=is_recorded)
 
     def _trace(self) -> Trace | None:
         """What the device does while an engine decodes; None where it has no record of it."""
         scale = self._scale
-        self._runner.graphs = self._graphs
+        self._runner.graphs = self._graphs.get(1)
         # All prompts in one step, of a size that was run before: nothing is compiled late.
         rows = min(scale.filled, scale.chunk)
         engine = decoding_engine(
@@ -173,29 +174,44 @@ class Survey:
         """Give the stream back."""
         self._runner.close()
 
-    def _measured(self, load: Decoding | Prompt, seconds: float, loads: list[Load]) -> Measured:
+    def _measured(
+        self,
+        load: Decoding | Prompt,
+        seconds: float,
+        loads: list[Load],
+        *,
+        is_recorded: bool = False,
+    ) -> Measured:
         return Measured(
             load=load,
             seconds=seconds,
             bound_s=self._bound_s(self._room.config, loads),
             whole_bound_s=self._bound_s(self._scale.config, loads),
             experts=loads[-1].experts,
-            is_recorded=self._runner.graphs is not None,
+            is_recorded=is_recorded,
         )
 
     def _bound_s(self, config: ModelConfig, loads: list[Load]) -> float:
         return sum(step_bound(config, load, self._storage, self._rates).seconds for load in loads)
 
-    def _recorded(self) -> DecodeGraphs | None:
+    def _recorded(self) -> dict[int, DecodeGraphs]:
+        """Recordings by the rows that a sequence feeds: an engine has those of one number."""
         scale = self._scale
-        graphs = DecodeGraphs(
-            self._runner.model,
-            self._runner.caches,
-            max_sequences=max(scale.sequences),
-            max_tokens=max(scale.contexts),
-            block_tokens=self._room.pool.block_tokens,
-            row_counts=scale.sequences,
-        )
-        with self._progress.phase("graphs.record", len(graphs.rungs), "graphs") as phase:
-            graphs.record(lambda rung: phase.advance())
-        return graphs if graphs.recorded else None
+        made = {
+            rows: DecodeGraphs(
+                self._runner.model,
+                self._runner.caches,
+                max_sequences=max(scale.sequences),
+                max_tokens=max(scale.contexts),
+                block_tokens=self._room.pool.block_tokens,
+                rows_each=rows,
+                row_counts=[rows * sequences for sequences in scale.sequences],
+            )
+            # The engine whose steps are looked at feeds one row.
+            for rows in sorted({1, *scale.rows}, reverse=True)
+        }
+        total = sum(len(graphs.rungs) for graphs in made.values())
+        with self._progress.phase("graphs.record", total, "graphs") as phase:
+            for graphs in made.values():
+                graphs.record(lambda rung: phase.advance())
+        return {rows: graphs for rows, graphs in made.items() if graphs.recorded}

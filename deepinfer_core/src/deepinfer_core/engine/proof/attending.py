@@ -127,7 +127,9 @@ def indexer_trials(samples: Samples) -> Iterator[Trial]:
         score_NS = torch.empty((len(order), most), dtype=rows.accumulate, device=samples.device)
         arguments = (query_PHJ[order], weight_PH[order], keys, table_QB)
         sequence_N = (order % 2).to(samples.device)
-        selector.indexer.scores(plan, *arguments, sequence_N, visible_N, score_NS)
+        selector.indexer.scores(
+            plan, *arguments, sequence_N, visible_N, score_NS, rows_each=len(order)
+        )
         scored_NS = _padded(score_NS, capacity)
         hidden_NS = torch.arange(most, device=samples.device) >= visible_N[:, None]
         pool_NS = pool_PS[order, :most].masked_fill(hidden_NS, -math.inf)

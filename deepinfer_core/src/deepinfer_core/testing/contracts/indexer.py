@@ -86,6 +86,7 @@ class IndexerContract(ContractSuite):
         sequence_T: torch.Tensor,
         visible_T: torch.Tensor,
         entries: int = ENTRIES,
+        rows_each: int | None = None,
     ) -> torch.Tensor:
         """Run into a guarded buffer."""
         rows = len(query_THJ)
@@ -100,6 +101,7 @@ class IndexerContract(ContractSuite):
             sequence_T.to(self.device),
             visible_T.to(self.device),
             out.tensor,
+            rows_each=rows_each or max(rows // len(table_QB), 1),
         )
         return out.check()
 
@@ -123,6 +125,25 @@ class IndexerContract(ContractSuite):
             # J products in each of H products.
             assert_within(got[row, :seen], want, (self.width + self.heads + 4) * u * size)
             assert bool((got[row, seen:] == -math.inf).all())
+
+    @pytest.mark.parametrize("rows_each", [1, 2, 3, 4, 6, 7, 50])
+    def test_what_a_sequence_is_said_to_feed_changes_no_bit(
+        self,
+        component: Indexer,
+        index_format: str,
+        compute: str,
+        generator: torch.Generator,
+        rows_each: int,
+    ) -> None:
+        """Sequences of 1, 2, 6 and 3 rows, and two rows of the same entry at the end."""
+        sequence_T = torch.tensor([0, 1, 1, *[2] * 6, *[0] * 3, 3, 3])
+        visible_T = torch.tensor([9, 1, 2, *range(7, 13), 3, 4, 5, 1, 1])
+        keys, table_QB, _ = self.keys(generator, index_format, 4)
+        query_THJ = self.noise(generator, 14, self.heads, self.width, dtype=dtype_of(compute))
+        weight_TH = self.noise(generator, 14, self.heads, dtype=dtype_of(compute))
+        arguments = (query_THJ, weight_TH, keys, table_QB, sequence_T, visible_T)
+        want = self.score(component, *arguments, rows_each=5)
+        assert_same_bits(self.score(component, *arguments, rows_each=rows_each), want)
 
     def test_no_rows_and_no_entries_are_fine(
         self, component: Indexer, compute: str, generator: torch.Generator
