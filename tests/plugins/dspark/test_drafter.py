@@ -30,9 +30,7 @@ TABLE = CalibrationTable(
 )
 
 
-def block(
-    wanted: DraftRound, *, count: int, choose: Choose
-) -> tuple[torch.Tensor, torch.Tensor]:
+def block(wanted: DraftRound, *, count: int, choose: Choose) -> tuple[torch.Tensor, torch.Tensor]:
     """Draft number i is whatever ``choose`` takes; its confidence has the same logit in all."""
     queries = wanted.anchor_token_Q.shape[0]
     tokens = [choose(torch.zeros(queries, 8), number) for number in range(count)]
