@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import structlog
 from deepinfer_core.schedule.speculation_costs import CostCurve
+from deepinfer_core.telemetry.logs import get_logger
 
 from deepinfer_dspark.atomic_files import replace_file
 from deepinfer_dspark.measuring import MeasuredCosts
@@ -23,7 +23,7 @@ from deepinfer_dspark.measuring import MeasuredCosts
 __all__ = ["MeasuredFiles"]
 
 _FORMAT = "deepinfer-dspark step times 1"
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class MeasuredFiles:
