@@ -178,7 +178,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
 CHANGES: dict[str, Callable[[DraftHost], DraftHost]] = {
     "machine": lambda host: replace(host, identity="another machine"),
     "drafts": lambda host: replace(host, drafts=2),
-    "sequences": lambda host: replace(host, max_sequences=3),
+    "sequences": lambda host: replace(host, max_sequences=8, row_sizes=(1, 2, 4, 8, 12, 16)),
     "sizes": lambda host: replace(host, row_sizes=(16,)),
 }
 
@@ -191,6 +191,14 @@ def test_what_changes_step_times_is_measured_again(tmp_path: Path, change: str) 
 def test_a_lifetime_of_zero_measures_every_time(tmp_path: Path) -> None:
     second = replace(HOST, cache_dir=str(tmp_path))
     assert measured_again(tmp_path, second, curve_ttl_s=0)
+
+
+def test_a_lifetime_of_zero_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
+    other = replace(HOST, cache_dir=str(tmp_path), identity="another machine")
+    attached().planner(other, Timer())
+    before = {path: path.read_text() for path in tmp_path.iterdir()}
+    attached(curve_ttl_s=0).planner(replace(HOST, cache_dir=str(tmp_path)), Timer())
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == before != {}
 
 
 def test_a_planner_plans() -> None:

@@ -73,7 +73,7 @@ def rising(times: Sequence[float]) -> tuple[float, ...]:
     pools: list[tuple[float, int]] = []
     for time in times:
         total, count = time, 1
-        while pools and pools[-1][0] / pools[-1][1] >= total / count:
+        while pools and pools[-1][0] / pools[-1][1] > total / count:
             before, size = pools.pop()
             total, count = total + before, count + size
         pools.append((total, count))
