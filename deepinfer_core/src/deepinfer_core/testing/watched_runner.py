@@ -9,7 +9,7 @@ import torch
 
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.cache.storage import Caches
-from deepinfer_core.engine.rows import RowRequest, StepHandle
+from deepinfer_core.engine.rows import DraftRequest, RowRequest, StepHandle
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.device import Stream
@@ -81,12 +81,17 @@ class WatchedRunner(ModelRunner):
         self.plans.append(plan)
         return super().launch(plan, before)
 
-    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
+    def sample(
+        self,
+        step: StepHandle,
+        rows: tuple[RowRequest, ...],
+        wanted: tuple[DraftRequest, ...] = (),
+    ) -> None:
         """Queue the sampling; see ``Runner``. The engine samples each step before the next."""
         if rows:
             wanted = _wanted(self.plans[-1])
             self._keys.append([wanted[row.row] for row in rows])
-        super().sample(step, rows)
+        super().sample(step, rows, wanted)
 
     def forget(self) -> None:
         """Drop what was remembered."""
