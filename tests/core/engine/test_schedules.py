@@ -12,7 +12,7 @@ from typing import Any
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
-from deepinfer_core.engine.drafting import Drafting
+from deepinfer_core.engine.drafts.host import Drafting
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy

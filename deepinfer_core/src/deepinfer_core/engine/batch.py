@@ -10,8 +10,8 @@ from heapq import heappop, heappush
 from itertools import chain
 from types import MappingProxyType
 
-from deepinfer_core.engine.draft_state import DraftState
-from deepinfer_core.engine.drafting import Drafting
+from deepinfer_core.engine.drafts.host import Drafting
+from deepinfer_core.engine.drafts.state import DraftState
 from deepinfer_core.engine.instruments import Readings
 from deepinfer_core.engine.pages import Entry, PageCounts, Pages, Saved
 from deepinfer_core.engine.prefix_reuse import ReusePolicy

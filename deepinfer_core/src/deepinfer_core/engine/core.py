@@ -25,7 +25,7 @@ from deepinfer_core.engine.absorption import absorb
 from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.deadlines import Deadlines
-from deepinfer_core.engine.drafting import accepted_drafts, draft_requests
+from deepinfer_core.engine.drafts.host import accepted_drafts, draft_requests
 from deepinfer_core.engine.failures import expired, failed_step
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.outputs import FinishReason

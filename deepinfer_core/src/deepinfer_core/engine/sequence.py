@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deepinfer_core.cache.keys import KeyChain
-from deepinfer_core.engine.draft_state import DraftState
+from deepinfer_core.engine.drafts.state import DraftState
 from deepinfer_core.engine.fork import Fork
 from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.engine.request_options import RequestOptions
