@@ -24,10 +24,10 @@ from deepinfer_core.reference.sampler import ReferenceSampler
 from deepinfer_core.reference.transform import ReferenceTransform
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 from deepinfer_core.telemetry.progress import PhaseFinished, ProgressStream
+from deepinfer_core.testing.events import captured_events
 from deepinfer_core.testing.rerun_device import RerunDevice
 from deepinfer_core.testing.small_engines import slim_config
 from deepinfer_core.testing.tiny_model import reference_parts, tiny_model
-from structlog.testing import capture_logs
 
 NUMERICS = Numerics()
 SIZES = StepSizes(max_rows=24, max_sequences=4, max_tokens=40, block_tokens=16)
@@ -213,7 +213,7 @@ def test_a_device_without_graphs_is_no_news(
 ) -> None:
     monkeypatch.setattr(RerunDevice, "properties", PROMISES)
     runner = make_runner()
-    with capture_logs() as logs:
+    with captured_events() as logs:
         make_ready(runner, SIZES, progress, records=True)
     assert (runner.graphs, logs) == (None, [])
 
@@ -223,7 +223,7 @@ def test_one_component_that_does_not_promise_it_leaves_all_steps_unrecorded(
     make_runner: MakeRunner, progress: ProgressStream, never: str
 ) -> None:
     runner = make_runner(never=never)
-    with capture_logs() as logs:
+    with captured_events() as logs:
         make_ready(runner, SIZES, progress, records=True)
     assert runner.graphs is None
     [entry] = logs

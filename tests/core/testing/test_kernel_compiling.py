@@ -71,15 +71,17 @@ def trial(spec: str) -> KernelTrial:
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The specs that were compiled together; that of ``bad`` is refused."""
+    """The specs that were compiled together; that of ``bad`` is refused, and so are all others
+    where there is no time."""
     batches: list[list[str]] = []
 
     def compile_all(
-        kernels: Sequence[WantedKernel], jobs: int, progress: ProgressStream
+        kernels: Sequence[WantedKernel], jobs: int, progress: ProgressStream, *, limit_s: float
     ) -> list[CompiledKernel]:
         batches.append([kernel.spec for kernel in kernels])
+        words = "late" if limit_s < 0 else ""
         return [
-            CompiledKernel(kernel=one, problem="no" if one.spec == "bad" else "", elapsed_s=0.0)
+            CompiledKernel(kernel=one, problem="no" if one.spec == "bad" else words, elapsed_s=0.0)
             for one in kernels
         ]
 
@@ -107,14 +109,9 @@ def test_a_refused_kernel_is_named_for_each_of_its_trials(batches: list[list[str
     assert compiled("bad a bad", Folder()) == ["no", "", "no"]
 
 
-def test_after_its_time_nothing_more_is_begun(batches: list[list[str]]) -> None:
-    assert compiled("a b", Folder(("b",)), limit_s=-1.0) == [kernel_compiling.LATE, ""]
-    assert batches == []
-
-
-def test_the_time_is_looked_at_after_a_few_kernels(batches: list[list[str]]) -> None:
-    assert compiled("a b c d e", Folder()) == [""] * 5
-    assert batches == [["a", "b", "c", "d"], ["e"]]
+def test_the_time_is_that_of_all_kernels_together(batches: list[list[str]]) -> None:
+    assert compiled("a b", Folder(("b",)), limit_s=-1.0) == ["late", ""]
+    assert batches == [["a"]]
 
 
 def test_where_nothing_is_compiled_everything_is_ready(batches: list[list[str]]) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from deepinfer_core.testing import sanitize
-from deepinfer_core.testing.sanitize import Checked, is_clean, main, read_words, summary
+from deepinfer_core.testing.sanitize import is_clean, main, summary
 from deepinfer_core.testing.sanitizer import BEGIN, findings, refusal, run_checked
+from deepinfer_core.testing.trial_findings import Checked, read_words
 
 HEAD = "========= COMPUTE-SANITIZER"
 END = "========= ERROR SUMMARY: 1 error"
@@ -57,6 +58,14 @@ def test_each_trial_has_one_end() -> None:
     assert found.unfinished == ["d", "e"]
 
 
+def test_where_the_tool_kept_findings_back_no_other_trial_is_clean() -> None:
+    """It stops to print at some number, of whatever trial."""
+    kept = "========= ERROR SUMMARY: 3 errors were not printed. Use --print-limit option"
+    said = words(begun("a"), "trial right: a", begun("b"), ERROR, "trial right: b", kept)
+    found = read_words(said, ["a", "b"])
+    assert (found.clean, found.unfinished, list(found.findings)) == ([], ["a"], ["b"])
+
+
 @pytest.fixture
 def tool(tmp_path: Path) -> str:
     """Stands for compute-sanitizer: runs what comes behind its four options."""
@@ -85,8 +94,10 @@ def test_a_tool_that_refuses_the_device_is_not_used(tmp_path: Path) -> None:
 
 
 def report(**changes: object) -> dict[str, object]:
-    whole = {"clean": ["a"], "findings": {}, "wrong": {}, "unfinished": []}
-    return {"refused": {}, "trials": 1, "not_compiled": {}, "tools": {"memcheck": whole | changes}}
+    whole = {"clean": ["a"], "judged": {}, "findings": {}, "wrong": {}, "unfinished": []}
+    tools = {"memcheck": whole | changes}
+    empty = {"refused": {}, "not_compiled": {}, "ways": {}, "stale": []}
+    return {"trials": 1, "tools": tools, **empty}
 
 
 def test_a_report_is_clean_if_everything_was_run_and_nothing_found() -> None:
@@ -95,10 +106,15 @@ def test_a_report_is_clean_if_everything_was_run_and_nothing_found() -> None:
     assert not is_clean(report(clean=[], findings={"a": ["x"]}))
     assert not is_clean(report() | {"refused": {"racecheck": "no"}})
     assert not is_clean(report() | {"not_compiled": {"b": "late"}})
+    assert is_clean(report(clean=[], judged={"a": ["known"]}))
+    assert not is_clean(report() | {"stale": ["known"]})
 
 
 def test_the_summary_shows_each_finding() -> None:
     assert "a: Invalid | at" in summary(report(clean=[], findings={"a": ["Invalid", "at"]}))
+    assert "a: judged: known" in summary(report(clean=[], judged={"a": ["known"]}))
+    assert "all_meet: silent" in summary(report() | {"ways": {"all_meet": "silent"}})
+    assert "known is needed no more" in summary(report() | {"stale": ["known"]})
 
 
 def test_without_the_tool_nothing_is_said_to_be_clean(

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deepinfer_core.testing.events import captured_events
 from deepinfer_nvidia.kernels import kept as kept_module
 from deepinfer_nvidia.kernels.kept import KeptKernels
 from deepinfer_nvidia.kernels.tuning import KernelTuning
-from structlog.testing import capture_logs
 
 TUNING = KernelTuning()
 
@@ -47,7 +47,7 @@ def test_nothing_is_there_at_first(kept: KeptKernels) -> None:
 def test_a_kernel_that_was_noted_is_there(kept: KeptKernels, entry: Path) -> None:
     assert kept.note(build, "spec", TUNING, entry)
     assert kept.has(build, "spec", TUNING)
-    with capture_logs() as logs:
+    with captured_events() as logs:
         kept.check(build, "spec", TUNING)
     assert (logs, entry.exists()) == ([], True)
 
@@ -81,11 +81,11 @@ def test_a_torn_or_foreign_entry_is_taken_away_and_said(
     kept.note(build, "spec", TUNING, entry)
     (entry / "executable.so").write_bytes(library)
     assert not kept.has(build, "spec", TUNING)
-    with capture_logs() as logs:
+    with captured_events() as logs:
         kept.check(build, "spec", TUNING)
     assert not entry.exists()
     (line,) = logs
-    assert (line["event"], line["log_level"]) == ("kernels.entry_refused", "warning")
+    assert (line["event"], line["level"]) == ("kernels.entry_refused", "warning")
     assert line["operator"] == "test_kept"
     assert line["entry"] == str(entry)
 
@@ -94,7 +94,7 @@ def test_an_entry_that_is_gone_is_no_news(kept: KeptKernels, entry: Path) -> Non
     kept.note(build, "spec", TUNING, entry)
     (entry / "executable.so").unlink()
     entry.rmdir()
-    with capture_logs() as logs:
+    with captured_events() as logs:
         kept.check(build, "spec", TUNING)
     assert logs == []
     assert not kept.has(build, "spec", TUNING)
@@ -137,7 +137,7 @@ def test_a_label_that_leads_elsewhere_is_no_label(
     victim = tmp_path / place
     if not place.startswith("/"):
         victim.mkdir(parents=True, exist_ok=True)
-    with capture_logs() as logs:
+    with captured_events() as logs:
         kept.check(build, "spec", TUNING)
     assert logs == []
     assert place.startswith("/") or victim.exists()

@@ -89,6 +89,7 @@ def test_what_the_compiler_logs_does_not_stand_among_answers(
     monkeypatch.setattr(log, "propagate", False)
     monkeypatch.setattr(log, "level", logging.INFO)
     call(CompiledKernels("sm_90a"), "a")
-    logging.getLogger("tilelang.builder").warning("of a compilation")
+    logging.getLogger("tilelang.builder").warning("for the author of a kernel")
+    logging.getLogger("tilelang.builder").error("of a compilation")
     assert answers == []
     assert caplog.messages == ["of a compilation"]

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import structlog
-
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
 from deepinfer_core.engine.rows import RowRequest, RowSettings
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.component import Component
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
+from deepinfer_core.telemetry.logs import get_logger
 from deepinfer_core.telemetry.progress import ProgressStream
 
 __all__ = [
@@ -30,7 +29,7 @@ __all__ = [
     "warm_up_steps",
 ]
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 _DRAWN_SETTINGS = (
     RowSettings(seed=0),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 
 from deepinfer_core.engine.kernels.compiling import compile_all
@@ -13,11 +12,6 @@ from deepinfer_core.telemetry.progress import ProgressStream
 from deepinfer_core.testing.kernel_trials import KernelTrial
 
 __all__ = ["compile_trials"]
-
-_TURNS = 4
-"""Kernels that each process gets before the time is looked at."""
-
-LATE = "there was no time left"
 
 
 def compile_trials(
@@ -46,16 +40,9 @@ def compile_trials(
         )
         for one in trials
     ]
-    problems: dict[WantedKernel, str] = {}
     left = [
         one for one in dict.fromkeys(wanted) if not compiler.keeps(one.build, one.spec, one.tuning)
     ]
-    ends_s = time.monotonic() + limit_s
-    for start in range(0, len(left), _TURNS * jobs):
-        batch = left[start : start + _TURNS * jobs]
-        if time.monotonic() > ends_s:
-            problems |= dict.fromkeys(batch, LATE)
-            continue
-        for done in compile_all(batch, jobs, ProgressStream()):
-            problems[done.kernel] = done.problem
+    done = compile_all(left, jobs, ProgressStream(), limit_s=limit_s) if left else []
+    problems = {one.kernel: one.problem for one in done}
     return [problems.get(one, "") for one in wanted]

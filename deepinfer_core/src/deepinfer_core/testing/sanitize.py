@@ -4,7 +4,8 @@
 report.json`` runs memcheck and racecheck of compute-sanitizer on the small cases of every kernel.
 Kernels are compiled first, in ``--jobs`` processes, into ``--cache``, so that no compiler runs
 under the tools. What is not ready after ``--compile-s``, or not run after ``--check-s``, is not
-checked, and the report names it. It takes a GPU, and minutes.
+checked, and the report names it. Reports of racecheck that the backend lists as judged
+(``judged_races``) are told apart from findings. It takes a GPU, and minutes.
 """
 
 from __future__ import annotations
@@ -16,75 +17,24 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from deepinfer_core.testing.sanitizer import (
-    BEGIN,
-    Tool,
-    find_sanitizer,
-    findings,
-    refusal,
-    run_checked,
-)
+from deepinfer_core.testing.judged_races import JudgedRace, read_judged, standing
+from deepinfer_core.testing.race_patterns import heard_of
+from deepinfer_core.testing.sanitizer import BEGIN, Tool, find_sanitizer, refusal, run_checked
+from deepinfer_core.testing.trial_findings import RIGHT, WRONG, Checked, read_words, stale
 
 if TYPE_CHECKING:
     from deepinfer_core.testing.kernel_trials import KernelTrial
 
-__all__ = ["Checked", "main", "read_words"]
+__all__ = ["main"]
 
 _TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck")
-_RIGHT, _WRONG = "trial right: ", "trial wrong: "
 _TRY_S = 40.0
 _PROGRAM = "deepinfer_core.testing.sanitize"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What one tool found.
-
-    Attributes:
-        clean: trials without a complaint of tool or twin.
-        findings: trial to the tool's words.
-        wrong: trial to the twin's words.
-        unfinished: trials that were not run to their end.
-    """
-
-    clean: list[str] = field(default_factory=list)
-    findings: dict[str, list[str]] = field(default_factory=dict)
-    wrong: dict[str, str] = field(default_factory=dict)
-    unfinished: list[str] = field(default_factory=list)
-
-    def add(self, other: Checked) -> None:
-        """Take over what another run of the tool found."""
-        self.clean.extend(other.clean)
-        self.findings.update(other.findings)
-        self.wrong.update(other.wrong)
-        self.unfinished.extend(other.unfinished)
-
-
-def read_words(words: str, names: Sequence[str]) -> Checked:
-    """What a run of ``names`` under a tool says.
-
-    Args:
-        words: that program and tool printed.
-        names: ids of the trials that it was to run.
-    """
-    found: dict[str, list[str]] = {}
-    for one in findings(words):
-        found.setdefault(one.trial, []).extend(one.words)
-    lines = words.splitlines()
-    right = {line.removeprefix(_RIGHT) for line in lines if line.startswith(_RIGHT)}
-    said = [line.removeprefix(_WRONG) for line in lines if line.startswith(_WRONG)]
-    wrong = dict(line.split(": ", 1) for line in said)
-    return Checked(
-        clean=[name for name in names if name in right and name not in found],
-        findings=found,
-        wrong=wrong,
-        unfinished=[name for name in names if name not in right and name not in wrong],
-    )
 
 
 def small_trials(reference: str) -> list[KernelTrial]:
@@ -112,9 +62,9 @@ def run_trials(reference: str, cache: str, numbers: Sequence[int], place: str) -
         try:
             wrong = trial.complaints(kernels, given, place)
         except Exception as error:  # noqa: BLE001 - of torch, the compiler or the driver
-            say(f"{_WRONG}{trial.id}: {type(error).__name__}: {error}".partition("\n")[0])
+            say(f"{WRONG}{trial.id}: {type(error).__name__}: {error}".partition("\n")[0])
             return  # a device that failed once fails until the process ends
-        say(f"{_WRONG}{trial.id}: {wrong[0]}" if wrong else _RIGHT + trial.id)
+        say(f"{WRONG}{trial.id}: {wrong[0]}" if wrong else RIGHT + trial.id)
 
 
 def check(args: argparse.Namespace, sanitizer: str, cache: str) -> dict[str, Any]:
@@ -132,12 +82,14 @@ def check(args: argparse.Namespace, sanitizer: str, cache: str) -> dict[str, Any
     if tools:
         kernels = resolve_name(args.catalogue)().open(cache)
         problems = compile_trials(kernels, found, jobs=args.jobs, limit_s=args.compile_s)
+    judged = read_judged(resolve_name(args.catalogue)().judged)
+    ways = [name for one in judged for name in (one.way, one.contrast)]
+    heard = heard_of(sanitizer, ways if "racecheck" in tools else ())
     names = [trial.id for trial in found]
     ready = [number for number, problem in enumerate(problems) if not problem]
     say(f"{len(ready)} of {len(names)} trials are compiled")
-    results = check_ready(
-        args, sanitizer, cache, tools, {number: names[number] for number in ready}
-    )
+    numbered = {number: names[number] for number in ready}
+    results = check_ready(args, sanitizer, cache, tools, numbered, standing(judged, heard))
     return {
         "refused": {tool: words for tool, words in refused.items() if words},
         "trials": len(names),
@@ -145,11 +97,18 @@ def check(args: argparse.Namespace, sanitizer: str, cache: str) -> dict[str, Any
             name: problem for name, problem in zip(names, problems, strict=True) if problem
         },
         "tools": {tool: asdict(one) for tool, one in results.items()},
+        "ways": heard,
+        "stale": stale(results, judged, names),
     }
 
 
 def check_ready(
-    args: argparse.Namespace, sanitizer: str, cache: str, tools: list[Tool], names: dict[int, str]
+    args: argparse.Namespace,
+    sanitizer: str,
+    cache: str,
+    tools: list[Tool],
+    names: dict[int, str],
+    judged: Sequence[JudgedRace],
 ) -> dict[Tool, Checked]:
     """Run the trials of these numbers under each tool, in several processes at once."""
     results = {tool: Checked() for tool in tools}
@@ -162,7 +121,8 @@ def check_ready(
         program = (sys.executable, "-m", _PROGRAM, args.catalogue, *chosen)
         left_s = max(1.0, ends_s - time.monotonic())
         _, words = run_checked(sanitizer, tool, program, limit_s=left_s)
-        return tool, read_words(words, [names[number] for number in part])
+        found = [names[number] for number in part]
+        return tool, read_words(words, found, judged if tool == "racecheck" else ())
 
     parts = [(tool, numbers[n::share]) for tool in tools for n in range(share)]
     with ThreadPoolExecutor(args.jobs) as pool:
@@ -172,10 +132,11 @@ def check_ready(
 
 
 def is_clean(report: dict[str, Any]) -> bool:
-    """Whether every trial was run under every tool, and nothing was found."""
+    """Whether every trial was run under every tool, and nothing was found but what was judged."""
     tools = report["tools"].values()
-    is_whole = not report["refused"] and not report["not_compiled"]
-    return is_whole and all(len(one["clean"]) == report["trials"] for one in tools)
+    is_whole = not (report["refused"] or report["not_compiled"] or report["stale"])
+    good = [len(one["clean"]) + len(one["judged"]) for one in tools]
+    return is_whole and all(count == report["trials"] for count in good)
 
 
 def summary(report: dict[str, Any]) -> str:
@@ -187,6 +148,9 @@ def summary(report: dict[str, Any]) -> str:
         for name, words in one["findings"].items():
             lines.append(f"  {name}: {' | '.join(words)[:300]}")
         lines += [f"  {name}: {words[:200]}" for name, words in one["wrong"].items()]
+        lines += [f"  {name}: judged: {', '.join(some)}" for name, some in one["judged"].items()]
+    lines += [f"{name}: {heard}" for name, heard in report["ways"].items()]
+    lines += [f"{name} is needed no more: take the judgement away" for name in report["stale"]]
     return "\n".join(lines)
 
 

@@ -15,7 +15,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["BEGIN", "Finding", "Tool", "find_sanitizer", "findings", "refusal", "run_checked"]
+__all__ = [
+    "BEGIN",
+    "Finding",
+    "Tool",
+    "are_all_printed",
+    "find_sanitizer",
+    "findings",
+    "refusal",
+    "run_checked",
+]
 
 Tool = Literal["memcheck", "racecheck"]
 
@@ -23,7 +32,9 @@ BEGIN = "trial begins: "
 _MARK = "========="
 _USUAL = "/usr/local/cuda/bin/compute-sanitizer"
 _SUMMARIES = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY")
-_MOST_LINES = 12
+_MOST_FINDINGS = 1000
+"""Of one run; the tool prints no more."""
+_UNSAID = "were not printed"
 _SAY_SO = "import torch; torch.zeros(4, device='cuda').add_(1).cpu()"
 
 
@@ -33,7 +44,7 @@ class Finding:
 
     Attributes:
         trial: which began last before it; empty if none had.
-        words: its first lines.
+        words: its lines.
     """
 
     trial: str
@@ -65,7 +76,7 @@ def run_checked(
     """
     whole = (
         "env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1",
-        sanitizer, "--tool", tool, "--print-limit", "20", *command,
+        sanitizer, "--tool", tool, "--print-limit", str(_MOST_FINDINGS), *command,
     )  # fmt: skip
     child = subprocess.Popen(
         whole,
@@ -108,7 +119,7 @@ def findings(words: str) -> list[Finding]:
 
     def close() -> None:
         if block:
-            found.append(Finding(trial=trial, words=tuple(block[:_MOST_LINES])))
+            found.append(Finding(trial=trial, words=tuple(block)))
             block.clear()
 
     for line in words.splitlines():
@@ -123,3 +134,8 @@ def findings(words: str) -> list[Finding]:
                 block.append(text)
     close()
     return found
+
+
+def are_all_printed(words: str) -> bool:
+    """Whether a run printed all that it found; what it kept to itself is of no known trial."""
+    return not any(line.startswith(_MARK) and _UNSAID in line for line in words.splitlines())

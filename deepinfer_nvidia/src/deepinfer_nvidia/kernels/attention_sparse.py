@@ -65,8 +65,7 @@ class _State(NamedTuple):
     weight_s: Any
     slot_s: Any
     place_s: Any
-    page_s: Any
-    line_s: Any
+    spot_s: Any
 
 
 def build(spec: SparseAttentionSpec, tuning: Tuning) -> Any:
@@ -106,8 +105,7 @@ def _attention(spec: SparseAttentionSpec, tuning: Tuning, rows: Any) -> Any:
                 weight_s=T.alloc_shared((tile_heads, keys), product),
                 slot_s=T.alloc_shared((longest,), "int32"),
                 place_s=T.alloc_shared((longest,), "int32"),
-                page_s=T.alloc_shared((longest,), "int32"),
-                line_s=T.alloc_shared((longest,), "int32"),
+                spot_s=T.alloc_shared((longest,), "int64"),
             )
             first = across * tile_heads
             for h, d in T.Parallel(tile_heads, width):
@@ -167,13 +165,12 @@ def _over_source(
 
     @T.macro
     def take(tile: Any, count: Any, state: Any, source_PE: Any, raw: T.Buffer, scale: Any) -> None:
-        gather(tile, count, state.page_s, state.line_s, source_PE[0], 0, rows.stride, raw)
+        gather(tile, count, state.spot_s, source_PE[0], 0, rows.stride, raw)
         if groups:
             gather(
                 tile,
                 count,
-                state.page_s,
-                state.line_s,
+                state.spot_s,
                 source_PE[1],
                 rows.elements,
                 rows.stride,
@@ -193,7 +190,7 @@ def _over_source(
         T.assume(scale_PB.strides[0] % rows.alignment == 0)
         key_s = T.alloc_shared((keys, width), product)
         count = T.alloc_var("int32")
-        list_keys(row, slot_TL, state.slot_s, state.place_s, state.page_s, state.line_s)
+        list_keys(row, slot_TL, state.slot_s, state.place_s, state.spot_s)
         count = state.place_s[source.list_capacity - 1]
         if groups or stages == 0:
             raw = T.alloc_fragment((keys, rows.elements), rows.element)
@@ -207,7 +204,7 @@ def _over_source(
                 attend_tile(tile, count, key_s, state)
         else:
             for tile in T.Pipelined(T.ceildiv(count, keys), num_stages=stages):
-                gather(tile, count, state.page_s, state.line_s, data_PE, 0, rows.stride, key_s)
+                gather(tile, count, state.spot_s, data_PE, 0, rows.stride, key_s)
                 attend_tile(tile, count, key_s, state)
 
     return over_source

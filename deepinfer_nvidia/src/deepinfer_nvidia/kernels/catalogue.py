@@ -51,6 +51,7 @@ def catalogue() -> KernelCatalogue:
         arrange=_arrange,
         choices=_choices,
         peer=peer,
+        judged=_HERE / "judged_races.json",
     )
 
 

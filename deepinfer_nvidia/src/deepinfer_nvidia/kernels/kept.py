@@ -22,12 +22,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import importlib_metadata
-import structlog
 from deepinfer_core.interfaces.operators.catalogue import Build
+from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["KeptKernels"]
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 _LIBRARY = "executable.so"
 """The file of an entry that is loaded and launched."""

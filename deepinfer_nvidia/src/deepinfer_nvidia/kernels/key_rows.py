@@ -21,6 +21,7 @@ _LAYOUTS = {
 }
 _ITEM_BYTES = {"float8_e4m3fn": 1, "uint8": 1, "bfloat16": 2, "float32": 4}
 _VECTOR_BYTES = 16
+_ROW_BITS = 0xFFFFFFFF
 
 _E2M1_DOUBLED = 0xC8643210
 """Magnitudes of e2m1, doubled, four bits each; code 0 in the lowest."""
@@ -66,8 +67,10 @@ def key_rows(number_format: str, width: int) -> KeyRows:
 def lister(source: KeySourceSpec) -> Any:
     """Move the present slots of a list together, as page and row in it.
 
-    The macro takes the row, its lists, two shared buffers as long as the list to work in, and two
-    for the result. The last number of the second work buffer is then the number of keys.
+    The macro takes the row, its lists, two shared buffers as long as the list to work in, and one
+    for the result: 64 bits a key, the page in the upper half. The last number of the second work
+    buffer is then the number of keys. Page and row are one number because two stores at computed
+    places make the compiler put a barrier of some of the threads between them.
     """
     length, rows_per_page = source.list_capacity, source.rows_per_page
 
@@ -77,8 +80,7 @@ def lister(source: KeySourceSpec) -> Any:
         slot_TL: T.Buffer,
         slot_s: T.Buffer,
         place_s: T.Buffer,
-        page_s: T.Buffer,
-        line_s: T.Buffer,
+        spot_s: T.Buffer,
     ) -> None:
         for i in T.Parallel(length):
             slot_s[i] = T.if_then_else(i < slot_TL.shape[1], T.cast(slot_TL[row, i], "int32"), -1)
@@ -87,8 +89,7 @@ def lister(source: KeySourceSpec) -> Any:
         T.cumsum(place_s[0:length])
         for i in T.Parallel(length):
             if slot_s[i] >= 0:
-                page_s[place_s[i] - 1] = slot_s[i] // rows_per_page if rows_per_page else 0
-                line_s[place_s[i] - 1] = slot_s[i] % rows_per_page if rows_per_page else slot_s[i]
+                spot_s[place_s[i] - 1] = _spot(slot_s[i], rows_per_page)
 
     return list_keys
 
@@ -104,18 +105,23 @@ def gatherer(keys: int) -> Any:
     def gather(
         tile: Any,
         count: Any,
-        page_s: T.Buffer,
-        line_s: T.Buffer,
+        spot_s: T.Buffer,
         from_PE: T.Buffer,
         start: Any,
         stride: Any,
         to: T.Buffer,
     ) -> None:
         for k, e in T.Parallel(keys, to.shape[1]):
-            at = T.min(tile * keys + k, count - 1)
-            to[k, e] = from_PE[T.cast(page_s[at], "int64"), line_s[at] * stride + start + e]
+            at = spot_s[T.min(tile * keys + k, count - 1)]
+            to[k, e] = from_PE[at >> 32, (at & _ROW_BITS) * stride + start + e]
 
     return gather
+
+
+def _spot(slot: Any, rows_per_page: int) -> Any:
+    """Page and row of a slot that is there; all rows are of one page where pages have no size."""
+    page, row = (slot // rows_per_page, slot % rows_per_page) if rows_per_page else (0, slot)
+    return (T.cast(page, "int64") << 32) | T.cast(row, "int64")
 
 
 def widener(source: KeySourceSpec, width: int, keys: int, product: str) -> Any:

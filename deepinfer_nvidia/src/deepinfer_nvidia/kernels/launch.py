@@ -143,9 +143,12 @@ def _use_folder(folder: Path) -> None:
 
 
 def _take_log() -> None:
-    """Log like everything else: TileLang's own handler writes to standard output, among answers."""
+    """Let TileLang log like everything else; its handler writes among answers on standard output.
+
+    Errors only: its warnings are for authors of kernels, who meet them in the interpreter.
+    """
     log = logging.getLogger("tilelang")
     for handler in list(log.handlers):
         log.removeHandler(handler)
-    log.setLevel(logging.NOTSET)
+    log.setLevel(logging.ERROR)
     log.propagate = True

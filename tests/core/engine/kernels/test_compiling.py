@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deepinfer_core.engine.kernels.compiling import compile_all, default_jobs
+from deepinfer_core.engine.kernels.compiling import LATE, compile_all, default_jobs
 from deepinfer_core.interfaces.operators.wanted import WantedKernel
 from deepinfer_core.telemetry.progress import PhaseAdvanced, PhaseFinished, ProgressStream
 
@@ -90,3 +90,11 @@ def test_who_is_interrupted_leaves_no_process_behind(kernel: Make, tmp_path: Pat
         compile_all([kernel("a"), kernel("forever")], 1, ProgressStream(interrupt))
     assert not [one for one in threading.enumerate() if one.name == "deepinfer-compile"]
     assert not (tmp_path / "kept" / "forever").exists()
+
+
+def test_after_its_time_no_kernel_is_begun(kernel: Make) -> None:
+    """A worker would have refused the second one in its own words."""
+    results = compile_all([kernel("a"), kernel("wrong")], 1, ProgressStream(), limit_s=-1.0)
+    assert [one.problem for one in results] == [LATE, LATE]
+    (result,) = compile_all([kernel("a")], 1, ProgressStream(), limit_s=600.0)
+    assert result.problem == ""

@@ -12,8 +12,8 @@ from deepinfer_core.errors import DeviceError
 from deepinfer_core.interfaces.operators.wanted import WantedKernel
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Pick, Resolved
 from deepinfer_core.telemetry.progress import PhaseStarted, ProgressStream
+from deepinfer_core.testing.events import captured_events
 from deepinfer_core.testing.tiny import tiny_test_config
-from structlog.testing import capture_logs
 
 Make = Callable[[str], WantedKernel]
 SETTINGS = Settings.model_validate({"kernels": {"compile_jobs": 1}})
@@ -62,7 +62,7 @@ def test_an_engine_compiles_what_is_missing_before_it_starts(
     kernel: Make, tmp_path: Path, wanting: Callable[..., None]
 ) -> None:
     wanting(kernel("a"), kernel("b"))
-    with capture_logs() as logs:
+    with captured_events() as logs:
         prepare()
     assert {file.name for file in (tmp_path / "kept").iterdir()} == {"a", "b"}
     (entry,) = logs
@@ -73,7 +73,7 @@ def test_an_engine_whose_kernel_cannot_be_compiled_does_not_start(
     kernel: Make, wanting: Callable[..., None]
 ) -> None:
     wanting(kernel("wrong"), kernel("a"))
-    with capture_logs() as logs, pytest.raises(DeviceError) as raised:
+    with captured_events() as logs, pytest.raises(DeviceError) as raised:
         prepare()
     assert "1 failed, among them acme_kernel: " in raised.value.message
     assert "error: this is no kernel" in raised.value.message
@@ -83,7 +83,7 @@ def test_an_engine_whose_kernel_cannot_be_compiled_does_not_start(
 
 def test_components_without_kernels_are_not_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "wanted_kernels", None)
-    with capture_logs() as logs:
+    with captured_events() as logs:
         prepare(kernels="")
     assert logs == []
 
@@ -96,7 +96,7 @@ def test_a_component_that_cannot_be_rehearsed_is_left_to_the_warm_up(
 
     monkeypatch.setattr(preparing, "wanted_kernels", refuse)
     seen: list[Any] = []
-    with capture_logs() as logs:
+    with captured_events() as logs:
         prepare(progress=ProgressStream(seen.append))
     assert not [one for one in seen if isinstance(one, PhaseStarted)]
     assert [(one["event"], one["reason"]) for one in logs] == [

@@ -8,6 +8,7 @@ guard, as children run a program of their own.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import queue
@@ -26,7 +27,9 @@ from deepinfer_core.interfaces.operators.wanted import WantedKernel
 from deepinfer_core.plugin.children import end_family
 from deepinfer_core.telemetry.progress import ProgressStream
 
-__all__ = ["CompiledKernel", "compile_all", "default_jobs"]
+__all__ = ["LATE", "CompiledKernel", "compile_all", "default_jobs"]
+
+LATE = "there was no time left"
 
 _PROGRAM = "deepinfer_core.engine.kernels.worker"
 
@@ -63,7 +66,11 @@ def default_jobs(threads: int, memory_bytes: int) -> int:
 
 
 def compile_all(
-    kernels: Sequence[WantedKernel], jobs: int, progress: ProgressStream
+    kernels: Sequence[WantedKernel],
+    jobs: int,
+    progress: ProgressStream,
+    *,
+    limit_s: float = math.inf,
 ) -> list[CompiledKernel]:
     """Compile kernels in parallel; a failure keeps no other kernel from being tried.
 
@@ -71,13 +78,15 @@ def compile_all(
         kernels: to compile.
         jobs: processes at most.
         progress: told about the phase ``kernels.compile``.
+        limit_s: no kernel is begun after it; what is under way is finished.
 
     Returns:
-        One result a kernel, in the order of ``kernels``.
+        One result a kernel, in the order of ``kernels``; ``LATE`` is the problem of those that
+        were not begun.
     """
     done: dict[WantedKernel, CompiledKernel] = {}
     with progress.phase("kernels.compile", total=len(kernels), unit="kernels") as phase:
-        crew = _Crew(kernels, min(jobs, len(kernels)))
+        crew = _Crew(kernels, min(jobs, len(kernels)), time.monotonic() + limit_s)
         try:
             for _ in kernels:
                 result = crew.results.get()
@@ -94,14 +103,16 @@ class _Crew:
     Args:
         kernels: taken from the front by whoever is free.
         size: workers.
+        ends_s: on the monotonic clock; no kernel is begun after it.
 
     Attributes:
         results: one a kernel, in the order in which they are done.
     """
 
-    def __init__(self, kernels: Sequence[WantedKernel], size: int) -> None:
+    def __init__(self, kernels: Sequence[WantedKernel], size: int, ends_s: float) -> None:
         self.results: queue.Queue[CompiledKernel] = queue.Queue()
         self._left = deque(kernels)
+        self._ends_s = ends_s
         self._lock = threading.Lock()
         self._workers: set[_Worker] = set()
         self._is_stopped = False
@@ -127,6 +138,9 @@ class _Crew:
         worker: _Worker | None = None
         while (kernel := self._next()) is not None:
             started_s = time.monotonic()
+            if started_s > self._ends_s:
+                self.results.put(CompiledKernel(kernel=kernel, problem=LATE, elapsed_s=0.0))
+                continue
             worker = worker or self._hire()
             problem = worker.compile(kernel) if worker else "the compilation was given up"
             if worker is not None and worker.is_lost:

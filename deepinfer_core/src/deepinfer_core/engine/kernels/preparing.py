@@ -10,8 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import structlog
-
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.kernels.compiling import CompiledKernel, compile_all, default_jobs
 from deepinfer_core.engine.kernels.rehearsal import has_kernels, wanted_kernels
@@ -21,11 +19,12 @@ from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved
 from deepinfer_core.plugin.cpu_facts import usable_threads
 from deepinfer_core.reference.process_memory import process_memory
+from deepinfer_core.telemetry.logs import get_logger
 from deepinfer_core.telemetry.progress import ProgressStream
 
 __all__ = ["Prepared", "compile_missing", "keep_kernels", "prepare_kernels"]
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,6 +113,7 @@ class KernelCatalogue:
     peer: Callable[[str, Any], tuple[str, Callable[[dict[str, torch.Tensor]], object]] | None] = (
         lambda _operator, _spec: None
     )
+    judged: Path | None = None
 
     @property
     def operators(self) -> tuple[str, ...]:
