@@ -67,11 +67,17 @@ def times(monkeypatch: pytest.MonkeyPatch) -> Times:
     """The times of a kernel with one case."""
 
     def times(
-        kernels: Kernels, case: KernelCase, *, cache_bytes: int = 0, **changes: Any
+        kernels: Kernels,
+        case: KernelCase,
+        *,
+        cache_bytes: int = 0,
+        wrong: set[str] | None = None,
+        **changes: Any,
     ) -> list[KernelTime]:
         monkeypatch.setattr(kernel_trials, "cases_of", lambda operator: (case,))
         names, made = ["transform_double"], replace(catalogue(kernels), **changes)
-        return list(kernel_times(DEVICE, made, kernels, names, RATES, cache_bytes=cache_bytes))
+        chosen = {"cache_bytes": cache_bytes, "wrong": wrong}
+        return list(kernel_times(DEVICE, made, kernels, names, RATES, **chosen))
 
     return times
 
@@ -91,6 +97,16 @@ def test_a_wrong_kernel_has_complaints_and_no_time(times: Times) -> None:
     assert "out_T" in found.complaints[0]
     assert math.isnan(found.seconds)
     assert found.figures() == []
+
+
+def test_trials_that_were_compared_before_are_not_compared_again(times: Times) -> None:
+    """Only those that are right are timed."""
+    assert times(FakeKernels(2.0), doubled(), wrong={"transform_double[ten]"}) == []
+    kernels = FakeKernels(2.5)
+    (found,) = times(kernels, doubled(), wrong=set())
+    assert found.complaints == ()
+    assert found.seconds > 0
+    assert len(set(kernels.read)) == 1  # the memory of the timed calls, and no other
 
 
 def test_a_case_that_does_not_say_what_it_moves_is_not_timed(times: Times) -> None:

@@ -1,33 +1,17 @@
 """Plans as tensors: rows of all sequences, what surrounds them, and padding."""
 
-from typing import Any
-
 import pytest
 import torch
 from deepinfer_core.engine.packed_step import PackedStep, StepShape, step_inputs
 from deepinfer_core.reference.device import CpuDevice
-from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep, StepPlan
+from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, StepPlan
+from deepinfer_core.testing.steps import planned_step
 
 CPU = CpuDevice()
 
 
-def step(start: int, tokens: list[int], blocks: list[int], slot: int, **more: Any) -> SequenceStep:
-    whole = [100 + place for place in range(start)]
-    history = [whole[start - i] if start >= i else -1 for i in (1, 2, 3)]
-    return SequenceStep(
-        sequence_id=slot,
-        start=start,
-        token_ids=tuple(tokens),
-        history=(history[0], history[1], history[2]),
-        block_ids=tuple(blocks),
-        state_slot=slot,
-        wants_token=True,
-        **more,
-    )
-
-
 def test_rows_of_all_sequences_stand_one_after_the_other() -> None:
-    plan = StepPlan(sequences=(step(0, [5, 6], [3], 1), step(130, [7], [9, 4], 2)))
+    plan = StepPlan(sequences=(planned_step(0, [5, 6], [3], 1), planned_step(130, [7], [9, 4], 2)))
     inputs = step_inputs(plan, CPU)
     assert inputs.token_T.tolist() == [5, 6, 7]
     assert inputs.position_T.tolist() == [0, 1, 130]
@@ -41,23 +25,23 @@ def test_rows_of_all_sequences_stand_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("start", [0, 1, 2, 3, 4])
 def test_each_row_sees_the_three_tokens_before_it(start: int) -> None:
-    inputs = step_inputs(StepPlan(sequences=(step(start, [5, 6, 7, 8], [1], 1),)), CPU)
+    inputs = step_inputs(StepPlan(sequences=(planned_step(start, [5, 6, 7, 8], [1], 1),)), CPU)
     whole = [100 + place for place in range(start)] + [5, 6, 7, 8]
     wanted = [[whole[p - i] if p >= i else -1 for i in (1, 2, 3)] for p in range(start, start + 4)]
     assert inputs.previous_T3.tolist() == wanted
 
 
 def test_logits_are_wanted_of_scored_rows_and_of_the_last_one() -> None:
-    first = step(0, [5, 6, 7], [3], 1)._replace(scored_rows=2)
-    second = step(9, [8, 9], [4], 2)._replace(wants_token=False)
-    third = step(3, [4], [5], 3)
+    first = planned_step(0, [5, 6, 7], [3], 1)._replace(scored_rows=2)
+    second = planned_step(9, [8, 9], [4], 2)._replace(wants_token=False)
+    third = planned_step(3, [4], [5], 3)
     assert StepPlan((first, second, third)).wanted_rows() == [0, 1, 2, 5]
     assert step_inputs(StepPlan((first, second, third)), CPU).sample_row_R.tolist() == [0, 1, 2, 5]
 
 
 def test_what_the_host_decides_by_is_on_the_device_too() -> None:
-    first = step(8, [5, 6], [3], 1, cached_end=8, valid_start=4, keep_from=2)
-    inputs = step_inputs(StepPlan((first, step(130, [7], [9, 4], 2))), CPU)
+    first = planned_step(8, [5, 6], [3], 1, cached_end=8, valid_start=4, keep_from=2)
+    inputs = step_inputs(StepPlan((first, planned_step(130, [7], [9, 4], 2))), CPU)
     for host, placed_Q in (
         (inputs.starts, inputs.start_Q),
         (inputs.row_counts, inputs.row_count_Q),
@@ -75,9 +59,9 @@ def test_what_the_host_decides_by_is_on_the_device_too() -> None:
 def test_open_tokens_are_those_that_were_drawn_or_stay_open(drawn: list[int] | None) -> None:
     plan = StepPlan(
         (
-            step(4, [UNKNOWN_TOKEN], [1], 1, drawn_index=2),
-            step(4, [9], [2], 2),
-            step(4, [8, UNKNOWN_TOKEN], [3], 3, drawn_index=0),
+            planned_step(4, [UNKNOWN_TOKEN], [1], 1, drawn_index=2),
+            planned_step(4, [9], [2], 2),
+            planned_step(4, [8, UNKNOWN_TOKEN], [3], 3, drawn_index=0),
         )
     )
     packed = PackedStep(plan, CPU)
@@ -88,7 +72,7 @@ def test_open_tokens_are_those_that_were_drawn_or_stay_open(drawn: list[int] | N
 
 
 def test_padding_is_rows_of_the_dummy_pages_at_position_0() -> None:
-    plan = StepPlan((step(17, [5], [3, 4], 1),))
+    plan = StepPlan((planned_step(17, [5], [3, 4], 1),))
     packed = PackedStep(plan, CPU, shape=StepShape(rows=3, sequences=3, blocks=4))
     inputs = packed.inputs(packed.bring(None))
     assert inputs.token_T.tolist() == [5, 0, 0]
@@ -102,8 +86,8 @@ def test_padding_is_rows_of_the_dummy_pages_at_position_0() -> None:
 
 @pytest.mark.parametrize(("rows", "padding"), [(4, 0), (5, 1), (300, 296)])
 def test_sequences_of_several_rows_are_padded_by_one_sequence(rows: int, padding: int) -> None:
-    first = step(17, [5, 6, 7], [3, 4], 1)._replace(scored_rows=2)
-    plan = StepPlan((first, step(2, [8], [5], 2)))
+    first = planned_step(17, [5, 6, 7], [3, 4], 1)._replace(scored_rows=2)
+    plan = StepPlan((first, planned_step(2, [8], [5], 2)))
     packed = PackedStep(plan, CPU, shape=StepShape(rows=rows, sequences=4, blocks=2))
     inputs = packed.inputs(packed.bring(None))
     assert inputs.token_T.tolist() == [5, 6, 7, 8] + [0] * padding
@@ -118,8 +102,13 @@ def test_sequences_of_several_rows_are_padded_by_one_sequence(rows: int, padding
 def test_steps_of_one_shape_are_packed_alike() -> None:
     shape = StepShape(rows=3, sequences=3, blocks=4)
     plans = [
-        StepPlan((step(17, [5], [3, 4], 1),)),
-        StepPlan((step(0, [6], [1], 2), step(40, [UNKNOWN_TOKEN], [5, 6, 7], 3, drawn_index=1))),
+        StepPlan((planned_step(17, [5], [3, 4], 1),)),
+        StepPlan(
+            (
+                planned_step(0, [6], [1], 2),
+                planned_step(40, [UNKNOWN_TOKEN], [5, 6, 7], 3, drawn_index=1),
+            )
+        ),
     ]
     first, second = (PackedStep(plan, CPU, shape=shape) for plan in plans)
     words, others = first.bring(None), second.bring(torch.tensor([31, 32]))

@@ -12,7 +12,8 @@ from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRo
 from deepinfer_core.model.step import StepInputs
 from deepinfer_core.reference.device import CpuDevice
 from deepinfer_core.reference.promises import PROMISES
-from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, Copy, SequenceStep, StepPlan
+from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, Copy, StepPlan
+from deepinfer_core.testing.steps import planned_step
 
 CPU = CpuDevice()
 OWN = ("forced", "banned", "seen")
@@ -22,20 +23,6 @@ def row(row: int, position: int, **values: Any) -> RowRequest:
     """A row whose settings are given beside it."""
     own = {name: values.pop(name) for name in OWN if name in values}
     return RowRequest(row, position, RowSettings(**values), **own)
-
-
-def step(start: int, tokens: list[int], blocks: list[int], slot: int) -> SequenceStep:
-    whole = [100 + place for place in range(start)]
-    history = [whole[start - i] if start >= i else -1 for i in (1, 2, 3)]
-    return SequenceStep(
-        sequence_id=slot,
-        start=start,
-        token_ids=tuple(tokens),
-        history=(history[0], history[1], history[2]),
-        block_ids=tuple(blocks),
-        state_slot=slot,
-        wants_token=True,
-    )
 
 
 class Mirror(Sampler):
@@ -103,7 +90,7 @@ def make_runner(sampler: Sampler) -> tuple[ModelRunner, Model, Caches]:
 def run(*rows: RowRequest) -> tuple[Mirror, tuple[RowResult, ...]]:
     sampler = Mirror()
     runner, _, _ = make_runner(sampler)
-    plan = StepPlan((step(0, [5, 6], [3], 1)._replace(scored_rows=1),))
+    plan = StepPlan((planned_step(0, [5, 6], [3], 1)._replace(scored_rows=1),))
     handle = runner.launch(plan, None)
     runner.sample(handle, rows)
     return sampler, runner.results(handle)
@@ -201,9 +188,11 @@ def test_a_step_without_sampled_rows_gives_no_results() -> None:
 
 def test_an_open_token_is_taken_from_what_the_step_before_drew() -> None:
     runner, model, _ = make_runner(Mirror())
-    before = runner.launch(StepPlan((step(0, [5], [3], 1), step(0, [6], [4], 2))), None)
+    before = runner.launch(
+        StepPlan((planned_step(0, [5], [3], 1), planned_step(0, [6], [4], 2))), None
+    )
     runner.sample(before, (row(0, position=21), row(1, position=22)))
-    turned = (step(1, [UNKNOWN_TOKEN], [4], 2), step(1, [9, UNKNOWN_TOKEN], [3], 1))
+    turned = (planned_step(1, [UNKNOWN_TOKEN], [4], 2), planned_step(1, [9, UNKNOWN_TOKEN], [3], 1))
     opened = tuple(
         one._replace(drawn_index=index) for one, index in zip(turned, (1, 0), strict=True)
     )
@@ -214,7 +203,9 @@ def test_an_open_token_is_taken_from_what_the_step_before_drew() -> None:
 def test_a_row_whose_sequence_is_gone_is_not_sampled() -> None:
     sampler = Mirror()
     runner, _, _ = make_runner(sampler)
-    handle = runner.launch(StepPlan((step(0, [5], [3], 1), step(0, [6], [4], 2))), None)
+    handle = runner.launch(
+        StepPlan((planned_step(0, [5], [3], 1), planned_step(0, [6], [4], 2))), None
+    )
     runner.sample(handle, (row(1, position=22),))
     assert [result.token_id for result in runner.results(handle)] == [22]
 
@@ -222,7 +213,7 @@ def test_a_row_whose_sequence_is_gone_is_not_sampled() -> None:
 def test_copies_are_made_around_the_forward_pass() -> None:
     runner, _, caches = make_runner(Mirror())
     plan = StepPlan(
-        (step(0, [5], [3], 1),),
+        (planned_step(0, [5], [3], 1),),
         block_copies=(Copy(1, 2),),
         restored_slots=(Copy(3, 4),),
         saved_slots=(Copy(4, 5),),
@@ -237,12 +228,12 @@ def test_copies_are_made_around_the_forward_pass() -> None:
 
 def test_a_forward_pass_that_fails_is_raised_with_the_results_and_spares_the_next_step() -> None:
     runner, model, _ = make_runner(Mirror())
-    broken = runner.launch(StepPlan((step(0, [5], [3], 1),)), None)
+    broken = runner.launch(StepPlan((planned_step(0, [5], [3], 1),)), None)
     broken_forward, model.forward = model.forward, None  # type: ignore[assignment,method-assign]
-    failed = runner.launch(StepPlan((step(1, [5], [3], 1),)), broken)
+    failed = runner.launch(StepPlan((planned_step(1, [5], [3], 1),)), broken)
     runner.sample(failed, (row(0, position=1),))
     model.forward = broken_forward  # type: ignore[method-assign]
-    behind = step(2, [UNKNOWN_TOKEN], [3], 1)._replace(drawn_index=0)
+    behind = planned_step(2, [UNKNOWN_TOKEN], [3], 1)._replace(drawn_index=0)
     after = runner.launch(StepPlan((behind,)), failed)
     runner.sample(after, (row(0, position=2),))
     with pytest.raises(TypeError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from deepinfer_core.bench.stamp import Stamp
-from deepinfer_core.cli import bench_kernels
+from deepinfer_core.cli import bench_kernels, main
 from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue
 from deepinfer_core.testing import kernel_trials
 from deepinfer_core.testing.kernel_cases import cases_of
@@ -148,3 +148,35 @@ def test_a_wrong_kernel_is_not_recorded(recorded: Callable[..., Any]) -> None:
     assert record == {}
     assert wrong[0].case.startswith(f"{KERNEL}[")
     assert wrong[0].complaints
+
+
+def test_what_was_measured_elsewhere_is_taken_over_while_the_kernel_is_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was compiled here stays; a kernel that has changed keeps its old entry."""
+    other, record = tmp_path / "other.json", tmp_path / "record.json"
+    compiled, old = {"content": "1", "words": "none spilled"}, {"content": "0"}
+    write_entries(record, "compiled", {KERNEL: compiled, "transform_cast": compiled})
+    write_entries(record, "measured", {"transform_cast": old})
+    measured = {"content": content(), "date": "2026-01-02", "hardware": "X", "commit": "abc"}
+    write_entries(other, "measured", {KERNEL: measured, "transform_cast": {"content": "2"}})
+    command = ["bench", "kernels", "--from", str(other), "--record", str(record)]
+    assert main([*command, "--operator", KERNEL]) == 0
+    assert read_record(record) == {
+        KERNEL: {"compiled": compiled, "measured": measured},
+        "transform_cast": {"compiled": compiled, "measured": old},
+    }
+    assert main([*command, "--operator", "transform_cast"]) == 1
+    assert read_record(record)["transform_cast"] == {"compiled": compiled, "measured": old}
+    assert "transform_cast: not taken: it has changed since" in capsys.readouterr().out
+
+
+def test_nothing_is_taken_from_nowhere_or_to_nowhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.json"
+    record.write_text("{}")
+    nowhere = ["--from", str(tmp_path / "none.json"), "--record", str(record)]
+    for options in (nowhere, ["--from", str(record)]):
+        assert main(["bench", "kernels", *options]) == 2
+        assert "asked to take what" in capsys.readouterr().err

@@ -26,82 +26,6 @@ PLAN = TWIN.plan(TransformSpec(hidden_width=128, streams=4, compute="bfloat16"),
 BF16, FP32 = torch.bfloat16, torch.float32
 
 
-class Library:
-    """Stands in for the library and counts its calls by name."""
-
-    def __init__(self) -> None:
-        self.called: list[str] = []
-
-    def norm_forward(
-        self,
-        x: torch.Tensor,
-        weight: torch.Tensor | None,
-        eps: float,
-        residual: torch.Tensor | None = None,
-        out_scale: float = 1.0,
-        out: torch.Tensor | None = None,
-        residual_out: torch.Tensor | None = None,
-        with_rstd: bool = False,
-    ) -> Any:
-        assert weight is not None
-        assert out is not None
-        assert x.dtype == weight.dtype == out.dtype
-        assert x.ndim == 2
-        assert x.shape[1] % 16 == 0
-        assert x.shape[1] <= 8192
-        assert all(tensor.stride(0) % 16 == 0 and tensor.stride(1) == 1 for tensor in (x, out))
-        self.called.append("norm")
-        TWIN.rms_norm(PLAN, x, weight, eps, out)
-        return out, None, x
-
-    def apply_rotary(
-        self,
-        query: torch.Tensor,
-        cos_sin_cache: torch.Tensor,
-        key: torch.Tensor | None = None,
-        positions: torch.Tensor | None = None,
-        interleaved: bool = False,
-        conjugate: bool = False,
-        seqlen_offset: int = 0,
-    ) -> None:
-        assert interleaved
-        assert query.shape[-1] == cos_sin_cache.shape[1]
-        assert query.shape[-1] in (64, 128)
-        assert query.stride(-1) == 1
-        assert query.data_ptr() % 16 == 0
-        assert query.shape[0] <= cos_sin_cache.shape[0]
-        self.called.append("rotation")
-        cosine_TP, sine_TP = cos_sin_cache.chunk(2, 1)
-        TWIN.rope(PLAN, query, cosine_TP, sine_TP, query, inverse=conjugate)
-
-    def mhc_pre_apply_mix_fwd(self, x: torch.Tensor, mix: torch.Tensor, o: torch.Tensor) -> None:
-        assert (x.dtype, mix.dtype, o.dtype) == (BF16, FP32, BF16)
-        assert x.is_contiguous()
-        self.called.append("collapse")
-        TWIN.mhc_collapse(PLAN, x, mix, o)
-
-    def mhc_post_fwd(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        post_layer_mix: torch.Tensor,
-        comb_res_mix: torch.Tensor,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        sequences, rows, streams, width = residual.shape
-        assert sequences == 1
-        assert x.dtype == residual.dtype == BF16
-        assert post_layer_mix.shape == (1, rows, streams, 1)
-        assert comb_res_mix.shape == (1, rows, streams, streams)
-        assert all(x.is_contiguous() for x in (x, post_layer_mix, comb_res_mix))
-        assert width % 128 == 0
-        assert out is not None
-        self.called.append("expansion")
-        post_TS, comb_TSS = post_layer_mix[0, ..., 0], comb_res_mix[0]
-        TWIN.mhc_expand(PLAN, residual[0], x[0], post_TS, comb_TSS, out[0])
-        return out
-
-
 class OtherKernels(Kernels):
     """Notes which kernels of the distribution are asked for, and runs none."""
 
@@ -122,17 +46,12 @@ def generator(request: pytest.FixtureRequest) -> torch.Generator:
 
 
 @pytest.fixture
-def library() -> Library:
-    return Library()
-
-
-@pytest.fixture
 def others() -> OtherKernels:
     return OtherKernels()
 
 
 @pytest.fixture
-def component(library: Library, others: OtherKernels) -> TileKernelsTransform:
+def component(library: Any, others: OtherKernels) -> TileKernelsTransform:
     calls = TileKernelsCalls(
         norm_forward=library.norm_forward,
         apply_rotary=library.apply_rotary,
@@ -154,7 +73,7 @@ def empty(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_norm_of_one_dtype_is_the_librarys(
     component: TileKernelsTransform,
-    library: Library,
+    library: Any,
     rows: int,
     dtype: torch.dtype,
     generator: torch.Generator,
@@ -181,7 +100,7 @@ def test_a_norm_of_one_dtype_is_the_librarys(
 )
 def test_another_norm_is_not_the_librarys(
     component: TileKernelsTransform,
-    library: Library,
+    library: Any,
     others: OtherKernels,
     width: int,
     dtype: torch.dtype,
@@ -197,7 +116,7 @@ def test_another_norm_is_not_the_librarys(
 @pytest.mark.parametrize("rows", [1, 4])
 def test_a_rotation_of_64_channels_is_the_librarys(
     component: TileKernelsTransform,
-    library: Library,
+    library: Any,
     rows: int,
     inverse: bool,
     generator: torch.Generator,
@@ -219,7 +138,7 @@ def test_a_rotation_of_64_channels_is_the_librarys(
 @pytest.mark.parametrize(("width", "pairs"), [(96, 8), (68, 32)])
 def test_another_rotation_is_not_the_librarys(
     component: TileKernelsTransform,
-    library: Library,
+    library: Any,
     others: OtherKernels,
     width: int,
     pairs: int,
@@ -231,7 +150,7 @@ def test_another_rotation_is_not_the_librarys(
 
 
 def test_streams_are_mixed_by_the_library(
-    component: TileKernelsTransform, library: Library, generator: torch.Generator
+    component: TileKernelsTransform, library: Any, generator: torch.Generator
 ) -> None:
     """Collapse and expansion; the latter in place as well."""
     trunk_TSD, y_TD = noise(generator, 3, 4, 128), noise(generator, 3, 128)
@@ -253,7 +172,7 @@ def test_streams_are_mixed_by_the_library(
 @pytest.mark.parametrize(("width", "dtype"), [(64, BF16), (128, FP32)])
 def test_other_streams_are_not_mixed_by_the_library(
     component: TileKernelsTransform,
-    library: Library,
+    library: Any,
     others: OtherKernels,
     width: int,
     dtype: torch.dtype,
@@ -267,7 +186,7 @@ def test_other_streams_are_not_mixed_by_the_library(
 
 
 def test_what_the_library_would_do_otherwise_stays_with_the_kernels(
-    component: TileKernelsTransform, library: Library, others: OtherKernels
+    component: TileKernelsTransform, library: Any, others: OtherKernels
 ) -> None:
     """Rounding, routing and activation at shapes that the library takes."""
     x_TD = torch.ones(2, 128, dtype=BF16)
@@ -282,7 +201,7 @@ def test_what_the_library_would_do_otherwise_stays_with_the_kernels(
 
 
 def test_no_row_is_no_call(
-    component: TileKernelsTransform, library: Library, others: OtherKernels
+    component: TileKernelsTransform, library: Any, others: OtherKernels
 ) -> None:
     trunk_TSD, y_TD = empty(0, 4, 128), empty(0, 128)
     mix_TS, comb_TSS = torch.ones(0, 4), torch.ones(0, 4, 4)
@@ -310,7 +229,7 @@ def test_what_the_library_compiles_is_counted_once(component: TileKernelsTransfo
         ("mhc", "mhc_post_fwd"),
     ],
 )
-def test_the_stand_in_has_the_librarys_signatures(module: str, name: str) -> None:
+def test_the_stand_in_has_the_librarys_signatures(library: Any, module: str, name: str) -> None:
     """Names, order and defaults of the arguments."""
     fix = f"pip install --no-deps --ignore-requires-python tile_kernels=={TILE_KERNELS[-1]}"
     try:
@@ -322,7 +241,7 @@ def test_the_stand_in_has_the_librarys_signatures(module: str, name: str) -> Non
         # Deprecations of the library's own, at its import.
         warnings.simplefilter("ignore")
         theirs = inspect.signature(getattr(import_module(f"tile_kernels.{module}"), name))
-    ours = inspect.signature(getattr(Library(), name))
+    ours = inspect.signature(getattr(library, name))
 
     def shape(signature: inspect.Signature) -> list[tuple[str, Any]]:
         return [(item.name, item.default) for item in signature.parameters.values()]

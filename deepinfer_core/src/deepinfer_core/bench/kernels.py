@@ -8,7 +8,7 @@ no cache holds them; cases so small that a cache holds all eight are timed from 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -73,6 +73,7 @@ def kernel_times(
     rates: Ceilings,
     *,
     cache_bytes: int,
+    wrong: Collection[str] | None = None,
 ) -> Iterator[KernelTime]:
     """Check and time the cases that say what they move, one after the other.
 
@@ -83,15 +84,19 @@ def kernel_times(
         names: of kernels of the catalogue.
         rates: ceilings of the same run.
         cache_bytes: of the device's largest cache.
+        wrong: ids of the trials that are, where all were compared before; None compares those that
+            are timed.
     """
     for trial in (trial for name in names for trial in trials(catalogue, name)):
         case = trial.case
         if not case.moved_bytes or not trial.is_usual:
             continue
+        if wrong is not None and trial.id in wrong:
+            continue
         given = _arguments(case, device)
-        wrong = trial.complaints(kernels, given, str(device.torch_device))
-        if wrong:
-            yield KernelTime(case=trial.id, complaints=tuple(wrong))
+        words = trial.complaints(kernels, given, str(device.torch_device)) if wrong is None else ()
+        if words:
+            yield KernelTime(case=trial.id, complaints=tuple(words))
             continue
         wanted = math.ceil(_CACHE_SHARE * cache_bytes / case.moved_bytes)
         count = max(1, min(_SETS, wanted))

@@ -2,7 +2,8 @@
 
 ``--evidence`` needs no device: it interprets, lowers and compiles. Without it, kernels run at the
 model's own sizes on the device that the settings name, next to their bounds and peers. ``--record``
-keeps what was shown, with what each kernel then was.
+keeps what was shown, with what each kernel then was; ``--from`` takes that over from the record of
+another machine.
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ def add_kernels_action(actions: argparse._SubParsersAction[Any]) -> None:
         metavar="FILE",
         help="try every case, and write what was shown of kernels that are right into a record",
     )
+    add(
+        "--from",
+        type=Path,
+        metavar="FILE",
+        dest="source",
+        help="try nothing: put into --record what this one says was measured of unchanged kernels",
+    )
     add("--json", action="store_true", help="one object a kernel or figure")
     add("--out", type=Path, metavar="FILE", help="write these objects to a file as well")
     add_settings_arguments(parser)
@@ -58,6 +66,11 @@ def _run(args: argparse.Namespace) -> int:
         check_writable(args.out)
     if args.record is not None:
         check_writable(args.record)
+    if args.source is not None and (args.record is None or not args.source.is_file()):
+        raise UsageError(
+            f"asked to take what {args.source} says, found no such file or no --record to fill",
+            hint="bench kernels --from measured.json --record RECORD",
+        )
     resolution = resolve_components(settings_from(args))
     catalogues = _catalogues(resolution)
     if not catalogues:
@@ -71,7 +84,10 @@ def _run(args: argparse.Namespace) -> int:
             f"no kernel's name holds {args.operator!r}",
             hint=f"there is {', '.join(known)}",
         )
-    found, is_good = (_evidence if args.evidence else _times)(args, resolution, catalogues)
+    if args.source is not None:
+        found, is_good = _taken(args, catalogues)
+    else:
+        found, is_good = (_evidence if args.evidence else _times)(args, resolution, catalogues)
     if args.out is not None:
         args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if args.json:
@@ -94,6 +110,27 @@ def _catalogues(resolution: Resolution) -> dict[str, KernelCatalogue]:
 
 def _kernels(catalogue: KernelCatalogue, text: str) -> list[str]:
     return [name for name in catalogue.kernels if text in name]
+
+
+def _taken(
+    args: argparse.Namespace, catalogues: dict[str, KernelCatalogue]
+) -> tuple[list[dict[str, Any]], bool]:
+    """What another record says was measured, of kernels that are here what they were there."""
+    from deepinfer_core.testing.kernel_record import content_of, read_record, write_entries
+
+    other, rows = read_record(args.source), []
+    for catalogue in catalogues.values():
+        for name in _kernels(catalogue, args.operator):
+            entry = other.get(name, {}).get("measured")
+            if entry is None:
+                continue
+            is_same = entry.get("content") == content_of(catalogue, name)
+            if is_same:
+                write_entries(args.record, "measured", {name: entry})
+            rows.append({"kernel": name, "taken": is_same})
+            if not args.json:
+                print(f"{name}: {'taken' if is_same else 'not taken: it has changed since'}")
+    return rows, bool(rows) and all(row["taken"] for row in rows)
 
 
 def _evidence(
@@ -151,8 +188,10 @@ def _times(
         kernels = catalogue.open(resolved.context.cache_dir)
         _compile(args, catalogue, kernels, names)
         place = str(device.torch_device)
+        wrong = None
         if args.record is not None:
-            times += _recorded(args.record, catalogue, kernels, names, place, stamp)
+            wrong = _recorded(args.record, catalogue, kernels, names, place, stamp)
+            times += wrong
         times += kernel_times(
             device,
             catalogue,
@@ -160,6 +199,7 @@ def _times(
             names,
             rates,
             cache_bytes=int(facts.extra.get("l2_bytes", 0)),
+            wrong=None if wrong is None else {item.case for item in wrong},
         )
     if not args.json:
         _print_times(times, stamp)

@@ -25,6 +25,7 @@ from deepinfer_core.engine.absorption import absorb
 from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.deadlines import Deadlines
+from deepinfer_core.engine.drafts.host import accepted_drafts, draft_requests
 from deepinfer_core.engine.failures import expired, failed_step
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.outputs import FinishReason
@@ -238,10 +239,16 @@ class Engine:
         """Queue the sampling, now that all tokens before are known."""
         began_s = self.clock_s()
         launch = step.launch
-        step.rows, step.owners = sampled_rows(launch.plan, launch.sequences, self.rules)
+        drafting = self.batch.drafting
+        step.rows, step.owners = sampled_rows(
+            launch.plan, launch.sequences, self.rules, drafting.laws_each if drafting else 0
+        )
+        if drafting is not None:
+            drafts = drafting.drafts if drafting.planner.drafts_next() else 0
+            step.wanted, step.drafted = draft_requests(step.rows, step.owners, drafts)
         try:
             if step.handle is not None:
-                self.runner.sample(step.handle, step.rows)
+                self.runner.sample(step.handle, step.rows, step.wanted)
         except Exception as error:  # noqa: BLE001 - components are foreign code
             step.failure = error
         step.schedule_s += self.clock_s() - began_s
@@ -260,12 +267,31 @@ class Engine:
             self._ended_s = known_s
             return self._fail(step, failed_step(step.failure))
         step.launch.forget_plan()
-        self.batch.commit(step.launch, known_s)
-        updates = absorb(step, results, known_s, self.rules.vocabulary, self._finish)
+        updates = self._take(step, results, known_s)
         self._ended_s = ended_s = self.clock_s()
         self.instruments.stepped(
             step.facts(since_s=since_s, asked_s=asked_s, known_s=known_s, ended_s=ended_s)
         )
+        return updates
+
+    def _take(self, step: UnderWay, results: tuple[RowResult, ...], known_s: float) -> list[Update]:
+        """Take in tokens and drafts."""
+        drafting, vocabulary = self.batch.drafting, self.rules.vocabulary
+        if drafting is None:
+            self.batch.commit(step.launch, known_s)
+            return absorb(step, results, known_s, vocabulary, self._finish)
+        accepted, outcomes = accepted_drafts(
+            step.rows, step.owners, results, has_overlaps=drafting.rule == "ratio"
+        )
+        self.batch.commit(step.launch, known_s, accepted)
+        updates = absorb(step, results, known_s, vocabulary, self._finish)
+        assert step.handle is not None
+        given = self.runner.drafted(step.handle)
+        for sequence, asked, drafts in zip(step.drafted, step.wanted, given.results, strict=True):
+            if sequence.drafts.place == asked.place:  # it runs still
+                sequence.drafts.take(drafts)
+        drafting.learn(outcomes)
+        step.outcomes, step.given = outcomes, given
         return updates
 
     def _forget(self) -> None:

@@ -77,6 +77,7 @@ class StepFacts(NamedTuple):
         first_tokens_s: from arrival to the first token, of each sequence that drew its first one.
         previous_tokens_s: ``ended_s`` of the step that drew the token before, of each sequence
             that drew a later one; as many equal values as sequences.
+        more_tokens: that sequences got beside one each, because drafts were kept.
     """
 
     kind: str
@@ -90,6 +91,7 @@ class StepFacts(NamedTuple):
     queued_s: Sequence[float] = ()
     first_tokens_s: Sequence[float] = ()
     previous_tokens_s: Sequence[float] = ()
+    more_tokens: int = 0
 
 
 class Instruments:
@@ -180,7 +182,8 @@ class Instruments:
         with self.board.lock:
             self._prompt_rows.value += facts.prompt_rows
             self._decode_rows.value += facts.decode_rows
-            self._drawn_tokens.value += len(first_tokens_s) + len(facts.previous_tokens_s)
+            drawn = len(first_tokens_s) + len(facts.previous_tokens_s) + facts.more_tokens
+            self._drawn_tokens.value += drawn
             self._step_rows.observe(facts.prompt_rows + facts.decode_rows)
             self._step[facts.kind].observe(facts.elapsed_s)
             self._schedule.observe(facts.schedule_s)

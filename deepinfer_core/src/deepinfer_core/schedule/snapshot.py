@@ -73,7 +73,8 @@ class Limits:
     def may_preempt(self, running_count: int, free_blocks: int) -> bool:
         """Whether a step could take blocks from a running sequence.
 
-        A sequence with n rows needs at most one new block and n / ``block_tokens``. If False, ``idle_blocks`` of running sequences is not looked at.
+        A sequence with n rows needs at most one new block and n / ``block_tokens``. If False,
+        ``idle_blocks`` of running sequences is not looked at.
         """
         return free_blocks < running_count + self.max_rows // self.block_tokens
 

@@ -60,6 +60,44 @@ template <bool kAll> __device__ void handed_over(int *wrong) {
 __global__ void every_lane_arrives(int *wrong) { handed_over<true>(wrong); }
 __global__ void first_lane_arrives(int *wrong) { handed_over<false>(wrong); }
 
+// The copy engine writes and the first half reads; all lanes say when, or the first of each warp.
+__device__ __align__(128) int numbers[kRounds * kHalf];
+
+template <bool kAll> __device__ void copied(int *wrong) {
+  __shared__ __align__(128) int number[kHalf];
+  __shared__ uint64_t full, empty;
+  const int t = threadIdx.x, at = (t + 5) % kHalf;
+  if (t == 0) {
+    init(&full, 1);
+    init(&empty, kAll ? kHalf : kHalf / 32);
+  }
+  __syncthreads();
+  for (int round = 0; round < kRounds; round++) {
+    if (t == kHalf) {
+      wait(&empty, (round & 1) ^ 1);
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&full)),
+                   "n"(kHalf * 4)
+                   : "memory");
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                   "[%0], [%1], %2, [%3];" ::"r"(address(number)),
+                   "l"(numbers + round * kHalf), "n"(kHalf * 4), "r"(address(&full))
+                   : "memory");
+    } else if (t < kHalf) {
+      wait(&full, round & 1);
+      if (number[at] != round * kHalf + at) atomicAdd(wrong, 1);
+      if (kAll) {
+        arrive(&empty);
+      } else {
+        __syncwarp();
+        if (t % 32 == 0) arrive(&empty);
+      }
+    }
+  }
+}
+
+__global__ void every_lane_frees_a_copy(int *wrong) { copied<true>(wrong); }
+__global__ void first_lane_frees_a_copy(int *wrong) { copied<false>(wrong); }
+
 // All threads meet between a write and the read of a neighbour's number, and before the next write.
 template <bool kSome, bool kNamed> __device__ void exchanged(int *wrong) {
   __shared__ int number[kThreads], other[64];
@@ -98,6 +136,8 @@ int main(int count, char **arguments) {
   struct { const char *name; void (*kernel)(int *); } ways[] = {
       {"every_lane_arrives", every_lane_arrives},
       {"first_lane_arrives", first_lane_arrives},
+      {"every_lane_frees_a_copy", every_lane_frees_a_copy},
+      {"first_lane_frees_a_copy", first_lane_frees_a_copy},
       {"all_meet", all_meet},
       {"all_meet_by_name", all_meet_by_name},
       {"some_met_before", some_met_before},
@@ -106,7 +146,10 @@ int main(int count, char **arguments) {
   };
   for (auto &way : ways) {
     if (count != 2 || strcmp(way.name, arguments[1]) != 0) continue;
+    static int counted[kRounds * kHalf];
+    for (int i = 0; i < kRounds * kHalf; i++) counted[i] = i;
     int *wrong, found = -1;
+    if (cudaMemcpyToSymbol(numbers, counted, sizeof counted)) return 3;
     if (cudaMalloc(&wrong, sizeof found) || cudaMemset(wrong, 0, sizeof found)) return 3;
     way.kernel<<<8, kThreads>>>(wrong);
     if (cudaMemcpy(&found, wrong, sizeof found, cudaMemcpyDeviceToHost)) return 3;

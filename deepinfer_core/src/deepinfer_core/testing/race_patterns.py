@@ -30,6 +30,8 @@ WAYS = {
     "some_met_before_by_name": "the same, then all at named barriers",
     "every_lane_arrives": "every thread that wrote arrives at an mbarrier",
     "first_lane_arrives": "a warp meets at __syncwarp, and its first lane arrives at an mbarrier",
+    "every_lane_frees_a_copy": "every thread that read arrives, then the copy engine writes",
+    "first_lane_frees_a_copy": "a warp that read meets, and its first lane arrives for all",
     "nobody_waits": "a race",
 }
 """What a kernel does, by its name."""

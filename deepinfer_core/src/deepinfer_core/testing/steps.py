@@ -6,6 +6,7 @@ Shapes: R wanted rows, V vocabulary.
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 
@@ -16,8 +17,34 @@ from deepinfer_core.model.context import Probe
 from deepinfer_core.model.evaluate import text_step
 from deepinfer_core.model.joined_steps import join_steps
 from deepinfer_core.model.step import StepInputs
+from deepinfer_core.schedule.plan import SequenceStep
 
-__all__ = ["feed_prompt", "join_steps", "replay_step"]
+__all__ = ["feed_prompt", "join_steps", "planned_step", "replay_step"]
+
+
+def planned_step(
+    start: int, token_ids: Sequence[int], block_ids: Sequence[int], slot: int, **more: Any
+) -> SequenceStep:
+    """The part of a sequence in a plan; the token at position p before ``start`` is 100 + p.
+
+    Args:
+        start: first position.
+        token_ids: from there on.
+        block_ids: of the sequence.
+        slot: state slot, and number of the sequence.
+        more: other fields.
+    """
+    history = [100 + start - back if start >= back else -1 for back in (1, 2, 3)]
+    return SequenceStep(
+        sequence_id=slot,
+        start=start,
+        token_ids=tuple(token_ids),
+        history=(history[0], history[1], history[2]),
+        block_ids=tuple(block_ids),
+        state_slot=slot,
+        wants_token=True,
+        **more,
+    )
 
 
 def replay_step(

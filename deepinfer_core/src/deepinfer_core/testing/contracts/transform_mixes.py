@@ -117,13 +117,15 @@ class MixContract(TransformSuite):
     def test_columns_sum_to_one(
         self, component: Transform, compute: str, generator: torch.Generator
     ) -> None:
-        """Rows only nearly do: the last step normalises columns, with eps in the divisor."""
+        """The last step normalises columns, with eps in the divisor.
+
+        Rows sum to one as nearly as the iterations get, which ``test_mixes_match_fp64`` compares.
+        """
         trunk_TSD = self.noise(generator, 9, self.streams, self.width, dtype=dtype_of(compute))
         comb_TSS = self.mixes(component, trunk_TSD, *self.weights(generator))[2].cpu().double()
         ones = torch.ones(9, self.streams, dtype=torch.float64)
         # The eps takes away a millionth at most; fp32 sums add a few roundings.
         assert_within(comb_TSS.sum(1), ones, 1.01e-6 + 8 * 2.0**-24)
-        assert_within(comb_TSS.sum(2), ones, 0.01)
 
     def collapsed(
         self, component: Transform, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor
