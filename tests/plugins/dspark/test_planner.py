@@ -1,10 +1,9 @@
-"""The planner's memory: costs from steps, means from blocks, and whether drafting pays."""
+"""The planner's memory: costs from steps, means of blocks, and whether drafting pays."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
-from deepinfer_core.interfaces.draft_planner import DraftOutcome, DraftView, StepTimes
+from deepinfer_core.interfaces.draft_planner import DraftView, StepTimes
 from deepinfer_core.schedule.speculation_costs import CostCurve
 from deepinfer_dspark.measuring import MeasuredCosts
 from deepinfer_dspark.planner import DsparkPlanner
@@ -31,10 +30,7 @@ def decode(made: DsparkPlanner, view: DraftView, steps: int) -> list[bool]:
     """Whether each step is followed by a draft round; drafts are all alike."""
     found = []
     for _ in range(steps):
-        rows = made.rows([view], other_rows=0)
-        if view.newest is not None:
-            confidences = tuple(b / a for a, b in pairwise((1.0, *view.newest)))
-            made.learn([DraftOutcome(rows[0] - 1, 0, confidences=confidences)])
+        made.rows([view], other_rows=0)
         found.append(made.drafts_next())
     return found
 
@@ -92,8 +88,7 @@ def test_a_step_that_prompts_make_long_anyway_is_no_reason_to_stop() -> None:
 def test_rows_go_where_drafts_are_known_to_be_good_before_where_they_are_like_all() -> None:
     """Two rows are cheap; a third is not."""
     made = planner(rows=(2, 3, 6), times=(10.0, 10.0, 90.0))
-    for _ in range(20_000):
-        made.learn([DraftOutcome(2, 0, confidences=(0.1, 0.1))])
+    decode(made, BAD, 20_000)
     new, good = DraftView(2), DraftView(2, (0.5, 0.4), (0.5, 0.4))
     assert list(made.rows([new, good], other_rows=0)) == [1, 2]
 
@@ -117,6 +112,14 @@ def test_drafting_stops_where_it_does_not_pay() -> None:
     assert all(decode(planner(), GOOD, 50))
 
 
+def test_sequences_that_happen_to_have_no_drafts_are_no_reason_to_stop() -> None:
+    """The other one's are good, whatever newer ones have taught meanwhile."""
+    made = planner()
+    for _ in range(50):
+        made.rows([DraftView(2, (0.0, 0.0), (0.9, 0.9)), BARE], other_rows=0)
+        assert made.drafts_next()
+
+
 def test_drafting_is_tried_again_now_and_then() -> None:
     made = planner()
     decode(made, BAD, 1000)
@@ -127,8 +130,7 @@ def test_drafting_is_tried_again_now_and_then() -> None:
 def test_drafting_comes_back_when_blocks_look_better() -> None:
     made = planner()
     decode(made, BAD, 1000)
-    for _ in range(5000):
-        made.learn([DraftOutcome(1, 1, confidences=(0.9, 0.9))])
+    decode(made, GOOD, 5000)
     assert decode(made, BARE, 50)[-1] is True
 
 
@@ -144,18 +146,24 @@ def test_drafting_comes_back_when_the_load_makes_it_pay() -> None:
     assert found[-1] is True
 
 
-def test_blocks_without_confidences_teach_nothing() -> None:
+def test_sequences_without_drafts_teach_nothing() -> None:
     made = planner()
-    for _ in range(5000):
-        made.learn([DraftOutcome(2, 0)])
+    for _ in range(1000):
+        made.rows([DraftView(0, (0.0, 0.0), (0.0, 0.0))], other_rows=0)
     # Both rates are still 1, so two rows more for 1 ms are worth it.
     assert list(made.rows([DraftView(2)], other_rows=0)) == [3]
 
 
+def test_a_step_is_not_planned_with_the_mean_of_its_own_blocks() -> None:
+    """Nothing is known before the first step, so its total is 5; its split may look."""
+    made = planner(rows=(2, 3, 5, 6), times=(10.0, 10.0, 10.0, 90.0))
+    views = [DraftView(2, (0.0, 0.0)), DraftView(2, (0.9, 0.9))]
+    assert list(made.rows(views, other_rows=0)) == [2, 3]
+
+
 def test_a_new_block_is_expected_to_be_like_earlier_ones() -> None:
     made = planner()
-    for _ in range(20_000):
-        made.learn([DraftOutcome(2, 0, confidences=(0.9, 0.0))])
+    decode(made, DraftView(2, (0.9, 0.0), (0.9, 0.0)), 20_000)
     assert list(made.rows([DraftView(2)], other_rows=0)) == [2]
 
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepinfer_core.interfaces.draft_planner import (
-    DraftOutcome,
     DraftPlanner,
     DraftView,
     StepTimes,
 )
-from deepinfer_core.schedule.speculation import budget_rates, choose_total, split, survival
+from deepinfer_core.schedule.speculation import budget_rates, choose_total, split
 from deepinfer_core.schedule.speculation_costs import StepCosts
 from deepinfer_core.schedule.speculation_mode import DraftingMode, next_mode
 from deepinfer_core.schedule.speculation_prior import MeanSurvival
@@ -56,22 +55,21 @@ class DsparkPlanner(DraftPlanner):
         rates = [budget_rates(view, prior) for view in views]
         best = choose_total(rates, costs, other_rows=other_rows)
         promised = best
-        if not self._mode.is_drafting:
-            # Few have drafts now; what drafting would promise is what it promised before.
-            promised = choose_total([prior] * sequences, costs, other_rows=other_rows)
+        if not all(rates):
+            # Whoever has no drafts now would have ordinary ones.
+            promised = choose_total([each or prior for each in rates], costs, other_rows=other_rows)
         self._mode = next_mode(self._mode, promised, costs, sequences, other_rows=other_rows)
         self._plain_steps = 0 if self._mode.is_drafting else self._plain_steps + 1
-        return split(views, best.rows, prior)
+        given = split(views, best.rows, prior)
+        # Only now: what a step is planned with must not depend on its own blocks.
+        for view in views:
+            if view.drafts and view.newest is not None:
+                self._mean.add_rates(view.newest)
+        return given
 
     def drafts_next(self) -> bool:
         """Whether drafting pays, or is tried."""
         return self._plain_steps % _STEPS_BETWEEN_TRIALS == 0
-
-    def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
-        """Take the confidences of the blocks of one step."""
-        for item in outcomes:
-            if item.confidences:
-                self._mean.add_rates(survival(item.confidences))
 
     def took(self, times: StepTimes) -> None:
         """Take the times of one step."""
