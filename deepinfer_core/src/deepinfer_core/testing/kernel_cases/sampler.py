@@ -9,7 +9,7 @@ import torch
 
 from deepinfer_core.testing.kernel_cases import sampler_twins as twins
 from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors
-from deepinfer_core.testing.kernel_cases.sampler_edges import EDGES
+from deepinfer_core.testing.kernel_cases.sampler_edges import EDGES, FEW_A_PAIR
 from deepinfer_core.testing.kernel_cases.sampler_rows import (
     SHAPES,
     TIMED,
@@ -33,7 +33,7 @@ def cases() -> list[KernelCase]:
     found = [_scan(TIMED)]
     for shape in (*SHAPES, *EDGES):
         found += [_scan(shape), _truncate(shape), _cut(shape), _weigh(shape), _draw(shape)]
-    return found
+    return [*found, _truncate(FEW_A_PAIR)]
 
 
 def _scan(shape: SampleShape) -> KernelCase:
