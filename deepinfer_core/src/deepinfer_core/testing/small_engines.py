@@ -261,6 +261,7 @@ def small_engine(
             rule=shape.rule,
             torch_device=parts.device.torch_device,
             block=draft_block(model, caches),
+            temperatures=text.confidence_temperatures,
         )
         draws = sampler or build_sampler(None, BuildContext(device="cpu", needs=ModelNeeds()))
         stage, drafting = open_drafts(drafter, host, draws, parts.device, planner)
