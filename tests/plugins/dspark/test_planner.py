@@ -155,7 +155,7 @@ def test_sequences_without_drafts_teach_nothing() -> None:
 
 
 def test_a_step_is_not_planned_with_the_mean_of_its_own_blocks() -> None:
-    """With rates of 1, as nothing is known, 6 tokens in 21 ms beat 3 in 11; with less they do not."""
+    """With rates of 1, as nothing is known, 6 tokens in 21 ms beat 3 in 11; with less not."""
     made = planner(rows=(2, 3, 6), times=(10.0, 10.0, 20.0))
     views = [DraftView(2, (0.0, 0.0)), DraftView(2, (0.5, 0.5))]
     assert list(made.rows(views, other_rows=0)) == [3, 3]
