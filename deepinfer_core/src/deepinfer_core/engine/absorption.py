@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from deepinfer_core.engine.batch import Batch
+from deepinfer_core.engine.drafts.host import accepted_drafts
 from deepinfer_core.engine.failures import invalid_row
 from deepinfer_core.engine.outputs import Delta, FinishReason, TokenLogprob
 from deepinfer_core.engine.results import Update, logprob_of, score_of
@@ -12,7 +14,7 @@ from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.under_way import UnderWay
 from deepinfer_core.errors import DeepInferError
 
-__all__ = ["Finish", "absorb"]
+__all__ = ["Finish", "absorb", "take_in"]
 
 
 class Finish(Protocol):
@@ -34,6 +36,38 @@ class Finish(Protocol):
             error: why it failed, if it did.
             drawn: tokens that its caller does not know yet.
         """
+
+
+def take_in(
+    step: UnderWay,
+    results: tuple[RowResult, ...],
+    known_s: float,
+    batch: Batch,
+    vocabulary: int,
+    finish: Finish,
+) -> list[Update]:
+    """Commit the rows of a step that succeeded, take in what it drew, and what it drafted.
+
+    Args:
+        step: notes who drew, and what became of drafts.
+        results: one for each sampled row.
+        known_s: when they came; monotonic clock.
+        batch: the queues.
+        vocabulary: number of token ids.
+        finish: called for each sequence that ends.
+    """
+    drafting = batch.drafting
+    if drafting is None:
+        batch.commit(step.launch, known_s)
+        return absorb(step, results, known_s, vocabulary, finish)
+    accepted, step.outcomes = accepted_drafts(
+        step.rows, step.owners, results, has_overlaps=drafting.rule == "ratio"
+    )
+    batch.commit(step.launch, known_s, accepted)
+    updates = absorb(step, results, known_s, vocabulary, finish)
+    drafting.take(step.drafted, step.wanted, step.given)
+    drafting.learn(step.outcomes)
+    return updates
 
 
 def absorb(

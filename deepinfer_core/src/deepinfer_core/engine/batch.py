@@ -13,80 +13,22 @@ from types import MappingProxyType
 from deepinfer_core.engine.drafts.host import Drafting
 from deepinfer_core.engine.drafts.state import DraftState
 from deepinfer_core.engine.instruments import Readings
+from deepinfer_core.engine.launch import Launch
 from deepinfer_core.engine.pages import Entry, PageCounts, Pages, Saved
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.ranked_queue import RankedQueue
 from deepinfer_core.engine.row_requests import verified_drafts
 from deepinfer_core.engine.sequence import Sequence
-from deepinfer_core.interfaces.draft_planner import DraftView
-from deepinfer_core.schedule.plan import Copy, Prefix, StepPlan
+from deepinfer_core.schedule.plan import Copy, StepPlan
 from deepinfer_core.schedule.policy import decide
 from deepinfer_core.schedule.snapshot import Decision, Limits, SequenceView, Snapshot, StepKind
 
-__all__ = ["Batch", "Launch"]
+__all__ = ["Batch"]
 
 _NOTHING_ACCEPTED: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
 _MOST_ENTRIES = 64
 """Waiting sequences that one step looks up in the cache: so many at most are admitted at a time."""
-
-
-class Launch:
-    """What a step feeds, and what is to be done when it has ended.
-
-    Attributes:
-        plan: for the runner.
-        kind: of the step.
-        sequences: of each entry of the plan.
-        admissions: the stay that each entry belongs to.
-        ends: position behind the rows of each entry, at most.
-        draws: tokens that each entry draws, at most.
-        saved: copies of states that the step makes.
-        admitted: sequences that entered with it.
-    """
-
-    __slots__ = ("admissions", "admitted", "draws", "ends", "kind", "plan", "saved", "sequences")
-
-    def __init__(
-        self,
-        plan: StepPlan,
-        kind: StepKind,
-        sequences: list[Sequence],
-        draws: list[int],
-        saved: list[Saved],
-        admitted: list[Sequence],
-    ) -> None:
-        self.plan = plan
-        self.kind = kind
-        self.sequences = sequences
-        self.admissions = [sequence.admissions for sequence in sequences]
-        self.ends = [sequence.computed for sequence in sequences]
-        self.draws = draws
-        self.saved = saved
-        self.admitted = admitted
-
-    def forget_plan(self) -> None:
-        """Let the plan go when its rows are computed.
-
-        It is a large part of what is alive while outputs are made; with less alive the garbage
-        collector is called less often.
-        """
-        self.plan = StepPlan(())
-
-    def row_counts(self) -> tuple[int, int]:
-        """Rows of chunks and rows of decoding, told apart as ``StepKind`` does."""
-        rows = self.plan.rows
-        if self.kind == "decode":
-            return 0, rows
-        if self.kind == "prefill":
-            return rows, 0
-        entered = {sequence.sequence_id for sequence in self.admitted}
-        decodes = sum(
-            draws
-            for step, draws in zip(self.plan.sequences, self.draws, strict=True)
-            if len(step.token_ids) == draws and step.sequence_id not in entered
-        )
-        return rows - decodes, decodes
 
 
 class Batch:
@@ -172,7 +114,8 @@ class Batch:
             self.pages.drop_forks()
         entries = self._entries()
         if self.drafting is not None:
-            self._want_drafts(self.drafting, entries)
+            views = [one.view for one in entries.values()]
+            self.drafting.want(self._running, views, max_rows=self.limits.max_rows)
         decision = self._decide(entries)
         for sequence_id in decision.preempted:
             self._preempt(self._by_id[sequence_id])
@@ -297,7 +240,7 @@ class Batch:
         cloned: list[Copy] = []
         saved: list[Saved] = []
         size = self.limits.block_tokens
-        prefixes = self._prefixes(admitted)
+        prefixes = self.drafting.prefixes(admitted) if self.drafting else ()
         for sequence_id, row_count, new_blocks in decision.shares:
             sequence = self._by_id[sequence_id]
             if new_blocks:
@@ -326,26 +269,6 @@ class Batch:
         plan = StepPlan(tuple(steps), tuple(cloned), tuple(restored), copies, prefixes)
         return Launch(plan, decision.kind, sequences, draws, saved, admitted)
 
-    def _want_drafts(self, drafting: Drafting, entries: dict[int, Entry]) -> None:
-        """Ask how many drafts of each sequence the next step is to verify."""
-        views: list[DraftView] = []
-        decoding: list[Sequence] = []
-        other_rows = sum(
-            one.view.known_tokens - one.view.computed_tokens for one in entries.values()
-        )
-        for sequence in self._running:
-            view = sequence.draft_view()
-            sequence.drafts.wanted = 0
-            if view is not None:
-                views.append(view)
-                decoding.append(sequence)
-            else:
-                other_rows += len(sequence.tokens) - min(sequence.computed, len(sequence.tokens))
-        other_rows = min(other_rows, self.limits.max_rows - len(decoding))
-        wanted = drafting.share(views, other_rows=other_rows)
-        for sequence, count in zip(decoding, wanted, strict=True):
-            sequence.drafts.wanted = count
-
     def _admit(self, sequence: Sequence, entries: dict[int, Entry]) -> Copy | None:
         self._waiting.remove(sequence)
         copy = self.pages.admit(sequence, entries[sequence.sequence_id])
@@ -353,18 +276,6 @@ class Batch:
             sequence.drafts.place = heappop(self._places)
         self._running.add(sequence)
         return copy
-
-    def _prefixes(self, admitted: list[Sequence]) -> tuple[Prefix, ...]:
-        """What a drafter that reads tokens will not see fed."""
-        if self.drafting is None or not self.drafting.reads_tokens:
-            return ()
-        return tuple(
-            [
-                Prefix(sequence.drafts.place, tuple(sequence.tokens[:start]))
-                for sequence in admitted
-                if (start := sequence.computed)
-            ]
-        )
 
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)

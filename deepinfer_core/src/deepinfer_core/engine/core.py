@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from deepinfer_core import __version__
-from deepinfer_core.engine.absorption import absorb
+from deepinfer_core.engine.absorption import take_in
 from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.deadlines import Deadlines
-from deepinfer_core.engine.drafts.host import accepted_drafts, draft_requests
+from deepinfer_core.engine.drafts.host import draft_requests
 from deepinfer_core.engine.failures import expired, failed_step
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.outputs import FinishReason
@@ -260,6 +260,7 @@ class Engine:
         try:
             if step.failure is None and step.handle is not None:
                 results = self.runner.results(step.handle)
+                step.given = self.runner.drafted(step.handle)
         except Exception as error:  # noqa: BLE001 - components are foreign code
             step.failure = error
         known_s, since_s = self.clock_s(), self._ended_s
@@ -267,31 +268,12 @@ class Engine:
             self._ended_s = known_s
             return self._fail(step, failed_step(step.failure))
         step.launch.forget_plan()
-        updates = self._take(step, results, known_s)
+        updates = take_in(step, results, known_s, self.batch, self.rules.vocabulary, self._finish)
         self._ended_s = ended_s = self.clock_s()
-        self.instruments.stepped(
-            step.facts(since_s=since_s, asked_s=asked_s, known_s=known_s, ended_s=ended_s)
-        )
-        return updates
-
-    def _take(self, step: UnderWay, results: tuple[RowResult, ...], known_s: float) -> list[Update]:
-        """Take in tokens and drafts."""
-        drafting, vocabulary = self.batch.drafting, self.rules.vocabulary
-        if drafting is None:
-            self.batch.commit(step.launch, known_s)
-            return absorb(step, results, known_s, vocabulary, self._finish)
-        accepted, outcomes = accepted_drafts(
-            step.rows, step.owners, results, has_overlaps=drafting.rule == "ratio"
-        )
-        self.batch.commit(step.launch, known_s, accepted)
-        updates = absorb(step, results, known_s, vocabulary, self._finish)
-        assert step.handle is not None
-        given = self.runner.drafted(step.handle)
-        for sequence, asked, drafts in zip(step.drafted, step.wanted, given.results, strict=True):
-            if sequence.drafts.place == asked.place:  # it runs still
-                sequence.drafts.take(drafts)
-        drafting.learn(outcomes)
-        step.outcomes, step.given = outcomes, given
+        facts = step.facts(since_s=since_s, asked_s=asked_s, known_s=known_s, ended_s=ended_s)
+        self.instruments.stepped(facts)
+        if self.batch.drafting is not None:
+            self.batch.drafting.took(facts, step.given, len(step.drew))
         return updates
 
     def _forget(self) -> None:

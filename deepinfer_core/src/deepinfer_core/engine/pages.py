@@ -173,12 +173,7 @@ class Pages:
         return None if source is None else Copy(source, new[0])
 
     def save(self, sequence: Sequence, end: int) -> Saved | None:
-        """Set a slot apart for the state behind so many rows, if someone needs it.
-
-        Args:
-            sequence: runs; the step has launched these rows, and maybe drafts behind them.
-            end: rows.
-        """
+        """Set a slot apart for the state behind ``end`` launched rows, if someone needs it."""
         is_stop = bool(sequence.stops) and sequence.stops[0] == end
         if is_stop:
             del sequence.stops[0]

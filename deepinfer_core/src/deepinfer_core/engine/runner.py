@@ -183,6 +183,12 @@ class ModelRunner(Runner):
         if stage is not None and drafts is not None and wanted:
             self._draft(step, stage, drafts)
 
+    def draft_again(self, step: StepHandle, wanted: tuple[DraftRequest, ...]) -> None:
+        """Queue another round behind a step that was sampled, to see how long it takes."""
+        assert isinstance(step, ModelStep)
+        assert self.stage is not None
+        self._draft(step, self.stage, self.stage.pack_drafts(step.rows, wanted))
+
     def _draft(self, step: ModelStep, stage: DraftStage, drafts: PackedDrafts) -> None:
         """Queue the round of drafts behind the sampling."""
 

@@ -22,7 +22,6 @@ from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.rows import RowSettings
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.text import TextStream
-from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep
 from deepinfer_core.schedule.snapshot import SequenceView
 
@@ -238,17 +237,6 @@ class Sequence:
             self.rank,
             self.drafts.wanted,
         )
-
-    def draft_view(self) -> DraftView | None:
-        """What a planner sees of it; None if it does not decode."""
-        drafts, is_open = self.drafts, self.open_tokens > 0
-        known = len(self.tokens) + self.open_tokens
-        if known - self.computed != 1 or known >= self.longest:
-            return None
-        at_hand = drafts.open_count if is_open else len(drafts.ids)
-        # All of them and one token more must fit.
-        most = min(at_hand, self.longest - known - 1)
-        return DraftView(most, drafts.newest, drafts.before, not is_open)
 
     def step(self, row_count: int) -> SequenceStep:
         """The plan's entry for the next ``row_count`` rows, which count as computed from now on.

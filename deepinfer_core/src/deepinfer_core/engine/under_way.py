@@ -6,8 +6,8 @@ under way the next one is decided and launched. Only *elapsed* times never overl
 
 from __future__ import annotations
 
-from deepinfer_core.engine.batch import Launch
 from deepinfer_core.engine.instruments import StepFacts
+from deepinfer_core.engine.launch import Launch
 from deepinfer_core.engine.rows import Drafted, DraftRequest, RowRequest, StepHandle
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.interfaces.draft_planner import DraftOutcome
@@ -52,7 +52,7 @@ class UnderWay:
         self.wanted: tuple[DraftRequest, ...] = ()
         self.drafted: list[Sequence] = []
         self.outcomes: list[DraftOutcome] = []
-        self.given: Drafted | None = None
+        self.given = Drafted()
         self._row_counts = launch.row_counts()
         self._began_s = began_s
         self._queued_s: list[float] = []

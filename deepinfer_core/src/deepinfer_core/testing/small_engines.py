@@ -20,8 +20,8 @@ from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
-from deepinfer_core.engine.drafts.block import draft_block
-from deepinfer_core.engine.drafts.opening import open_drafts
+from deepinfer_core.engine.drafts.host import VerifyAll
+from deepinfer_core.engine.drafts.opening import drafting_with, open_stage
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
@@ -238,7 +238,7 @@ def small_engine(
         parts.device,
         num_blocks=shape.blocks + 1,
         num_slots=slots,
-        max_backtracking=model.config.verified_rows,
+        max_backtracking=max(model.config.verified_rows, 1 + shape.drafts if drafter else 1),
         block_tokens=shape.block_tokens,
     )
     has_stream = shape.is_asynchronous or parts.device.torch_device.type != "cpu"
@@ -260,11 +260,11 @@ def small_engine(
             max_tokens=shape.longest,
             rule=shape.rule,
             torch_device=parts.device.torch_device,
-            block=draft_block(model, caches),
             temperatures=text.confidence_temperatures,
         )
         draws = sampler or build_sampler(None, BuildContext(device="cpu", needs=ModelNeeds()))
-        stage, drafting = open_drafts(drafter, host, draws, parts.device, planner)
+        stage = open_stage(drafter, host, model, caches, draws)
+        drafting = drafting_with(stage, planner or VerifyAll())
     policy = ReusePolicy(
         block_tokens=shape.block_tokens,
         window_tokens=text.sliding_window,

@@ -6,10 +6,11 @@ only counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from deepinfer_core.engine.rows import DraftRequest, RowRequest, RowResult
+from deepinfer_core.engine.instruments import StepFacts
+from deepinfer_core.engine.rows import Drafted, DraftRequest, RowRequest, RowResult
 from deepinfer_core.engine.sequence import Sequence as Text
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.draft_planner import (
@@ -18,6 +19,8 @@ from deepinfer_core.interfaces.draft_planner import (
     DraftView,
     StepTimes,
 )
+from deepinfer_core.schedule.plan import Prefix
+from deepinfer_core.schedule.snapshot import SequenceView
 
 if TYPE_CHECKING:
     from deepinfer_core.interfaces.drafter import AcceptanceRule
@@ -68,15 +71,34 @@ class Drafting:
         self.laws_each = laws_each
         self._learners = (planner.learn, *learners)
 
-    def share(self, views: Sequence[DraftView], *, other_rows: int) -> list[int]:
-        """How many drafts of each sequence that decodes are to be verified.
+    def want(
+        self, running: Iterable[Text], waiting: Sequence[SequenceView], *, max_rows: int
+    ) -> None:
+        """Note in each sequence how many drafts the next step is to verify.
+
+        Args:
+            running: sequences.
+            waiting: those that may be admitted.
+            max_rows: of a step.
 
         Raises:
             EngineError: the planner gives another number of sequences, or more drafts than there
                 are, or less than a row.
         """
+        views: list[DraftView] = []
+        decoding: list[Text] = []
+        other_rows = sum(view.known_tokens - view.computed_tokens for view in waiting)
+        for text in running:
+            view = draft_view(text)
+            text.drafts.wanted = 0
+            if view is None:
+                other_rows += max(len(text.tokens) - text.computed, 0)
+            else:
+                views.append(view)
+                decoding.append(text)
         if not views:
-            return []
+            return
+        other_rows = min(other_rows, max_rows - len(views))
         rows = list(self.planner.rows(views, other_rows=other_rows))
         fits = (1 <= row <= 1 + view.drafts for row, view in zip(rows, views, strict=False))
         if len(rows) != len(views) or not all(fits):
@@ -85,7 +107,32 @@ class Drafting:
                 f"{[view.drafts for view in views]} drafts",
                 hint="report this to the authors of the drafter",
             )
-        return [row - 1 for row in rows]
+        for text, count in zip(decoding, rows, strict=True):
+            text.drafts.wanted = count - 1
+
+    def prefixes(self, admitted: Iterable[Text]) -> tuple[Prefix, ...]:
+        """What a drafter that reads tokens will not see fed of sequences that enter."""
+        if not self.reads_tokens:
+            return ()
+        return tuple(
+            [
+                Prefix(text.drafts.place, tuple(text.tokens[: text.computed]))
+                for text in admitted
+                if text.computed
+            ]
+        )
+
+    def take(self, drafted: Sequence[Text], wanted: Sequence[DraftRequest], given: Drafted) -> None:
+        """Take the drafts of a round, behind tokens that are known by now.
+
+        Args:
+            drafted: whose they are.
+            wanted: what was asked for.
+            given: what came.
+        """
+        for text, asked, drafts in zip(drafted, wanted, given.results, strict=True):
+            if text.drafts.place == asked.place:  # it runs still
+                text.drafts.take(drafts)
 
     def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
         """Tell planner and drafter what became of the drafts of one step."""
@@ -93,9 +140,38 @@ class Drafting:
             for learn in self._learners:
                 learn(outcomes)
 
-    def took(self, times: StepTimes) -> None:
-        """Tell the planner how long a step took."""
-        self.planner.took(times)
+    def took(self, facts: StepFacts, given: Drafted, sequences: int) -> None:
+        """Tell the planner how long a step of decode rows took.
+
+        Args:
+            facts: of the step.
+            given: what the runner says about drafts.
+            sequences: that drew a token in it.
+        """
+        if facts.kind != "decode":
+            return
+        self.planner.took(
+            StepTimes(
+                sequences=sequences,
+                rows=facts.decode_rows,
+                step_s=facts.elapsed_s,
+                drafted=bool(given.results),
+                sampler_s=given.sampler_s,
+                round_s=given.round_s,
+            )
+        )
+
+
+def draft_view(text: Text) -> DraftView | None:
+    """What a planner sees of a running sequence; None if it does not decode."""
+    drafts, is_open = text.drafts, text.open_tokens > 0
+    known = len(text.tokens) + text.open_tokens
+    if known - text.computed != 1 or known >= text.longest:
+        return None
+    at_hand = drafts.open_count if is_open else len(drafts.ids)
+    # All of them and one token more must fit.
+    most = min(at_hand, text.longest - known - 1)
+    return DraftView(most, drafts.newest, drafts.before, not is_open)
 
 
 def draft_requests(

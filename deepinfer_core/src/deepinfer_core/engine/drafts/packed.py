@@ -6,6 +6,7 @@ Shapes: R sampled rows, Q sequences of the round, a power of two, P rows of laws
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -81,17 +82,20 @@ class PackedDrafts:
                 drawn = [RowRequest(0, 0, one.settings, None, one.banned) for one in padded]
                 self.settings = settings.rows(tuple(drawn))
         self._parcel = Parcel(arrays, device)
-        self._parts: list[torch.Tensor] = []
+
+    @cached_property
+    def _parts(self) -> list[torch.Tensor]:
+        """On the device; first asked for by work on a stream."""
+        return self._parcel.arrive()
 
     def drafted(self, law_PV: torch.Tensor | None) -> DraftedRows:
-        """What each row verifies; called by work on a stream, once, before all else."""
-        self._parts = self._parcel.arrive()
+        """What each row verifies; called by work on a stream."""
         draft_R, law_row_R = self._parts[0].unbind()
         return DraftedRows(draft_R=draft_R, law_row_R=law_row_R, law_PV=law_PV)
 
     @property
     def round(self) -> PackedRound:
-        """Who is drafted for; there is somebody."""
+        """Who is drafted for; called by work on a stream, and there is somebody."""
         place_Q, first_Q, drafts_Q, start_Q, state_slot_Q, valid_start_Q = self._parts[1].unbind()
         return PackedRound(
             place_Q=place_Q,
