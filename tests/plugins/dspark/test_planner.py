@@ -61,7 +61,7 @@ def test_sampling_and_rounds_are_no_part_of_the_price_of_a_row(tells: bool) -> N
         made.took(
             StepTimes(
                 sequences=1, rows=2, step_s=0.0385 if tells else 0.0305, drafted=True,
-                sampler_s=0.008 if tells else None, round_s=0.020 if tells else None,
+                forward_s=0.0105 if tells else None, round_s=0.020 if tells else None,
             )
         )  # fmt: skip
     assert list(made.rows([DraftView(2, None, (0.9, 0.3))], other_rows=0)) == [3]
@@ -98,11 +98,11 @@ def test_a_long_sampler_makes_rows_cheap_by_comparison() -> None:
     assert list(planner().rows([view], other_rows=0)) == [2]
     made = planner()
     for _ in range(5):
-        made.took(StepTimes(sequences=1, rows=9, step_s=0.0, drafted=False, sampler_s=0.0))
+        made.took(StepTimes(sequences=1, rows=9, step_s=0.0, drafted=False, forward_s=0.0))
     assert list(made.rows([view], other_rows=0)) == [2]
     for _ in range(9):
         # 9 rows are beyond the curve, so that nothing but the sampler is learned.
-        made.took(StepTimes(sequences=1, rows=9, step_s=0.1, drafted=False, sampler_s=0.1))
+        made.took(StepTimes(sequences=1, rows=9, step_s=0.1, drafted=False, forward_s=0.0))
     assert list(made.rows([view], other_rows=0)) == [3]
 
 

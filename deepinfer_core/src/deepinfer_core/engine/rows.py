@@ -151,12 +151,12 @@ class Drafted(NamedTuple):
 
     Attributes:
         results: one for each request.
-        sampler_s: seconds of sampling and verification; None: not known.
+        forward_s: seconds of the forward pass; None: not known.
         round_s: seconds of the round; None: not known, or there was none.
     """
 
     results: tuple[DraftResult, ...] = ()
-    sampler_s: float | None = None
+    forward_s: float | None = None
     round_s: float | None = None
 
 

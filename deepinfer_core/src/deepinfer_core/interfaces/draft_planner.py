@@ -59,7 +59,7 @@ class StepTimes(NamedTuple):
         rows: of the step.
         step_s: from the end of the step before to its own end.
         drafted: whether a draft round was run in it.
-        sampler_s: of that time, sampling and verification; None where nobody on the host can tell.
+        forward_s: of that time, the forward pass; None where nobody on the host can tell.
         round_s: of that time, the draft round; None where nobody can tell, or there was none.
     """
 
@@ -67,7 +67,7 @@ class StepTimes(NamedTuple):
     rows: int
     step_s: float
     drafted: bool
-    sampler_s: float | None = None
+    forward_s: float | None = None
     round_s: float | None = None
 
 

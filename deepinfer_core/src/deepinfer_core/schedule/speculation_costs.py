@@ -53,7 +53,7 @@ class StepCosts:
     Attributes:
         curve: the forward pass.
         slope_ms: more for each row, as measured along the way; below 0 counts as 0.
-        sampler_ms: for as many sequences as there are now.
+        sampler_ms: sampling, and what else does not grow with rows, for as many sequences as now.
         drafter_ms: for one draft round of as many.
     """
 

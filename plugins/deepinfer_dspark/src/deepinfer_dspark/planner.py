@@ -42,7 +42,8 @@ class DsparkPlanner(DraftPlanner):
     def __init__(self, measured: MeasuredCosts, drafts: int) -> None:
         self._measured = measured
         self._slope = ContextSlope(measured.forwards)
-        self._sampler = RecentTimes()
+        self._others = RecentTimes()
+        """Sampling, and what of the host's work does not hide behind the device's."""
         self._rounds = RecentTimes()
         self._mean = MeanSurvival(drafts)
         self._mode = DraftingMode()
@@ -73,22 +74,21 @@ class DsparkPlanner(DraftPlanner):
 
     def took(self, times: StepTimes) -> None:
         """Take the times of one step."""
-        forward_ms = 1e3 * times.step_s
-        if times.sampler_s is not None:
-            self._sampler.add(times.sequences, 1e3 * times.sampler_s)
-            forward_ms -= 1e3 * times.sampler_s
         if times.round_s is not None:
             self._rounds.add(times.sequences, 1e3 * times.round_s)
-            forward_ms -= 1e3 * times.round_s
-        elif times.drafted:
-            forward_ms -= self._round_ms(times.sequences)
-        self._slope.add(times.rows, forward_ms)
+        round_ms = self._round_ms(times.sequences) if times.drafted else 0.0
+        rest_ms = 1e3 * times.step_s - round_ms
+        if times.forward_s is None:
+            self._slope.add(times.rows, rest_ms)
+        else:
+            self._slope.add(times.rows, 1e3 * times.forward_s)
+            self._others.add(times.sequences, rest_ms - 1e3 * times.forward_s)
 
     def _costs(self, sequences: int) -> StepCosts:
         return StepCosts(
             curve=self._measured.forwards,
             slope_ms=self._slope.slope_ms,
-            sampler_ms=self._sampler.estimate_ms(sequences),
+            sampler_ms=self._others.estimate_ms(sequences),
             drafter_ms=self._round_ms(sequences),
         )
 

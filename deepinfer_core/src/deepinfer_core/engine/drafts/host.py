@@ -156,7 +156,7 @@ class Drafting:
                 rows=facts.decode_rows,
                 step_s=facts.elapsed_s,
                 drafted=bool(given.results),
-                sampler_s=given.sampler_s,
+                forward_s=given.forward_s,
                 round_s=given.round_s,
             )
         )
