@@ -169,8 +169,8 @@ def draft_view(text: Text) -> DraftView | None:
     if known - text.computed != 1 or known >= text.longest:
         return None
     at_hand = drafts.open_count if is_open else len(drafts.ids)
-    # All of them and one token more must fit.
-    most = min(at_hand, text.longest - known - 1)
+    # All of them and one token more must fit, and a state that is to be kept ends a step.
+    most = 0 if text.stops else min(at_hand, text.longest - known - 1)
     return DraftView(most, drafts.newest, drafts.before, not is_open)
 
 
