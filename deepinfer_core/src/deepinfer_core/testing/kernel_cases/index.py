@@ -38,6 +38,7 @@ def cases() -> list[KernelCase]:
         _scores(heads=8, width=32, size=16, visible=(40, 1, 15, 16, 17, 39, 2), name="small"),
         _scores(heads=8, width=32, size=16, visible=(40, 33), name="scales", scales=_SCALES),
         _scores(heads=12, width=64, size=8, visible=(30, 9), name="odd-heads"),
+        _scores(heads=8, width=32, size=16, visible=(40, 33, 20, 17, 3), name="alone", sequences=5),
         _scores(heads=8, width=32, size=16, visible=(20, 3), name="fp32", dtype="float32"),
         _scores(heads=8, width=32, size=16, visible=(20, 3), name="plain", form="bfloat16"),
         # More entries than a block has threads.
@@ -57,12 +58,20 @@ def cases() -> list[KernelCase]:
         _select(rows=2, entries=3, kept=16, levels=2),
         # More than a block reads, or writes, at once.
         _select(rows=2, entries=17_500, kept=1030, levels=0),
-        _select(rows=2, entries=3000, kept=64, levels=0, stride=32),
+        # More of the best than a lane's part of the copy holds.
+        _select(rows=2, entries=32_300, kept=512, levels=0, stride=64),
         _select(rows=5, entries=65_536, kept=512, levels=0, small=False),
         _select(rows=5, entries=65_536, kept=512, levels=2, small=False),
         _restrict(rows=6, entries=19, size=4, kept=2, levels=5),
         _restrict(rows=4, entries=515, size=8, kept=20, levels=0),
         _restrict(rows=3, entries=2090, size=2, kept=300, levels=9, hidden=5, has_infinities=True),
+        # More infinite scores than the pool has room for; more room than finite ones need.
+        _restrict(rows=4, entries=400, size=4, kept=2, levels=3, has_infinities=True),
+        _restrict(rows=3, entries=500, size=2, kept=300, levels=3, has_infinities=True),
+        # The pool has blocks for one turn of all threads more than there are to hide.
+        _restrict(rows=3, entries=1020, size=2, kept=300, levels=9, hidden=10),
+        # The last visible entries have no score in the pool.
+        _restrict(rows=4, entries=20, size=4, kept=2, levels=5, hidden=-2),
         # Too many blocks to remember their best scores.
         _restrict(rows=2, entries=16_900, size=1, kept=700, levels=3),
         _restrict(rows=3, entries=131_072, size=8, kept=2048, levels=0, small=False),
@@ -80,9 +89,10 @@ def _scores(
     dtype: str = "bfloat16",
     form: str = "mxfp4",
     scales: tuple[int, ...] = (),
+    sequences: int = 2,
     small: bool = True,
 ) -> KernelCase:
-    rows, entries, sequences = len(visible), max(visible) + 3, 2
+    rows, entries = len(visible), max(visible) + 3
     blocks = -(-entries // size)
     is_packed = form == "mxfp4"
     pages = dense_pages(form, width, size, 4 if is_packed else 0)
@@ -205,11 +215,12 @@ def _restrict(
     has_infinities: bool = False,
     small: bool = True,
 ) -> KernelCase:
-    """``hidden``: entries of the pool beyond those that are scored."""
+    """``hidden``: entries of the pool beyond those that are scored; below 0, it ends before."""
     spec = IndexerSpec(heads=1, width=1, top_entries=1, block_entries=size, top_blocks=kept)
 
     def arguments(generator: torch.Generator) -> Tensors:
         pool_TS, visible_T = _random_scores(rows, entries + hidden, levels, generator)
+        visible_T[-1] = max(entries, entries + hidden)
         if has_infinities:
             chosen_TS = torch.rand(pool_TS.shape, generator=generator)
             # Scores that differ in the last bit alone, and some that are no better than none.

@@ -9,7 +9,7 @@ import torch
 
 from deepinfer_core.testing.kernel_cases import sampler_twins as twins
 from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors
-from deepinfer_core.testing.kernel_cases.sampler_edges import EDGES
+from deepinfer_core.testing.kernel_cases.sampler_edges import EDGES, FEW_A_PAIR
 from deepinfer_core.testing.kernel_cases.sampler_rows import (
     SHAPES,
     TIMED,
@@ -33,7 +33,7 @@ def cases() -> list[KernelCase]:
     found = [_scan(TIMED)]
     for shape in (*SHAPES, *EDGES):
         found += [_scan(shape), _truncate(shape), _cut(shape), _weigh(shape), _draw(shape)]
-    return found
+    return [*found, _truncate(FEW_A_PAIR)]
 
 
 def _scan(shape: SampleShape) -> KernelCase:
@@ -44,7 +44,9 @@ def _scan(shape: SampleShape) -> KernelCase:
         unit = roundoff(x_RV.dtype)
         most_R = x_RV.shape[1] * (1 / 2.7 + 48.0)
         scaled_RS = expected["scaled_sum_RS"] * 256 * tiny
-        return {
+        # The two zeros are one peak, of either sign.
+        peaks = {name: torch.zeros_like(expected[name]) for name in ("peak_RS", "group_RG")}
+        return peaks | {
             "sum_RS": expected["sum_RS"] * 16 * unit + min(most_R, 1e5) * unit / 256,
             "scaled_sum_RS": scaled_RS + min(most_R, 1e5) * tiny,
         }

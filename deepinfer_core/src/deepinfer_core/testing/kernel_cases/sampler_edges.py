@@ -13,9 +13,13 @@ import torch
 
 from deepinfer_core.interfaces.operators.sampler import CHUNK_TOKENS, SEGMENT_TOKENS
 from deepinfer_core.testing.kernel_cases.case import Tensors
-from deepinfer_core.testing.kernel_cases.sampler_rows import SampleShape, Setting
+from deepinfer_core.testing.kernel_cases.sampler_rows import (
+    TRUE_VOCABULARY,
+    SampleShape,
+    Setting,
+)
 
-__all__ = ["EDGES"]
+__all__ = ["EDGES", "FEW_A_PAIR"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN, _FIRST_MIX, _SECOND_MIX = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -36,8 +40,16 @@ _EQUAL: tuple[tuple[int, Setting], ...] = (
     (2, (0.0, 1.0, -1, 0.0, 3)),
     (1, (1.0, 0.5, 1, 1.0, -1)),
     (1024, (1.0, 1.0, 2000, 0.0, -1)),
+    (1024, (1.0, 1.0, -1, 0.0, -1)),
+    (1024, (1.0, 1.0, -1, 0.0, -1)),
+    (1024, (1.0, 1.0, 300, 0.0, -1)),
+    (1024, (1.0, 1.0, -1, 0.5, 0)),
+    (1024, (1.0, 0.25, 512, 0.0, -1)),
+    (8800, (1.0, 0.96875, -1, 0.0, -1)),
+    (1024, (1.0, 1.0, -1, 0.0, -1)),
 )
 _SEGMENT_END, _CHUNK_END, _LATE, _UNLIKELY, _HALF, _GREEDY = 0, 1, 3, 5, 9, 10
+_FIRST, _LAST, _BEHIND, _BELOW, _BAD = 13, 14, 15, 16, 19
 
 _WIDE: tuple[Setting, ...] = (
     (0.375, 0.875, -1, 0.0, -1),
@@ -65,6 +77,7 @@ def _few_powers(given: Tensors, generator: torch.Generator) -> None:
             place_V[0] = 17 * 512 - 1  # the last of 512 threads, or of fewer, reads it
         logits_RV[row] = -torch.inf
         logits_RV[row, place_V[:count]] = 2.0 * (row % 3 - 1)
+    _place_ends(logits_RV)
     some_RV = logits_RV > -torch.inf
     given["forced_R"][_GREEDY] = some_RV[_GREEDY].int().argmax()
     logits_RV[_UNLIKELY, 0] = -torch.inf
@@ -72,10 +85,42 @@ def _few_powers(given: Tensors, generator: torch.Generator) -> None:
         _SEGMENT_END: some_RV[_SEGMENT_END, :SEGMENT_TOKENS].sum() / 1024,
         _CHUNK_END: some_RV[_CHUNK_END, : 9 * CHUNK_TOKENS].sum() / 1024,
         _HALF: torch.tensor(0.5),
+        _FIRST: torch.tensor(0.0),
     }
     for row, share in ends.items():
         given["position_R"][row] = 0
         given["seed_R"][row] = _seed_of(int(share.item() * (1 << _BITS)))
+    for row in (_LAST, _BEHIND):
+        given["position_R"][row] = 0
+        given["seed_R"][row] = _seed_of((1 << _BITS) - 1)
+
+
+def _place_ends(logits_RV: torch.Tensor) -> None:
+    """Tokens that must be at a certain place: of a row, of a segment, of a chunk."""
+    logits_RV[_GREEDY, -1] = logits_RV[_GREEDY].amax()
+    logits_RV[_FIRST, 0] = logits_RV[_FIRST].amax()
+    # Drawn: the last token of the last chunk of a segment.
+    logits_RV[_LAST, SEGMENT_TOKENS - 1] = logits_RV[_LAST].amax()
+    logits_RV[_LAST, SEGMENT_TOKENS:] = -torch.inf
+    # Drawn: a better token, behind equal ones of its chunk that the cut leaves out.
+    equal = logits_RV[_BEHIND].amax()
+    logits_RV[_BEHIND, :1024], logits_RV[_BEHIND, 1024:] = equal, -torch.inf
+    logits_RV[_BEHIND, 3 * CHUNK_TOKENS - 1] = equal + 1
+    # Not a number, where a thread looks last; counts as 0, which is the best.
+    logits_RV[_BAD, SEGMENT_TOKENS - 1] = torch.nan
+    # Forced: a token that min-p alone leaves out.
+    logits_RV[_BELOW, 0] = logits_RV[_BELOW].amax() - 2
+
+
+def _few_a_pair(given: Tensors, _generator: torch.Generator) -> None:
+    """One token, or two, in each pair of groups: the longest look finds too few for top-k, or more.
+
+    A look is for 256 pairs, of 505.
+    """
+    for row, count in enumerate((1, 2)):
+        row_V = given["logits_RV"][row]
+        place_V = torch.arange(row_V.shape[0]) % SEGMENT_TOKENS
+        row_V[(place_V % 32 >= count) | (place_V >= 1024)] = -torch.inf
 
 
 def _seed_of(bits: int) -> int:
@@ -98,3 +143,11 @@ EDGES = (
     ),
     SampleShape(name="wide", rows=len(_WIDE), vocabulary=33_001, settings=_WIDE),
 )
+FEW_A_PAIR = SampleShape(
+    name="few-a-pair",
+    rows=2,
+    vocabulary=TRUE_VOCABULARY,
+    settings=((1.0, 1.0, 264, 0.0, -1),),
+    change=_few_a_pair,
+)
+"""For the kernel that looks for candidates, and no other."""

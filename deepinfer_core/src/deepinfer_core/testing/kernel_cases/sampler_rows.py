@@ -22,6 +22,7 @@ from deepinfer_core.testing.tolerance import roundoff
 __all__ = [
     "SHAPES",
     "TIMED",
+    "TRUE_VOCABULARY",
     "SampleShape",
     "Setting",
     "cut_outputs",
@@ -34,7 +35,7 @@ __all__ = [
     "weighed",
 ]
 
-_TRUE_VOCABULARY = 129_280
+TRUE_VOCABULARY = 129_280
 _FP32, _FP64, _INT64 = torch.float32, torch.float64, torch.int64
 
 Setting = tuple[float, float, int, float, int]
@@ -89,9 +90,9 @@ SHAPES = (
     SampleShape(name="ties", rows=9, vocabulary=8200, kind="ties"),
     SampleShape(name="fp64", rows=8, vocabulary=2049, dtype=_FP64),
     SampleShape(name="bad", rows=9, vocabulary=700, kind="bad"),
-    SampleShape(name="true", rows=len(_SETTINGS), vocabulary=_TRUE_VOCABULARY, small=False),
+    SampleShape(name="true", rows=len(_SETTINGS), vocabulary=TRUE_VOCABULARY, small=False),
 )
-TIMED = SampleShape(name="timed", rows=128, vocabulary=_TRUE_VOCABULARY, small=False)
+TIMED = SampleShape(name="timed", rows=128, vocabulary=TRUE_VOCABULARY, small=False)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -58,6 +58,9 @@ def _gate_topk(
     def arguments(generator: torch.Generator) -> Tensors:
         logits_TE = 3 * torch.randn(rows, experts, generator=generator)
         bias_E, image_bias_E = torch.randn(2, experts, generator=generator)
+        # An expert that is never chosen, and one that always is.
+        bias_E[0] = image_bias_E[-1] = -torch.inf
+        bias_E[-1] = image_bias_E[0] = torch.inf
         if has_ties:
             # Few values, and no bias that could tell them apart.
             logits_TE, bias_E = logits_TE.round(), torch.zeros(experts)

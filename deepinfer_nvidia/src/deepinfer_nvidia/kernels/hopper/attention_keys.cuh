@@ -68,37 +68,49 @@ TL_DEVICE Tiles wait_for_start(const Shared *shared) {
 
 // ---- gathering and widening -----------------------------------------------------------------
 
-TL_DEVICE uint32_t twice(uint32_t bf16) { return __byte_perm(bf16, 0, 0x1010); }
-
 // bf16 of two to a power, in both halves.
 __host__ __device__ constexpr uint32_t power(int exponent) { return (uint32_t)(exponent + 127) * 0x00800080u; }
 
-// Two e4m3 in the upper bytes of the halves of t, as bf16 times 2^-120.
-TL_DEVICE uint32_t spread_e4m3(uint32_t t) { return (t & 0x80008000) | ((t >> 4) & 0x07F007F0); }
+// Two bytes of the eight of x and y, each below a byte that repeats its sign.
+template <int kLow, int kHigh> TL_DEVICE uint32_t with_signs(uint32_t x, uint32_t y) {
+  uint32_t t;
+  asm("prmt.b32 %0, %1, %2, %3;"
+      : "=r"(t)
+      : "r"(x), "r"(y), "n"(kLow | (8 | kLow) << 4 | kHigh << 8 | (8 | kHigh) << 12));
+  return t;
+}
+
+// Two e4m3, bytes kByte and kByte + 1 of x, as bf16 times 2^-120.
+template <int kByte> TL_DEVICE uint32_t spread_e4m3(uint32_t x) {
+  return (with_signs<kByte, kByte + 1>(x, 0) << 4) & 0x87F087F0;
+}
 
 // Four e4m3 times 2^-120 times a factor, as bf16.
 TL_DEVICE void widen_e4m3(uint32_t x, uint32_t factor, uint32_t &a, uint32_t &b) {
-  a = times(spread_e4m3(__byte_perm(x, 0, 0x1404)), factor);
-  b = times(spread_e4m3(__byte_perm(x, 0, 0x3424)), factor);
+  a = times(spread_e4m3<0>(x), factor);
+  b = times(spread_e4m3<2>(x), factor);
 }
 
+// Bits 7, 15, 23, 31: is a byte an e4m3 NaN?
 TL_DEVICE uint32_t nan_e4m3(uint32_t x) { return (x & 0x7F7F7F7F) + 0x01010101; }
+
+// Two e2m1, both codes of byte kByte of x, as bf16 times 2^-126; `low` is x moved up by a code.
+template <int kByte> TL_DEVICE uint32_t spread_e2m1(uint32_t low, uint32_t x) {
+  return (with_signs<kByte, 4 + kByte>(low, x) << 2) & 0x81C081C0;
+}
 
 // Eight e2m1 times 2^-126 times a factor, as bf16.
 TL_DEVICE uint4 widen_e2m1(uint32_t x, uint32_t factor) {
-  uint32_t w[4];  // channels i and i + 4
-  w[0] = ((x << 12) & 0x80008000) | ((x << 6) & 0x01C001C0);
-  w[1] = ((x << 8) & 0x80008000) | ((x << 2) & 0x01C001C0);
-  w[2] = ((x << 4) & 0x80008000) | ((x >> 2) & 0x01C001C0);
-  w[3] = (x & 0x80008000) | ((x >> 6) & 0x01C001C0);
-#pragma unroll
-  for (int i = 0; i < 4; i++) w[i] = times(w[i], factor);
-  return make_uint4(__byte_perm(w[0], w[1], 0x5410), __byte_perm(w[2], w[3], 0x5410),
-                    __byte_perm(w[0], w[1], 0x7632), __byte_perm(w[2], w[3], 0x7632));
+  const uint32_t low = x << 4;
+  return make_uint4(times(spread_e2m1<0>(low, x), factor), times(spread_e2m1<1>(low, x), factor),
+                    times(spread_e2m1<2>(low, x), factor), times(spread_e2m1<3>(low, x), factor));
 }
 
-TL_DEVICE uint4 times_all(uint4 v, uint32_t factor) {
-  return make_uint4(times(v.x, factor), times(v.y, factor), times(v.z, factor), times(v.w, factor));
+// Multiplies 16 bytes that this thread has stored.
+TL_DEVICE void multiply_stored(uint32_t address, uint32_t factor) {
+  const uint4 v = load16_shared(address);
+  store16(address, make_uint4(times(v.x, factor), times(v.y, factor), times(v.z, factor),
+                              times(v.w, factor)));
 }
 
 // Keeps what is computed from x out of the registers that live through a loop.
@@ -117,7 +129,8 @@ template <> struct Gather<kMxfp8> {
   static constexpr int kGroups = 4;
   uint4 raw[kGroups][2];    // pieces p and p + 16 of a key
   uint32_t scales, coming;  // four of the 16 of key lane / 4, and of that of the next tile
-  uint32_t lane, to, from, selector, turn;
+  uint32_t exponents;       // of the factors that go with these
+  uint32_t lane, to, from, selector, turn, nan;
   bool is_large;
 
   TL_DEVICE void begin() {
@@ -126,7 +139,7 @@ template <> struct Gather<kMxfp8> {
     to = (lane >> 3) * kBlockBytes + odd * 128;
     turn = ((lane & 3) * 2 ^ odd) << 4;
     from = odd * 4 + (lane >> 4);
-    selector = 0x4440 | (lane >> 2 & 2) | (lane >> 1 & 1);
+    selector = 0x4040 | (lane >> 2 & 2 | lane >> 1 & 1) * 0x101;
   }
   TL_DEVICE int key(int j) const { return j * 2 + (lane >> 2 & 1); }
   TL_DEVICE void load(int j, const uint8_t *row) {
@@ -138,32 +151,47 @@ template <> struct Gather<kMxfp8> {
   TL_DEVICE void load_scales(const uint8_t *row) {
     coming = __ldg((const uint32_t *)(row + 512) + (lane & 3));
   }
-  TL_DEVICE void take_scales() {  // is a byte above 134?
+  TL_DEVICE void start_tile() {  // is a byte above 134?
     scales = __shfl_sync(~0u, coming, lane);  // no copy, which would wait for it a tile early
     is_large = __any_sync(~0u, ((scales & 0x7F7F7F7F) + 0x79797979) & scales & 0x80808080);
+    exponents = is_large ? 0xF7F7F7F7 : scales + 0x78787878;
+    nan = 0;
   }
+  // The byte of piece i of the tile's key j, in both halves.
+  TL_DEVICE uint32_t byte_of(uint32_t word, int j, int i) const {
+    return __byte_perm(__shfl_sync(~0u, word, from + j * 8 + i * 2), 0, selector);
+  }
+  TL_DEVICE uint32_t place(int j, uint32_t rows) const { return rows + to + (turn ^ j << 5) + j * 256; }
   TL_DEVICE void store(int j, uint32_t rows) {
     forget(turn), forget(from);
-    const uint32_t address = rows + to + (turn ^ j << 5) + j * 256;
+    const uint32_t address = place(j, rows);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      uint32_t s = __shfl_sync(~0u, scales, from + j * 8 + i * 2);
-      s = __byte_perm(s, 0, selector);
+      const uint32_t factor = byte_of(exponents, j, i) << 7;
       const uint4 x = raw[j][i];
-      uint32_t factor = twice(is_large ? power(120) & 0xFFFF : (s + 120) << 7);
-      const uint32_t nan = nan_e4m3(x.x) | nan_e4m3(x.y) | nan_e4m3(x.z) | nan_e4m3(x.w);
-      if (nan & 0x80808080) factor = 0x7FC07FC0;
+      nan |= nan_e4m3(x.x) | nan_e4m3(x.y), nan |= nan_e4m3(x.z) | nan_e4m3(x.w);
       uint4 low, high;
       widen_e4m3(x.x, factor, low.x, low.y);
       widen_e4m3(x.y, factor, low.z, low.w);
       widen_e4m3(x.z, factor, high.x, high.y);
       widen_e4m3(x.w, factor, high.z, high.w);
-      if (is_large) {  // scale 0 is 2^-127; scale 255 is infinite here, which shows as well as NaN
-        const uint32_t more = twice(max(s << 7, 0x0040u));
-        low = times_all(low, more), high = times_all(high, more);
-      }
       store16(address + i * 4 * kBlockBytes, low);
       store16((address ^ 16) + i * 4 * kBlockBytes, high);
+    }
+  }
+  TL_DEVICE void finish_tile(uint32_t rows) {
+    if (nan & 0x80808080)
+      store16(place(0, rows), make_uint4(0x7FC07FC0, 0x7FC07FC0, 0x7FC07FC0, 0x7FC07FC0));
+    if (is_large) {
+#pragma unroll 1
+      for (int k = 0; k < 8; k++) {
+        const int j = k >> 1, i = k & 1;
+        // scale 0 is 2^-127; scale 255 is infinite here, which shows as well as NaN
+        const uint32_t s = byte_of(scales, j, i), more = s == 0 ? 0x00400040 : s << 7;
+        const uint32_t address = place(j, rows) + i * 4 * kBlockBytes;
+        multiply_stored(address, more);
+        multiply_stored(address ^ 16, more);
+      }
     }
   }
 };
@@ -192,7 +220,7 @@ template <> struct Gather<kFp4> {
   }
   TL_DEVICE int key_of_scales() const { return 0; }
   TL_DEVICE void load_scales(const uint8_t *) {}
-  TL_DEVICE void take_scales() {
+  TL_DEVICE void start_tile() {
     uint32_t largest = 0;
 #pragma unroll
     for (int j = 0; j < kGroups; j++)
@@ -201,24 +229,28 @@ template <> struct Gather<kFp4> {
         largest = max(largest, max(scale[j][i] & 0x7F, scale[j][i] >> 8 & 0x7F));
     is_large = __any_sync(~0u, largest >= 0x48);  // e4m3 of 4
   }
+  TL_DEVICE uint32_t place(int j, uint32_t rows) const { return rows + to + (turn ^ j << 6) + j * 512; }
   TL_DEVICE void store(int j, uint32_t rows) {
     forget(turn);
-    const uint32_t address = rows + to + (turn ^ j << 6) + j * 512;
+    const uint32_t address = place(j, rows);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      const uint32_t pair = __byte_perm(scale[j][i], 0, 0x1404);
-      uint32_t s = times(spread_e4m3(pair), power(120));
+      uint32_t s = times(spread_e4m3<0>(scale[j][i]), power(120));
       s = times(s, is_large ? power(117) : power(126));
-      if ((pair & 0x7F00) == 0x7F00) s = (s & 0xFFFF0000) | 0x7FC0;
-      if ((pair & 0x7F000000) == 0x7F000000) s = (s & 0xFFFF) | 0x7FC00000;
+      if ((scale[j][i] & 0x7F) == 0x7F) s = (s & 0xFFFF0000) | 0x7FC0;
+      if ((scale[j][i] & 0x7F00) == 0x7F00) s = (s & 0xFFFF) | 0x7FC00000;
       const uint32_t s0 = __byte_perm(s, 0, 0x1010), s1 = __byte_perm(s, 0, 0x3232);
       const uint32_t words[4] = {raw[j][i].x, raw[j][i].y, raw[j][i].z, raw[j][i].w};
 #pragma unroll
-      for (int p = 0; p < 4; p++) {
-        uint4 v = widen_e2m1(words[p], p < 2 ? s0 : s1);
-        if (is_large) v = times_all(v, power(9));
-        store16((address ^ p << 4) + i * 4 * kBlockBytes, v);
-      }
+      for (int p = 0; p < 4; p++)
+        store16((address ^ p << 4) + i * 4 * kBlockBytes, widen_e2m1(words[p], p < 2 ? s0 : s1));
+    }
+  }
+  TL_DEVICE void finish_tile(uint32_t rows) {
+    if (is_large) {
+#pragma unroll 1
+      for (int k = 0; k < 16; k++)
+        multiply_stored((place(k >> 3, rows) ^ (k & 3) << 4) + (k >> 2 & 1) * 4 * kBlockBytes, power(9));
     }
   }
 };
@@ -273,7 +305,7 @@ TL_DEVICE void gather_source(const uint8_t *pages, const int64_t *list, int coun
       const uint32_t rows = smem + kKeyAt + stage * kTileBytes + warp * 1024;
       next += kTile;
       tl::mbarrier_wait(shared->free[stage], (tile >> 1 & 1) ^ 1);
-      held.take_scales();
+      held.start_tile();
       if (t + 1 < tiles) held.load_scales(pages + list[min(next + held.key_of_scales(), last)]);
 #pragma unroll
       for (int j = 0; j < G::kGroups; j++) {
@@ -281,6 +313,7 @@ TL_DEVICE void gather_source(const uint8_t *pages, const int64_t *list, int coun
         held.store(j, rows);
         if (t + 1 < tiles) held.load(j, pages + at);
       }
+      held.finish_tile(rows);
       announce<kByThread>(shared->full[stage]);
     }
   }

@@ -157,12 +157,12 @@ TL_DEVICE void score_and_blend(uint8_t *raw, Shared *shared, float factor, const
       tl::warpgroup_arrive();
       blend_from_registers(blend, weight, key);
       tl::warpgroup_commit_batch();
+      tl::warpgroup_wait<0>();
+      if (lane == 0) tl::mbarrier_arrive(shared->free[tile & 1]);  // before the wait, or gathering idles
       wait_for_keys(tile + 1, shared);
       tl::warpgroup_arrive();
       score_tile(score, smem, next_key);
       tl::warpgroup_commit_batch();
-      tl::warpgroup_wait<1>();
-      if (lane == 0) tl::mbarrier_arrive(shared->free[tile & 1]);
       tl::warpgroup_wait<0>();
       tl::warpgroup_fence_operand(blend, 128);
       tl::warpgroup_fence_operand(score, 32);
