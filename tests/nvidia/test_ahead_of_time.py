@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from deepinfer_core.cli import main
 from deepinfer_core.engine.kernels import rehearsal
 from deepinfer_core.interfaces.operators.transform import RmsNormSpec
@@ -28,6 +29,8 @@ SPEC = RmsNormSpec(
     eps=1e-6,
 )
 TUNING = transform_rms_norm.default_tuning(SPEC)
+ROWS = torch.zeros(1, SPEC.width, dtype=torch.bfloat16)
+"""Not on the device that kernels are for, as they say when they are called."""
 Compile = Callable[..., tuple[int, dict[str, Any], str]]
 
 
@@ -88,13 +91,21 @@ def test_what_was_compiled_ahead_of_time_is_loaded_without_a_compiler(
     from tilelang.contrib import nvcc
 
     monkeypatch.setattr(nvcc, "compile_cuda", None)
-    kernel, names = compiler.load(transform_rms_norm.build, SPEC, TUNING)
-    assert kernel.adapter.libpath == str(library)
+    function, names = compiler.load(transform_rms_norm.build, SPEC, TUNING)
     assert names == ("x_TD", "weight_D", "out_TD")
+    with pytest.raises(RuntimeError, match="transform_rms_norm input x_TD device_type mismatch"):
+        function(ROWS, torch.zeros(SPEC.width), ROWS)
     assert (libraries(folder), library.stat().st_mtime_ns) == ([library], written_ns)
 
     status, data, _ = compile_(SPEC)
     assert (status, len(data["found"]), data["compiled"]) == (0, 1, [])
+
+
+@pytest.mark.slow
+def test_a_kernel_that_was_compiled_just_now_is_a_function_too(compiler: TileLangCompiler) -> None:
+    function, _ = compiler.load(transform_rms_norm.build, SPEC, TUNING)
+    with pytest.raises(RuntimeError, match="transform_rms_norm input x_TD device_type mismatch"):
+        function(ROWS, torch.zeros(SPEC.width), ROWS)
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from deepinfer_nvidia.kernels.launch import CompiledKernels
+from deepinfer_core.errors import NotSupported
+from deepinfer_nvidia.kernels.launch import CompiledKernels, Wanted, launches
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 
@@ -21,13 +22,25 @@ class Compiler(ModuleType):
         self.compiled: list[tuple[str, str, str]] = []
         self.launched: list[tuple[str, list[int]]] = []
 
-    def compile(self, function: Any, target: dict[str, str], pass_configs: object) -> Any:
+    def compile(
+        self,
+        function: Any,
+        target: dict[str, str],
+        pass_configs: object,
+        execution_backend: str,
+    ) -> Any:
+        assert execution_backend == "tvm_ffi"  # the only one whose kernels are plain functions
         self.compiled.append((function.name, target["arch"], self.env.TILELANG_CACHE_DIR))
 
         def kernel(*tensors: torch.Tensor) -> None:
             self.launched.append((function.name, [int(one) for one in tensors]))
 
-        return kernel
+        module = SimpleNamespace(main=kernel)
+        # The first is found in the folder, the others were compiled just now.
+        executable = SimpleNamespace(jit=lambda: module) if self.compiled[1:] else module
+        return SimpleNamespace(
+            adapter=SimpleNamespace(get_exportable_executable=lambda: executable)
+        )
 
 
 @pytest.fixture
@@ -53,6 +66,31 @@ def test_a_kernel_is_compiled_once_and_gets_its_tensors_in_order(compiler: Compi
     assert [name for name, _, _ in compiler.compiled] == ["a", "b"]
     assert compiler.launched == [("a", [1, 2]), ("b", [1, 2]), ("a", [1, 2])]
     assert kernels.built == 2
+
+
+def test_each_form_is_asked_for_once(compiler: Compiler) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def find(name: str, width: int) -> Wanted:
+        asked.append((name, width))
+        return build, name, KernelTuning(threads=width)
+
+    launch = launches(CompiledKernels("sm_90a"), find)
+    for name, width in (("a", 1), ("b", 1), ("a", 1), ("a", 2), ("b", 1)):
+        launch(name, width)(out=torch.tensor(2), x=torch.tensor(1))
+    assert asked == [("a", 1), ("b", 1), ("a", 2)]
+    assert [name for name, _, _ in compiler.compiled] == ["a", "b", "a"]
+    assert [name for name, _ in compiler.launched] == ["a", "b", "a", "a", "b"]
+
+
+def test_a_form_without_a_kernel_is_an_error_each_time(compiler: Compiler) -> None:
+    def find(name: str) -> Wanted:
+        raise NotSupported(f"asked for {name}, found nothing", hint="ask for less")
+
+    launch = launches(CompiledKernels("sm_90a"), find)
+    for _ in range(2):
+        with pytest.raises(NotSupported, match="asked for a"):
+            launch("a")
 
 
 def test_nothing_is_built_before_it_is_called(compiler: Compiler) -> None:

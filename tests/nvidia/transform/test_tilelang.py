@@ -104,7 +104,7 @@ def test_projections_are_split_when_they_are_prepared(
 
 
 def test_many_rows_have_runs_of_pieces_and_the_same_mixes(
-    component: TileLangTransform, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten pieces of 128 channels: one run, which fills a device of one multiprocessor."""
     width, spec = 320, MixSpec(sinkhorn_iterations=2, eps=1e-6, norm_eps=1e-20)
@@ -124,7 +124,7 @@ def test_many_rows_have_runs_of_pieces_and_the_same_mixes(
     for cores in (132, 1):
         monkeypatch.setattr(streams, "_CORES", cores)
         pieces.append(products_spec(4 * width, 24, "bfloat16", 65).pieces)
-        torch.testing.assert_close(mixes(component), want, **bound)
+        torch.testing.assert_close(mixes(TileLangTransform(KERNELS)), want, **bound)
     assert pieces == [10, 1]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from deepinfer_core.config.components import ComponentsSettings, Section
-from deepinfer_core.interfaces.drafter import AcceptanceRule
+from deepinfer_core.interfaces.draft_planner import AcceptanceRule
 from deepinfer_core.interfaces.kinds import PROPERTIES
 from deepinfer_core.interfaces.numerics import ComputeDtype, Numerics
 

@@ -25,7 +25,6 @@ from deepinfer_core.engine.absorption import take_in
 from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.deadlines import Deadlines
-from deepinfer_core.engine.drafts.host import draft_requests
 from deepinfer_core.engine.failures import expired, failed_step
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.outputs import FinishReason
@@ -238,14 +237,11 @@ class Engine:
     def _sample(self, step: UnderWay) -> None:
         """Queue the sampling, now that all tokens before are known."""
         began_s = self.clock_s()
-        launch = step.launch
-        drafting = self.batch.drafting
-        step.rows, step.owners = sampled_rows(
-            launch.plan, launch.sequences, self.rules, drafting.laws_each if drafting else 0
-        )
+        launch, drafting = step.launch, self.batch.drafting
+        laws_each = drafting.laws_each if drafting else 0
+        step.rows, step.owners = sampled_rows(launch.plan, launch.sequences, self.rules, laws_each)
         if drafting is not None:
-            drafts = drafting.drafts if drafting.planner.drafts_next() else 0
-            step.wanted, step.drafted = draft_requests(step.rows, step.owners, drafts)
+            step.wanted, step.drafted = drafting.ask(step.rows, step.owners)
         try:
             if step.handle is not None:
                 self.runner.sample(step.handle, step.rows, step.wanted)

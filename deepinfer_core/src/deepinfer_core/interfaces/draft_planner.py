@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-__all__ = ["DraftOutcome", "DraftPlanner", "DraftView", "StepTimer", "StepTimes"]
+__all__ = [
+    "AcceptanceRule",
+    "DraftOutcome",
+    "DraftPlanner",
+    "DraftView",
+    "StepTimer",
+    "StepTimes",
+]
+
+AcceptanceRule = Literal["match", "ratio"]
+"""``match`` keeps a draft if the ordinary draw at its row gives the same token, so that the output
+is the one of decoding without drafts; ``ratio`` keeps more of them, and the law of the output."""
 
 
 class DraftOutcome(NamedTuple):

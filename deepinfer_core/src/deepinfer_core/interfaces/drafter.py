@@ -27,13 +27,17 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Component
-from deepinfer_core.interfaces.draft_planner import DraftOutcome, DraftPlanner, StepTimer
+from deepinfer_core.interfaces.draft_planner import (
+    AcceptanceRule,
+    DraftOutcome,
+    DraftPlanner,
+    StepTimer,
+)
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "AcceptanceRule",
     "Choose",
     "DraftBlock",
     "DraftHost",
@@ -42,10 +46,6 @@ __all__ = [
     "DrafterCapabilities",
     "Drafts",
 ]
-
-AcceptanceRule = Literal["match", "ratio"]
-"""``match`` keeps a draft if the ordinary draw at its row gives the same token, so that the output
-is the one of decoding without drafts; ``ratio`` keeps more of them, and the law of the output."""
 
 Choose = Callable[["torch.Tensor", int], "torch.Tensor"]
 """From logits [Q, V] of draft number i of all sequences to tokens int64 [Q]; called with 0, 1, 2

@@ -56,18 +56,23 @@ class LocalExchange(AllToAll):
         """Copy rows into the order of their experts, and of their index within an expert."""
         assert isinstance(plan, ExchangePlan)
         experts, alignment = plan.spec.experts, plan.spec.row_alignment
-        rows, choices = expert_Tk.shape
-        row_Tk, end_E = _places(expert_Tk, experts, alignment)
-        # Each expert adds at most alignment - 1 rows of padding.
-        capacity = rows * choices + min(experts, rows * choices) * (alignment - 1)
-        # Choices without an expert go to one more row, which is cut off.
-        target_X = torch.where(row_Tk < 0, capacity, row_Tk).flatten()
-        x_RD = x_TD.new_zeros(capacity + 1, x_TD.shape[1])
-        x_RD[target_X] = x_TD.repeat_interleave(choices, 0)
-        weight_R = weight_Tk.new_zeros(capacity + 1)
-        weight_R[target_X] = weight_Tk.flatten()
+        choices = expert_Tk.shape[1]
+        expert_X = expert_Tk.flatten() % (experts + 1)  # those without an expert come last
+        sorted_X, order_X = expert_X.sort(stable=True)
+        place_X = torch.arange(expert_X.shape[0], device=expert_X.device)
+        number_E = torch.arange(experts, device=expert_X.device)
+        end_E = torch.searchsorted(sorted_X, number_E, right=True)
+        x_RD, weight_R = x_TD[order_X // choices], weight_Tk.flatten()[order_X]
+        if alignment > 1:
+            place_X, end_E = _aligned(place_X, end_E, sorted_X, alignment)
+            # Each expert adds at most alignment - 1 rows of padding.
+            capacity = len(place_X) + min(experts, len(place_X)) * (alignment - 1)
+            x_RD = x_RD.new_zeros(capacity, x_RD.shape[1]).index_copy_(0, place_X, x_RD)
+            weight_R = weight_R.new_zeros(capacity).index_copy_(0, place_X, weight_R)
+        row_X = torch.empty_like(order_X).scatter_(0, order_X, place_X)
+        row_X.masked_fill_(expert_X == experts, -1)
         return Dispatched(
-            x_RD=x_RD[:capacity], weight_R=weight_R[:capacity], ends_E=end_E, handle=row_Tk
+            x_RD=x_RD, weight_R=weight_R, ends_E=end_E, handle=row_X.view_as(expert_Tk)
         )
 
     def combine(
@@ -78,9 +83,10 @@ class LocalExchange(AllToAll):
         out_TD.zero_()
         if y_RD.shape[0] == 0:
             return
-        for row_T in row_Tk.unbind(1):
-            added_TD = y_RD[row_T.clamp(min=0)].to(out_TD.dtype)
-            out_TD += added_TD.masked_fill_((row_T < 0)[:, None], 0)
+        added_TkD = y_RD[row_Tk.clamp(min=0)].to(out_TD.dtype)
+        added_TkD.masked_fill_((row_Tk < 0)[:, :, None], 0)
+        for added_TD in added_TkD.unbind(1):
+            out_TD += added_TD
 
 
 def build(options: None, context: BuildContext) -> LocalExchange:
@@ -88,20 +94,14 @@ def build(options: None, context: BuildContext) -> LocalExchange:
     return LocalExchange()
 
 
-def _places(
-    expert_Tk: torch.Tensor, experts: int, alignment: int
+def _aligned(
+    place_X: torch.Tensor, end_E: torch.Tensor, sorted_X: torch.Tensor, alignment: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each choice goes, -1 for none, and the running ends of the experts."""
-    expert_X = expert_Tk.flatten()
-    expert_X = torch.where(expert_X < 0, experts, expert_X)
-    # Counted without asking the device how many there are.
-    count_E = expert_X.new_zeros(experts + 1).scatter_add_(0, expert_X, torch.ones_like(expert_X))
+    """Places of sorted choices, and ends of experts, if each begins at an aligned row."""
+    count_E = end_E.diff(prepend=end_E.new_zeros(1))
     aligned_E = -(-count_E // alignment) * alignment
-    end_E = aligned_E.cumsum(0)
-    sorted_X, order_X = expert_X.sort(stable=True)
-    shift_E = (end_E - aligned_E) - (count_E.cumsum(0) - count_E)
-    row_X = torch.empty_like(expert_X)
-    place_X = torch.arange(expert_X.shape[0], device=expert_X.device)
-    row_X[order_X] = place_X + shift_E[sorted_X]
-    row_X.masked_fill_(expert_X == experts, -1)
-    return row_X.view_as(expert_Tk), end_E[:experts]
+    aligned_end_E = aligned_E.cumsum(0)
+    shift_E = (aligned_end_E - aligned_E) - (end_E - count_E)
+    # Those without an expert follow behind the last one.
+    shift_E = torch.cat((shift_E, aligned_end_E[-1:] - end_E[-1:]))
+    return place_X + shift_E[sorted_X], aligned_end_E

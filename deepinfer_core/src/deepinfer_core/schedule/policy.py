@@ -9,7 +9,7 @@ Everything goes by rank (``schedule.rank``):
 * Blocks are taken as they are needed. A sequence that finds none takes them from the last running
   sequence behind it, which then waits and is resumed later; one with nobody behind it merely skips
   the step. The first running sequence therefore always has its blocks. Drafts take free blocks
-  only, and are left out where there are none.
+  only, and leave those that other decoding sequences need for the row that is due.
 * A waiting sequence is admitted when the blocks of all its known tokens and of one more are free,
   besides those that running sequences need for the same. Nothing that is ready overtakes the first
   that is ready; what does not fit holds up what would, or large requests would starve.
@@ -92,6 +92,8 @@ class _Round:
         self.prompt_rows = self.limits.max_rows
         self.owed_blocks = 0
         """Blocks that running sequences lack for their known tokens and the next one."""
+        self.due_blocks = 0
+        """Blocks that decoding sequences still need for the row that is due."""
         self.gains: list[int] | None = None
         self.preempted: list[int] = []
         self.admitted: list[int] = []
@@ -121,6 +123,7 @@ class _Round:
         for _, known, computed, block_count, _, _, _, _, drafts in self.snapshot.running:
             if known - computed == 1:
                 decode_rows += 1 + drafts
+                self.due_blocks += known > block_count * block_tokens
             if admits and known > computed and known >= block_count * block_tokens:
                 self.owed_blocks += self.limits.blocks_for(known + 1) - block_count
         if self.decodes:
@@ -135,7 +138,7 @@ class _Round:
             number, known, computed, block_count, _, _, _, _, drafts = view
             if known - computed == 1:
                 if known + drafts > block_count * block_tokens:
-                    self._serve(place, view, 1, decodes, drafts)
+                    self._serve_decode(place, view)
                 elif decodes:
                     shares.append(Share(number, 1 + drafts, 0))
             elif known > computed:
@@ -156,17 +159,28 @@ class _Round:
             raise ValueError(f"no chunk can start at {computed} and end by {stop_at}: {view}")
         return min(end - computed, self.prompt_rows)
 
-    def _serve(
-        self, place: int, view: SequenceView, rows: int, is_in_step: bool, drafts: int = 0
-    ) -> int:
+    def _serve_decode(self, place: int, view: SequenceView) -> None:
+        """Let a sequence claim a block for the row that is due or for its drafts."""
+        _, known, _, block_count, _, _, _, _, drafts = view
+        due = int(known > block_count * self.limits.block_tokens)
+        self.due_blocks -= due
+        if not self.decodes:
+            drafts = 0
+        else:
+            if due:
+                self._make_room(place, view, 1)
+            spare = max(self.free_blocks - due - self.due_blocks, 0)
+            room = (block_count + due + spare) * self.limits.block_tokens - known
+            drafts = min(drafts, room)
+        self._claim(view, 1 + drafts, self.decodes)
+
+    def _serve(self, place: int, view: SequenceView, rows: int, is_in_step: bool) -> int:
         """Let a running sequence claim blocks for ``rows`` rows; for how many it got them.
 
-        Only one in the step takes blocks from those behind it, and none for its drafts; the others
-        claim what is free.
+        Only one in the step takes blocks from those behind it; the others claim what is free.
         """
         if is_in_step and rows > 0:
             self._make_room(place, view, rows)
-            return self._claim(view, rows + drafts, is_in_step)
         return self._claim(view, rows, is_in_step)
 
     def _claim(self, view: SequenceView, rows: int, is_in_step: bool) -> int:

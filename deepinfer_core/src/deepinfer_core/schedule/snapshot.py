@@ -103,7 +103,8 @@ class SequenceView(NamedTuple):
         rank: its place in the order, to compare a running with a waiting sequence; of two equal
             ranks the running sequence goes first.
         draft_rows: of a running sequence with one known token to feed: rows of drafts to feed
-            behind it, if there is room; at most ``rows_each`` - 1.
+            behind it, if there is room; at most ``rows_each`` - 1, and none in front of a
+            ``stop_at``.
     """
 
     sequence_id: int

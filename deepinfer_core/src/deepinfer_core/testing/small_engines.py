@@ -28,8 +28,8 @@ from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.device import InlineStream
-from deepinfer_core.interfaces.draft_planner import DraftPlanner
-from deepinfer_core.interfaces.drafter import AcceptanceRule, Drafter, DraftHost
+from deepinfer_core.interfaces.draft_planner import AcceptanceRule, DraftPlanner
+from deepinfer_core.interfaces.drafter import Drafter, DraftHost
 from deepinfer_core.interfaces.sampler import Sampler
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.caches import allocate_caches

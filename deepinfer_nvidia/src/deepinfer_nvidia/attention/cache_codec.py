@@ -11,7 +11,11 @@ from __future__ import annotations
 import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import CacheCodec, CachePages
-from deepinfer_core.interfaces.operators.cache import CompressPairsSpec, RowsSpec
+from deepinfer_core.interfaces.operators.cache import (
+    CompressPairsSpec,
+    RowPagesSpec,
+    RowsSpec,
+)
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 
 from deepinfer_nvidia.attention.pages import known_format, page_views
@@ -22,6 +26,7 @@ from deepinfer_nvidia.kernels import (
     attention_store_rows,
 )
 from deepinfer_nvidia.kernels.arguments import check, dense, dtype_name, shaped
+from deepinfer_nvidia.kernels.launch import Wanted, launches
 
 __all__ = ["TileLangCacheCodec"]
 
@@ -36,7 +41,10 @@ class TileLangCacheCodec(CacheCodec):
     """
 
     def __init__(self, kernels: Kernels) -> None:
-        self._kernels = kernels
+        self._store = launches(kernels, _store_kernel)
+        self._load = launches(kernels, _load_kernel)
+        self._compress = launches(kernels, _compress_kernel)
+        self._keep = launches(kernels, _keep_kernel)
 
     def row_bytes(self, number_format: str, width: int) -> int:
         """Bytes of one row, data and scales."""
@@ -48,11 +56,8 @@ class TileLangCacheCodec(CacheCodec):
         views = page_views(pages)
         if not rows:
             return
-        spec = RowsSpec(pages=views.spec, dtype=dtype_name(x_TD.dtype))
-        self._kernels.call(
-            attention_store_rows.build,
-            spec,
-            attention_store_rows.default_tuning(spec),
+        store = self._store(views.spec, x_TD.dtype)
+        store(
             x_TD=check(dense(x_TD), x_TD.dtype, rows, pages.width),
             slot_T=shaped(slot_T, _INT64, rows),
             **views.arguments(),
@@ -64,11 +69,8 @@ class TileLangCacheCodec(CacheCodec):
         views = page_views(pages)
         if not rows:
             return
-        spec = RowsSpec(pages=views.spec, dtype=dtype_name(out_TD.dtype))
-        self._kernels.call(
-            attention_load_rows.build,
-            spec,
-            attention_load_rows.default_tuning(spec),
+        load = self._load(views.spec, out_TD.dtype)
+        load(
             **views.arguments(),
             slot_T=shaped(slot_T, _INT64, rows),
             out_TD=check(out_TD, out_TD.dtype, rows, pages.width),
@@ -100,32 +102,47 @@ class TileLangCacheCodec(CacheCodec):
         if not rows:
             return
         views = page_views(state)
-        spec = CompressPairsSpec(
-            width=width,
-            rows_per_page=state.rows_per_page,
-            state_strides=views.spec.data_strides,
-            dtype=dtype_name(latent_TD.dtype),
-            alignment_bytes=views.spec.alignment_bytes,
-        )
         raw = {
             "value_TD": check(dense(value_TD), _FP32, rows, width),
             "gate_TD": check(dense(gate_TD), _FP32, rows, width),
         }
-        self._kernels.call(
-            attention_compress_pairs.build,
-            spec,
-            attention_compress_pairs.default_tuning(spec),
+        compress = self._compress(width, views.spec, latent_TD.dtype)
+        compress(
             **raw,
             partner_slot_T=shaped(partner_slot_T, _INT64, rows),
             partner_row_T=shaped(partner_row_T, _INT64, rows),
             state_PRX=views.data_PRX,
             latent_TD=check(latent_TD, latent_TD.dtype, rows, width),
         )
-        self._kernels.call(
-            attention_keep_pairs.build,
-            spec,
-            attention_keep_pairs.default_tuning(spec),
-            **raw,
-            slot_T=shaped(slot_T, _INT64, rows),
-            state_PRX=views.data_PRX,
-        )
+        keep = self._keep(width, views.spec, latent_TD.dtype)
+        keep(**raw, slot_T=shaped(slot_T, _INT64, rows), state_PRX=views.data_PRX)
+
+
+def _store_kernel(pages: RowPagesSpec, dtype: torch.dtype) -> Wanted:
+    spec = RowsSpec(pages=pages, dtype=dtype_name(dtype))
+    return attention_store_rows.build, spec, attention_store_rows.default_tuning(spec)
+
+
+def _load_kernel(pages: RowPagesSpec, dtype: torch.dtype) -> Wanted:
+    spec = RowsSpec(pages=pages, dtype=dtype_name(dtype))
+    return attention_load_rows.build, spec, attention_load_rows.default_tuning(spec)
+
+
+def _compress_kernel(width: int, state: RowPagesSpec, dtype: torch.dtype) -> Wanted:
+    spec = _pairs_spec(width, state, dtype)
+    return attention_compress_pairs.build, spec, attention_compress_pairs.default_tuning(spec)
+
+
+def _keep_kernel(width: int, state: RowPagesSpec, dtype: torch.dtype) -> Wanted:
+    spec = _pairs_spec(width, state, dtype)
+    return attention_keep_pairs.build, spec, attention_keep_pairs.default_tuning(spec)
+
+
+def _pairs_spec(width: int, state: RowPagesSpec, dtype: torch.dtype) -> CompressPairsSpec:
+    return CompressPairsSpec(
+        width=width,
+        rows_per_page=state.rows_per_page,
+        state_strides=state.data_strides,
+        dtype=dtype_name(dtype),
+        alignment_bytes=state.alignment_bytes,
+    )

@@ -18,6 +18,7 @@ from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.cache import (
     CandidateBlocksSpec,
     IndexScoresSpec,
+    RowPagesSpec,
     SelectTopSpec,
 )
 from deepinfer_core.interfaces.operators.catalogue import Kernels
@@ -30,7 +31,8 @@ from deepinfer_nvidia.kernels import (
     attention_select_top,
 )
 from deepinfer_nvidia.kernels.arguments import check, dense, dtype_name, shaped
-from deepinfer_nvidia.kernels.tuning import KernelTuning, table
+from deepinfer_nvidia.kernels.launch import Wanted, launches
+from deepinfer_nvidia.kernels.tuning import table
 
 __all__ = ["TileLangIndexer"]
 
@@ -50,7 +52,9 @@ class TileLangIndexer(Indexer):
     """
 
     def __init__(self, kernels: Kernels) -> None:
-        self._kernels = kernels
+        self._score = launches(kernels, _scores_kernel)
+        self._select = launches(kernels, _select_kernel)
+        self._restrict = launches(kernels, _restrict_kernel)
 
     def plan_index(self, spec: IndexerSpec, max_rows: int) -> Plan:
         """Remember the sizes.
@@ -88,31 +92,17 @@ class TileLangIndexer(Indexer):
             score_TS.fill_(-torch.inf)
             return
         views = page_views(keys, words=True)
-        spec = IndexScoresSpec(
-            heads=heads,
-            pages=views.spec,
-            dtype=dtype_name(query_THJ.dtype),
-            weight_dtype=dtype_name(weight_TH.dtype),
-        )
-        arguments = {
-            "query_THJ": check(dense(query_THJ), query_THJ.dtype, rows, heads, keys.width),
-            "weight_TH": check(dense(weight_TH), weight_TH.dtype, rows, heads),
+        number = _tuning_number(rows_each, rows * entries)
+        score = self._score(heads, views.spec, query_THJ.dtype, weight_TH.dtype, number)
+        score(
+            query_THJ=check(dense(query_THJ), query_THJ.dtype, rows, heads, keys.width),
+            weight_TH=check(dense(weight_TH), weight_TH.dtype, rows, heads),
             **views.arguments(),
-            "block_table_QB": shaped(block_table_QB.contiguous(), _INT64, sequences, blocks),
-            "sequence_T": shaped(sequence_T, _INT64, rows),
-            "visible_T": shaped(visible_T, _INT64, rows),
-            "score_TS": check(score_TS, _FP32, rows, entries),
-        }
-        if keys.number_format == "mxfp4" and spec.dtype == "bfloat16":
-            build, tuning = attention_index_scores.build, _tuning(rows_each, rows * entries)
-            self._kernels.call(build, spec, tuning, **arguments)
-        else:
-            self._kernels.call(
-                attention_index_scores_wide.build,
-                spec,
-                attention_index_scores_wide.default_tuning(spec),
-                **arguments,
-            )
+            block_table_QB=shaped(block_table_QB.contiguous(), _INT64, sequences, blocks),
+            sequence_T=shaped(sequence_T, _INT64, rows),
+            visible_T=shaped(visible_T, _INT64, rows),
+            score_TS=check(score_TS, _FP32, rows, entries),
+        )
 
     def select(self, plan: Plan, score_TS: torch.Tensor, index_TL: torch.Tensor) -> None:
         """Keep the best entries of each row, ascending.
@@ -126,13 +116,11 @@ class TileLangIndexer(Indexer):
             index_TL.fill_(-1)
             return
         _check_places(entries)
-        spec = SelectTopSpec(top_entries=plan.spec.top_entries)
-        self._kernels.call(
-            attention_select_top.build,
-            spec,
-            attention_select_top.default_tuning(spec),
+        kept = plan.spec.top_entries
+        select = self._select(kept)
+        select(
             score_TS=check(score_TS, _FP32, rows, entries),
-            index_TL=shaped(index_TL, _INT64, rows, spec.top_entries),
+            index_TL=shaped(index_TL, _INT64, rows, kept),
         )
 
     def restrict(
@@ -152,29 +140,53 @@ class TileLangIndexer(Indexer):
         if not rows or not entries:
             return
         _check_places(max(entries, pool_score_TS.shape[1]))
-        spec = CandidateBlocksSpec(
-            block_entries=plan.spec.block_entries, top_blocks=plan.spec.top_blocks
-        )
-        self._kernels.call(
-            attention_candidate_blocks.build,
-            spec,
-            attention_candidate_blocks.default_tuning(spec),
+        restrict = self._restrict(plan.spec.block_entries, plan.spec.top_blocks)
+        restrict(
             pool_score_TS=check(pool_score_TS, _FP32, rows, pool_score_TS.shape[1]),
             visible_T=shaped(visible_T, _INT64, rows),
             score_TS=check(score_TS, _FP32, rows, entries),
         )
 
 
-@functools.cache
-def _tuning(rows_each: int, scores: int) -> KernelTuning:
+def _scores_kernel(
+    heads: int, keys: RowPagesSpec, dtype: torch.dtype, weight_dtype: torch.dtype, number: int
+) -> Wanted:
+    """On tensor cores if keys are MXFP4 and queries bf16, with a measured tuning."""
+    spec = IndexScoresSpec(
+        heads=heads, pages=keys, dtype=dtype_name(dtype), weight_dtype=dtype_name(weight_dtype)
+    )
+    if keys.number_format == "mxfp4" and dtype is torch.bfloat16:
+        measured = table.entries("attention_index_scores")[number]
+        return attention_index_scores.build, spec, measured.tuning
+    wide = attention_index_scores_wide
+    return wide.build, spec, wide.default_tuning(spec)
+
+
+def _tuning_number(rows_each: int, scores: int) -> int:
     """Rows of one sequence share widened keys; few rows need many small blocks."""
-    measured = table.entries("attention_index_scores")
-    together = min(rows_each, max(one.figures["rows_each"] for one in measured))
-    return [
-        one.tuning
-        for one in measured
-        if one.figures["rows_each"] == together and one.figures["least_scores"] <= scores
-    ][-1]
+    least = _least_scores()
+    fitting = least[min(rows_each, max(least))]
+    return max(number for number, lowest in fitting if lowest <= scores)
+
+
+@functools.cache
+def _least_scores() -> dict[int, list[tuple[int, float]]]:
+    """Places of measured tunings and the scores from which on they are best, by rows each."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for number, one in enumerate(table.entries("attention_index_scores")):
+        places = found.setdefault(int(one.figures["rows_each"]), [])
+        places.append((number, one.figures["least_scores"]))
+    return found
+
+
+def _select_kernel(top_entries: int) -> Wanted:
+    spec = SelectTopSpec(top_entries=top_entries)
+    return attention_select_top.build, spec, attention_select_top.default_tuning(spec)
+
+
+def _restrict_kernel(block_entries: int, top_blocks: int) -> Wanted:
+    spec = CandidateBlocksSpec(block_entries=block_entries, top_blocks=top_blocks)
+    return attention_candidate_blocks.build, spec, attention_candidate_blocks.default_tuning(spec)
 
 
 def _check_places(entries: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 
 import torch
@@ -26,8 +27,9 @@ from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseA
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.numeric import number_format
 
-from deepinfer_nvidia.kernels.arguments import check, dense, dtype_name
+from deepinfer_nvidia.kernels.arguments import check, dense
 from deepinfer_nvidia.kernels.choice import Target, choose
+from deepinfer_nvidia.kernels.launch import Wanted, launches
 
 __all__ = ["TileLangSparseAttention"]
 
@@ -42,6 +44,7 @@ _MOST_SLOTS = 2**31
 @dataclass(frozen=True, kw_only=True)
 class _AttentionPlan(Plan):
     spec: AttentionSpec
+    dtype: torch.dtype
 
 
 class TileLangSparseAttention(SparseAttention):
@@ -53,8 +56,7 @@ class TileLangSparseAttention(SparseAttention):
     """
 
     def __init__(self, kernels: Kernels, *, is_hopper: bool = False) -> None:
-        self._attention_kernels = kernels
-        self._target = Target(is_hopper=is_hopper)
+        self._attend = launches(kernels, partial(_kernel, Target(is_hopper=is_hopper)))
 
     def plan(self, spec: AttentionSpec, max_rows: int) -> Plan:
         """Remember the list lengths.
@@ -74,7 +76,8 @@ class TileLangSparseAttention(SparseAttention):
                 f" for multiples of {_WIDTH_STEP} in bfloat16 and float32",
                 hint="choose core.reference, which takes any width and dtype",
             )
-        return _AttentionPlan(max_rows=max_rows, spec=spec)
+        dtype = number_format(spec.compute).storage
+        return _AttentionPlan(max_rows=max_rows, spec=spec, dtype=dtype)
 
     def run(
         self,
@@ -92,42 +95,50 @@ class TileLangSparseAttention(SparseAttention):
         if not rows:
             return
         tensors: dict[str, torch.Tensor] = {}
-        forms: list[KeySourceSpec] = []
         for number, (source, length) in enumerate(zip(sources, form.list_lengths, strict=True)):
-            found, views = _source(number, source, rows, length, form.head_width)
-            forms.append(found)
-            tensors |= views
-        spec = SparseAttentionSpec(
-            heads=form.heads,
-            head_width=form.head_width,
-            sources=tuple(forms),
-            compute=form.compute,
-            scale=scale,
-        )
-        choice = choose("attention_sparse", spec, self._target)
+            tensors |= _source(number, source, rows, length, form.head_width)
         shape = (rows, form.heads, form.head_width)
-        self._attention_kernels.call(
-            choice.build,
-            spec,
-            choice.tuning,
-            q_TND=check(dense(q_TND), _dtype(form.compute), *shape),
+        attend = self._attend(form, scale, *map(_page_form, sources))
+        attend(
+            q_TND=check(dense(q_TND), plan.dtype, *shape),
             **tensors,
             sink_N=check(dense(sink_N), torch.float32, form.heads),
-            out_TND=check(out_TND, _dtype(form.compute), *shape),
+            out_TND=check(out_TND, plan.dtype, *shape),
             lse_TN=check(lse_TN, torch.float32, *shape[:2]),
         )
 
 
-def _dtype(name: str) -> torch.dtype:
-    dtype = number_format(name).storage
-    dtype_name(dtype)
-    return dtype
+def _kernel(target: Target, form: AttentionSpec, scale: float, *pages: tuple[str, int]) -> Wanted:
+    """The kernel for lists up to a rounded length, over pages of these forms."""
+    sources = [
+        KeySourceSpec(
+            number_format=name,
+            list_capacity=max(1, -(-length // _LIST_STEP)) * _LIST_STEP,
+            rows_per_page=rows_per_page,
+        )
+        for (name, rows_per_page), length in zip(pages, form.list_lengths, strict=True)
+    ]
+    spec = SparseAttentionSpec(
+        heads=form.heads,
+        head_width=form.head_width,
+        sources=tuple(sources),
+        compute=form.compute,
+        scale=scale,
+    )
+    choice = choose("attention_sparse", spec, target)
+    return choice.build, spec, choice.tuning
+
+
+def _page_form(source: KeySource) -> tuple[str, int]:
+    """Number format, and rows of a page; 0 where there is one page only."""
+    pages = source.pages
+    return pages.number_format, 0 if pages.data_PB.shape[0] == 1 else pages.rows_per_page
 
 
 def _source(
     number: int, source: KeySource, rows: int, length: int, width: int
-) -> tuple[KeySourceSpec, dict[str, torch.Tensor]]:
-    """What a kernel is compiled for, and the arguments of one source."""
+) -> dict[str, torch.Tensor]:
+    """The arguments of one source."""
     pages, slot_TL = source.pages, source.slot_TL
     data_PE = _checked_pages(pages, width).view(number_format(pages.number_format).storage)
     if slot_TL.shape != (rows, length) or slot_TL.dtype != torch.int64:
@@ -138,12 +149,7 @@ def _source(
         )
     if slot_TL.stride(1) != 1:
         slot_TL = slot_TL.clone(memory_format=torch.contiguous_format)
-    spec = KeySourceSpec(
-        number_format=pages.number_format,
-        list_capacity=max(1, -(-length // _LIST_STEP)) * _LIST_STEP,
-        rows_per_page=0 if pages.data_PB.shape[0] == 1 else pages.rows_per_page,
-    )
-    return spec, {
+    return {
         f"data_{number}_PE": data_PE,
         f"scale_{number}_PB": pages.data_PB,
         f"slot_{number}_TL": slot_TL,

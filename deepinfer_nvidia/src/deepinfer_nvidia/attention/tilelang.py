@@ -28,6 +28,7 @@ class TileLangAttention(TileLangSparseAttention, TileLangIndexer, TileLangCacheC
     """
 
     def __init__(self, kernels: Kernels, *, is_hopper: bool = False) -> None:
+        self._kernels = kernels
         TileLangSparseAttention.__init__(self, kernels, is_hopper=is_hopper)
         TileLangIndexer.__init__(self, kernels)
         TileLangCacheCodec.__init__(self, kernels)

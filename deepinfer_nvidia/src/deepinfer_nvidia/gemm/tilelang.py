@@ -11,6 +11,7 @@ Shapes: T rows, R rows sorted by expert, K input width, N output width, G groups
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from deepinfer_core.errors import NotSupported
@@ -28,16 +29,15 @@ from deepinfer_core.interfaces.operators.gemm import (
     GemmExpertsSpec,
     GemmSmallF32Spec,
 )
-from deepinfer_core.interfaces.operators.transform import CastSpec
 from deepinfer_core.numeric import QuantTensor, number_format
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_nvidia.device.gpu import gpu_of
 from deepinfer_nvidia.gemm import weights
-from deepinfer_nvidia.kernels import transform_cast
 from deepinfer_nvidia.kernels.arguments import check, dtype_name, strided_rows
-from deepinfer_nvidia.kernels.choice import Choice, Target, choose
-from deepinfer_nvidia.kernels.launch import kernels_for
+from deepinfer_nvidia.kernels.choice import Target, choose
+from deepinfer_nvidia.kernels.launch import Wanted, kernels_for, launches
+from deepinfer_nvidia.transform.forms import cast_kernel
 
 __all__ = ["TileLangGemm", "build"]
 
@@ -47,8 +47,6 @@ _BF16 = torch.bfloat16
 @dataclass(frozen=True, kw_only=True)
 class _DensePlan(Plan):
     spec: DenseSpec
-    kernel: GemmDenseSpec
-    choice: Choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +67,10 @@ class TileLangGemm(DenseGemm, GroupedGemm):
     def __init__(self, kernels: Kernels, *, is_hopper: bool = False, cores: int = 132) -> None:
         self._kernels = kernels
         self._target = Target(is_hopper=is_hopper, cores=cores)
+        self._cast = launches(kernels, cast_kernel)
+        self._dense = launches(kernels, partial(_dense_kernel, self._target))
+        self._small = launches(kernels, partial(_small_kernel, self._target))
+        self._experts = launches(kernels, partial(_experts_kernel, self._target))
 
     @property
     def properties(self) -> Properties:
@@ -91,20 +93,13 @@ class TileLangGemm(DenseGemm, GroupedGemm):
         return weights.pack(weight) if self._target.is_hopper else weights.store(weight)
 
     def plan(self, spec: DenseSpec, max_rows: int) -> Plan:
-        """Choose tiles.
+        """Remember the sizes; tiles follow from them when a product is first launched.
 
         Raises:
             NotSupported: an unknown format, a width of partial groups, or fp64.
         """
         _check(spec)
-        kernel = GemmDenseSpec(
-            in_width=spec.in_width,
-            out_width=spec.out_width,
-            groups=spec.groups,
-            out_dtype=spec.out_dtype,
-        )
-        choice = choose("gemm_dense", kernel, self._target, max_rows)
-        return _DensePlan(max_rows=max_rows, spec=spec, kernel=kernel, choice=choice)
+        return _DensePlan(max_rows=max_rows, spec=spec)
 
     def plan_experts(self, spec: GroupedSpec, max_rows: int) -> Plan:
         """Remember the sizes; tiles follow from the layout of the weights too.
@@ -133,19 +128,12 @@ class TileLangGemm(DenseGemm, GroupedGemm):
                 rows, groups, out_width
             ),
         }
-        if x_TK.dtype is _BF16 and weight.values.dtype is _BF16:
-            self._kernels.call(plan.choice.build, plan.kernel, plan.choice.tuning, **tensors)
-            return
-        small = GemmSmallF32Spec(
-            in_width=in_width,
-            out_width=out_width,
-            groups=groups,
-            x_dtype=dtype_name(x_TK.dtype),
-            weight_dtype=dtype_name(weight.values.dtype),
-            out_dtype=spec.out_dtype,
-        )
-        choice = choose("gemm_small_f32", small, self._target)
-        self._kernels.call(choice.build, small, choice.tuning, **tensors)
+        sizes, dtype = (in_width, out_width, groups), weight.values.dtype
+        if x_TK.dtype is _BF16 and dtype is _BF16:
+            multiply = self._dense(sizes, spec.out_dtype, plan.max_rows)
+        else:
+            multiply = self._small(sizes, x_TK.dtype, dtype, spec.out_dtype)
+        multiply(**tensors)
 
     def run_experts(
         self,
@@ -163,38 +151,24 @@ class TileLangGemm(DenseGemm, GroupedGemm):
         x_RK = self._rounded(x_RK, spec.activation_format)
         if isinstance(weight, weights.PlainWeight) and weight.values.dtype is torch.float32:
             x_RK = x_RK.to(torch.float32)
-        tensors = {
-            "x_RK": check(x_RK, x_RK.dtype, rows, spec.in_width),
-            "ends_E": check(ends_E, torch.int64, spec.experts),
-            "out_RN": _out(out_RN, spec.out_dtype, rows, spec.out_width),
-        }
         form, expert_tensors = _expert_arguments(weight, x_RK.dtype)
-        kernel = GemmExpertsSpec(
-            experts=spec.experts,
-            in_width=spec.in_width,
-            out_width=spec.out_width,
-            x_dtype=dtype_name(x_RK.dtype),
-            weight_format=form,
-            out_dtype=spec.out_dtype,
+        sizes = spec.experts, spec.in_width, spec.out_width
+        multiply = self._experts(sizes, x_RK.dtype, form, spec.out_dtype, plan.max_rows)
+        multiply(
+            x_RK=check(x_RK, x_RK.dtype, rows, spec.in_width),
+            ends_E=check(ends_E, torch.int64, spec.experts),
+            out_RN=_out(out_RN, spec.out_dtype, rows, spec.out_width),
+            **expert_tensors,
         )
-        choice = choose("gemm_experts", kernel, self._target, plan.max_rows)
-        self._kernels.call(choice.build, kernel, choice.tuning, **tensors, **expert_tensors)
 
     def _rounded(self, x: torch.Tensor, activation_format: str) -> torch.Tensor:
         if number_format(activation_format).is_plain:
             return x.contiguous()
         x_TD, row_stride = strided_rows(x)
-        spec = CastSpec(
-            width=x.shape[1],
-            dtype=dtype_name(x.dtype),
-            out_dtype="bfloat16",
-            number_format=activation_format,
-            row_stride=row_stride,
-        )
         # Whatever the rows were: their values now fit into bf16, and are multiplied faster there.
         out_TD = torch.empty(x.shape, dtype=_BF16, device=x.device)
-        tuning = transform_cast.default_tuning(spec)
-        self._kernels.call(transform_cast.build, spec, tuning, x_TD=x_TD, out_TD=out_TD)
+        cast = self._cast(x.shape[1], x.dtype, _BF16, activation_format, row_stride)
+        cast(x_TD=x_TD, out_TD=out_TD)
         return out_TD
 
 
@@ -211,6 +185,56 @@ def build(options: None, context: BuildContext) -> TileLangGemm:
         is_hopper=gpu.is_hopper and context.needs.compute == "bfloat16",
         cores=gpu.cores,
     )
+
+
+def _dense_kernel(
+    target: Target, sizes: tuple[int, int, int], out_dtype: str, max_rows: int
+) -> Wanted:
+    in_width, out_width, groups = sizes
+    spec = GemmDenseSpec(in_width=in_width, out_width=out_width, groups=groups, out_dtype=out_dtype)
+    choice = choose("gemm_dense", spec, target, max_rows)
+    return choice.build, spec, choice.tuning
+
+
+def _small_kernel(
+    target: Target,
+    sizes: tuple[int, int, int],
+    x_dtype: torch.dtype,
+    weight_dtype: torch.dtype,
+    out_dtype: str,
+) -> Wanted:
+    in_width, out_width, groups = sizes
+    spec = GemmSmallF32Spec(
+        in_width=in_width,
+        out_width=out_width,
+        groups=groups,
+        x_dtype=dtype_name(x_dtype),
+        weight_dtype=dtype_name(weight_dtype),
+        out_dtype=out_dtype,
+    )
+    choice = choose("gemm_small_f32", spec, target)
+    return choice.build, spec, choice.tuning
+
+
+def _experts_kernel(
+    target: Target,
+    sizes: tuple[int, int, int],
+    x_dtype: torch.dtype,
+    weight_format: str,
+    out_dtype: str,
+    max_rows: int,
+) -> Wanted:
+    experts, in_width, out_width = sizes
+    spec = GemmExpertsSpec(
+        experts=experts,
+        in_width=in_width,
+        out_width=out_width,
+        x_dtype=dtype_name(x_dtype),
+        weight_format=weight_format,
+        out_dtype=out_dtype,
+    )
+    choice = choose("gemm_experts", spec, target, max_rows)
+    return choice.build, spec, choice.tuning
 
 
 def _expert_arguments(

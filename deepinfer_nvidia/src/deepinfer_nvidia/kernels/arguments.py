@@ -54,7 +54,8 @@ def check(x: torch.Tensor, dtype: torch.dtype, *shape: int) -> torch.Tensor:
     Raises:
         NotSupported: another dtype, shape or layout, or an address that vectors cannot use.
     """
-    shaped(x, dtype, *shape)
+    if not (x.dtype is dtype and x.shape == shape and x.is_contiguous()):
+        return shaped(x, dtype, *shape)
     if x.data_ptr() % ACCESS_BYTES:
         raise NotSupported(
             f"asked for a tensor at a multiple of {ACCESS_BYTES} bytes, found one at"
@@ -89,10 +90,8 @@ def sliced(x: torch.Tensor) -> torch.Tensor:
     """
     if x.stride(-1) != 1 or x.data_ptr() % ACCESS_BYTES:
         return x.clone(memory_format=torch.contiguous_format)
-    if x.shape[0] == 1 and not x[0].is_contiguous():
-        return x
-    if x.shape[0] == 1 and x.stride(0) != x[0].numel():
-        return x.as_strided(x.shape, (x[0].numel(), *x.stride()[1:]))
+    if x.shape[0] == 1 and x.stride(0) != x.numel() and x.is_contiguous():
+        return x.as_strided(x.shape, (x.numel(), *x.stride()[1:]))
     return x
 
 
@@ -102,4 +101,5 @@ def out_rows(x: torch.Tensor) -> torch.Tensor:
     Raises:
         NotSupported: the rows lie apart.
     """
-    return check(x, x.dtype, *x.shape).view(-1, x.shape[-1])
+    x = check(x, x.dtype, *x.shape)
+    return x if x.dim() == 2 else x.view(-1, x.shape[-1])

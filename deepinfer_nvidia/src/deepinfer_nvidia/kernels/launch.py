@@ -9,9 +9,12 @@ CPU.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from deepinfer_core.errors import DeviceError
 from deepinfer_core.interfaces.operators.catalogue import Build, Kernels
@@ -28,7 +31,16 @@ if TYPE_CHECKING:
 
     from deepinfer_nvidia.kernels.tuning import KernelTuning
 
-__all__ = ["CompiledKernels", "TileLangCompiler", "kernels_for"]
+__all__ = ["KEPT_FORMS", "CompiledKernels", "TileLangCompiler", "Wanted", "kernels_for", "launches"]
+
+Form = ParamSpec("Form")
+"""What a kernel is compiled for, of an operator's arguments."""
+
+KEPT_FORMS = 4096
+"""Forms name numbers of rows where tiles follow from them; others are few."""
+
+Wanted = tuple[Build, Any, Any]
+"""A kernel: ``build`` of its file, spec and tuning."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +73,10 @@ class TileLangCompiler(KernelCompiler):
                 hint="the folder must be writable and have room: kernels.cache_dir",
             )
 
-    def load(self, build: Build, spec: Any, tuning: KernelTuning) -> tuple[Any, tuple[str, ...]]:
-        """Compile a kernel, or find it; the kernel, and the names of its arguments in order."""
+    def load(
+        self, build: Build, spec: Any, tuning: KernelTuning
+    ) -> tuple[Callable[..., None], tuple[str, ...]]:
+        """Compile a kernel, or find it; its function, and the names of its arguments in order."""
         import tilelang
 
         _take_log()
@@ -73,12 +87,15 @@ class TileLangCompiler(KernelCompiler):
         kernel = tilelang.compile(
             function,
             target={"kind": "cuda", "arch": self.arch},
+            execution_backend="tvm_ffi",
             pass_configs=dict(tuning.pass_configs),
         )
         if self.folder is not None:
             entry = Path(str(getattr(kernel, "_tilelang_cache_path", "")))
             self._kept(self.folder).note(build, spec, tuning, entry)
-        return kernel, tuple(function.buffer_map[handle].name for handle in function.params)
+        return _function(kernel), tuple(
+            function.buffer_map[handle].name for handle in function.params
+        )
 
     def _kept(self, folder: Path) -> KeptKernels:
         return KeptKernels(folder, self.arch)
@@ -98,7 +115,7 @@ class CompiledKernels(Kernels):
     def __init__(self, arch: str, folder: Path | None = None) -> None:
         self.compiled: list[str] = []
         self._compiler = TileLangCompiler(arch, folder)
-        self._kernels: dict[tuple[Build, Any, KernelTuning], tuple[Any, tuple[str, ...]]] = {}
+        self._kernels: dict[tuple[Build, Any, KernelTuning], Callable[..., None]] = {}
 
     @property
     def built(self) -> int:
@@ -114,13 +131,16 @@ class CompiledKernels(Kernels):
         self, build: Build, spec: Any, tuning: KernelTuning, /, **tensors: torch.Tensor
     ) -> None:
         """Launch; the first call of a kernel compiles it."""
+        self.prepared(build, spec, tuning)(**tensors)
+
+    def prepared(self, build: Build, spec: Any, tuning: KernelTuning) -> Callable[..., None]:
+        """One kernel; whoever calls it often keeps what this returns."""
         found = self._kernels.get((build, spec, tuning))
         if found is None:
-            found = self._compiler.load(build, spec, tuning)
+            found = _launch(*self._compiler.load(build, spec, tuning))
             self._kernels[build, spec, tuning] = found
             self.compiled.append(build.__module__.rpartition(".")[2])
-        kernel, names = found
-        kernel(*[tensors[name] for name in names])
+        return found
 
 
 def kernels_for(context: BuildContext) -> Kernels:
@@ -133,6 +153,48 @@ def kernels_for(context: BuildContext) -> Kernels:
     if context.rehearsal is not None:
         return NotedKernels(context.rehearsal, TileLangCompiler(arch, folder))
     return CompiledKernels(arch, folder)
+
+
+def launches(kernels: Kernels, find: Callable[Form, Wanted]) -> Callable[Form, Callable[..., None]]:
+    """Ask once for each form of arguments which kernel they need.
+
+    Specs and tunings are objects that cost more to make and compare than a launch does.
+
+    Args:
+        kernels: has the kernels.
+        find: from a form, whatever a kernel is compiled for, to the kernel.
+
+    Returns:
+        From a form to what launches its kernel, given the tensors by name.
+    """
+
+    def prepared(*form: Form.args, **named: Form.kwargs) -> Callable[..., None]:
+        return kernels.prepared(*find(*form, **named))
+
+    return cast("Callable[Form, Callable[..., None]]", lru_cache(maxsize=KEPT_FORMS)(prepared))
+
+
+def _launch(function: Callable[..., None], names: tuple[str, ...]) -> Callable[..., None]:
+    """Call a kernel's function with its tensors in order."""
+    in_order = itemgetter(*names)
+
+    def launch(**tensors: torch.Tensor) -> None:
+        function(*in_order(tensors))
+
+    return launch
+
+
+def _function(kernel: Any) -> Callable[..., None]:
+    """The function of a kernel that checks its arguments and launches, in native code.
+
+    TileLang's own call looks for outputs to allocate and for the function, each time; no kernel
+    here has outputs that are not arguments.
+    """
+    executable = kernel.adapter.get_exportable_executable()
+    # What was compiled just now has to be linked; what was found in the folder is a module.
+    module = executable.jit() if hasattr(executable, "jit") else executable
+    function: Callable[..., None] = module.main
+    return function
 
 
 def _use_folder(folder: Path) -> None:

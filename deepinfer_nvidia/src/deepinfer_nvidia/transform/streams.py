@@ -8,25 +8,19 @@ Shapes: T rows, S streams, D width, K = S * D, M = S * (2 + S) mixes, P pieces o
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.catalogue import Kernels
-from deepinfer_core.interfaces.operators.transform import (
-    MhcMixesSpec,
-    MhcProductsSpec,
-    MhcStreamsSpec,
-)
+from deepinfer_core.interfaces.operators.transform import MhcMixesSpec, MhcProductsSpec
 from deepinfer_core.interfaces.transform import MixSpec, Transform
 from deepinfer_core.numeric import bf16_parts
 
-from deepinfer_nvidia.kernels import (
-    transform_mhc_collapse,
-    transform_mhc_expand,
-    transform_mhc_mixes,
-    transform_mhc_products,
-)
+from deepinfer_nvidia.kernels import transform_mhc_mixes, transform_mhc_products
 from deepinfer_nvidia.kernels.arguments import check, dtype_name
+from deepinfer_nvidia.kernels.launch import KEPT_FORMS, Wanted, launches
+from deepinfer_nvidia.transform.forms import collapse_kernel, expand_kernel
 
 __all__ = ["TileLangStreams", "products_spec", "products_tuning"]
 
@@ -71,6 +65,25 @@ def products_tuning(spec: MhcProductsSpec, rows: int) -> transform_mhc_products.
     return few if rows <= few.tile_rows else more
 
 
+def _products_kernel(width: int, mixes: int, dtype: torch.dtype, rows: int) -> Wanted:
+    spec = products_spec(width, mixes, dtype_name(dtype), rows)
+    return transform_mhc_products.build, spec, products_tuning(spec, rows)
+
+
+def _mixes_kernel(streams: int, width: int, pieces: int, run: int, mix: MixSpec) -> Wanted:
+    """Mixes from sums over ``run`` pieces each."""
+    spec = MhcMixesSpec(
+        streams=streams,
+        width=width,
+        pieces=pieces,
+        run=1 if run > 1 or pieces % _RUN else _RUN,
+        sinkhorn_iterations=mix.sinkhorn_iterations,
+        eps=mix.eps,
+        norm_eps=mix.norm_eps,
+    )
+    return transform_mhc_mixes.build, spec, transform_mhc_mixes.default_tuning(spec)
+
+
 class TileLangStreams(Transform):
     """The hyper-connection operators.
 
@@ -80,6 +93,11 @@ class TileLangStreams(Transform):
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
+        self._spec = lru_cache(maxsize=KEPT_FORMS)(products_spec)
+        self._products = launches(kernels, _products_kernel)
+        self._mixes = launches(kernels, _mixes_kernel)
+        self._collapse = launches(kernels, collapse_kernel)
+        self._expand = launches(kernels, expand_kernel)
 
     def prepare_mixes(self, fn_MK: torch.Tensor) -> torch.Tensor:
         """Split the weights into parts of bf16."""
@@ -104,31 +122,18 @@ class TileLangStreams(Transform):
             return
         mixes = streams * (2 + streams)
         dtype = trunk_TSD.dtype
-        products = products_spec(streams * width, mixes, dtype_name(dtype), rows)
+        products = self._spec(streams * width, mixes, dtype_name(dtype), rows)
         product_PTM = base_M.new_empty((products.pieces, rows, mixes))
         square_PT = base_M.new_empty((products.pieces, rows))
-        self._kernels.call(
-            transform_mhc_products.build,
-            products,
-            products_tuning(products, rows),
+        multiply = self._products(streams * width, mixes, dtype, rows)
+        multiply(
             trunk_TK=check(trunk_TSD, dtype, rows, streams, width).view(rows, -1),
             part_NK=check(projection, torch.bfloat16, products.columns, streams * width),
             product_PTM=product_PTM,
             square_PT=square_PT,
         )
-        rest = MhcMixesSpec(
-            streams=streams,
-            width=streams * width,
-            pieces=products.pieces,
-            run=1 if products.run > 1 or products.pieces % _RUN else _RUN,
-            sinkhorn_iterations=spec.sinkhorn_iterations,
-            eps=spec.eps,
-            norm_eps=spec.norm_eps,
-        )
-        self._kernels.call(
-            transform_mhc_mixes.build,
-            rest,
-            transform_mhc_mixes.default_tuning(rest),
+        mix = self._mixes(streams, streams * width, products.pieces, products.run, spec)
+        mix(
             product_PTM=product_PTM,
             square_PT=square_PT,
             base_M=check(base_M, _FP32, mixes),
@@ -146,11 +151,8 @@ class TileLangStreams(Transform):
         if not rows:
             return
         dtype = trunk_TSD.dtype
-        spec = MhcStreamsSpec(streams=streams, width=width, dtype=dtype_name(dtype))
-        self._kernels.call(
-            transform_mhc_collapse.build,
-            spec,
-            transform_mhc_collapse.default_tuning(spec),
+        collapse = self._collapse(streams, width, dtype)
+        collapse(
             trunk_TSD=check(trunk_TSD, dtype, rows, streams, width),
             pre_TS=check(pre_TS, _FP32, rows, streams),
             out_TD=check(out_TD, dtype, rows, width),
@@ -170,11 +172,8 @@ class TileLangStreams(Transform):
         if not rows:
             return
         dtype = trunk_TSD.dtype
-        spec = MhcStreamsSpec(streams=streams, width=width, dtype=dtype_name(dtype))
-        self._kernels.call(
-            transform_mhc_expand.build,
-            spec,
-            transform_mhc_expand.default_tuning(spec),
+        expand = self._expand(streams, width, dtype)
+        expand(
             trunk_TSD=check(trunk_TSD, dtype, rows, streams, width),
             y_TD=check(y_TD, dtype, rows, width),
             post_TS=check(post_TS, _FP32, rows, streams),

@@ -13,27 +13,20 @@ import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.operators.catalogue import Kernels
-from deepinfer_core.interfaces.operators.transform import (
-    CastSpec,
-    GateTopkSpec,
-    RmsNormSpec,
-    RopeSpec,
-    SwigluSpec,
-)
 from deepinfer_core.interfaces.transform import TransformSpec
 from deepinfer_core.numeric import number_format as find_format
 from deepinfer_core.plugin import BuildContext
 
-from deepinfer_nvidia.kernels import (
-    transform_cast,
-    transform_gate_topk,
-    transform_rms_norm,
-    transform_rope,
-    transform_swiglu,
-)
 from deepinfer_nvidia.kernels.arguments import check, dtype_name, out_rows, sliced, strided_rows
-from deepinfer_nvidia.kernels.launch import kernels_for
+from deepinfer_nvidia.kernels.launch import kernels_for, launches
 from deepinfer_nvidia.transform.engram import TileLangEngram
+from deepinfer_nvidia.transform.forms import (
+    activation_kernel,
+    cast_kernel,
+    norm_kernel,
+    rotation_kernel,
+    routing_kernel,
+)
 from deepinfer_nvidia.transform.streams import TileLangStreams
 
 __all__ = ["TileLangTransform", "build"]
@@ -53,6 +46,11 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
     def __init__(self, kernels: Kernels) -> None:
         TileLangStreams.__init__(self, kernels)
         TileLangEngram.__init__(self, kernels)
+        self._norm = launches(kernels, norm_kernel)
+        self._rotation = launches(kernels, rotation_kernel)
+        self._cast = launches(kernels, cast_kernel)
+        self._routing = launches(kernels, routing_kernel)
+        self._activation = launches(kernels, activation_kernel)
 
     @property
     def properties(self) -> Properties:
@@ -86,18 +84,8 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
             return
         x_TD, row_stride = strided_rows(x_TD)
         width = x_TD.shape[1]
-        spec = RmsNormSpec(
-            width=width,
-            dtype=dtype_name(x_TD.dtype),
-            weight_dtype=dtype_name(weight_D.dtype),
-            out_dtype=dtype_name(out_TD.dtype),
-            eps=eps,
-            row_stride=row_stride,
-        )
-        self._kernels.call(
-            transform_rms_norm.build,
-            spec,
-            transform_rms_norm.default_tuning(spec),
+        norm = self._norm(width, x_TD.dtype, weight_D.dtype, out_TD.dtype, eps, row_stride)
+        norm(
             x_TD=x_TD,
             weight_D=check(weight_D, weight_D.dtype, width),
             out_TD=out_rows(out_TD),
@@ -121,20 +109,15 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
         is_in_place = out_THD.data_ptr() == x_THD.data_ptr()
         x_THD = sliced(x_THD)
         out_THD = x_THD if is_in_place else check(out_THD, x_THD.dtype, rows, heads, width)
-        spec = RopeSpec(
-            heads=heads,
-            width=width,
-            pairs=pairs,
-            dtype=dtype_name(x_THD.dtype),
-            is_inverse=inverse,
-            is_in_place=is_in_place,
-            strides=(x_THD.stride(0), x_THD.stride(1)),
-            out_strides=(out_THD.stride(0), out_THD.stride(1)),
+        rotate = self._rotation(
+            (heads, width, pairs),
+            x_THD.dtype,
+            inverse,
+            is_in_place,
+            x_THD.stride()[:2],
+            out_THD.stride()[:2],
         )
-        self._kernels.call(
-            transform_rope.build,
-            spec,
-            transform_rope.default_tuning(spec),
+        rotate(
             x_THD=x_THD,
             cosine_TP=check(cosine_TP, _FP32, rows, pairs),
             sine_TP=check(sine_TP, _FP32, rows, pairs),
@@ -153,20 +136,8 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
         if not x_TD.numel():
             return
         x_TD, row_stride = strided_rows(x_TD)
-        spec = CastSpec(
-            width=x_TD.shape[1],
-            dtype=dtype_name(x_TD.dtype),
-            out_dtype=dtype_name(out_TD.dtype),
-            number_format=number_format,
-            row_stride=row_stride,
-        )
-        self._kernels.call(
-            transform_cast.build,
-            spec,
-            transform_cast.default_tuning(spec),
-            x_TD=x_TD,
-            out_TD=check(out_rows(out_TD), x_TD.dtype, *x_TD.shape),
-        )
+        cast = self._cast(x_TD.shape[1], x_TD.dtype, out_TD.dtype, number_format, row_stride)
+        cast(x_TD=x_TD, out_TD=check(out_rows(out_TD), x_TD.dtype, *x_TD.shape))
 
     def gate_topk(
         self,
@@ -194,11 +165,8 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
             )
         if not rows:
             return
-        spec = GateTopkSpec(experts=experts, chosen=chosen, scaling=scaling)
-        self._kernels.call(
-            transform_gate_topk.build,
-            spec,
-            transform_gate_topk.default_tuning(spec),
+        choose = self._routing(experts, chosen, scaling)
+        choose(
             logits_TE=check(logits_TE, _FP32, rows, experts),
             bias_E=check(bias_E, _FP32, experts),
             image_bias_E=check(image_bias_E, _FP32, experts),
@@ -220,19 +188,12 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
             return
         gate_up_R2I, row_stride = strided_rows(gate_up_R2I)
         rows, width = gate_up_R2I.shape[0], gate_up_R2I.shape[1] // 2
-        spec = SwigluSpec(
-            width=width,
-            dtype=dtype_name(gate_up_R2I.dtype),
-            out_dtype=dtype_name(out_RI.dtype),
-            limit=limit,
-            has_route=route_R is not None,
-            row_stride=row_stride,
-        )
+        has_route = route_R is not None
         routes = {} if route_R is None else {"route_R": check(route_R, _FP32, rows)}
-        self._kernels.call(
-            transform_swiglu.build,
-            spec,
-            transform_swiglu.default_tuning(spec),
+        activate = self._activation(
+            width, gate_up_R2I.dtype, out_RI.dtype, limit, has_route, row_stride
+        )
+        activate(
             gate_up_R2I=gate_up_R2I,
             **routes,
             out_RI=check(out_RI, out_RI.dtype, rows, width),

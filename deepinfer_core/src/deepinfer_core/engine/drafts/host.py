@@ -1,19 +1,19 @@
 """How does the step loop speculate: who is drafted for, how much is verified, who learns from it?
 
-The host's side; ``draft_stage`` is the device's. Which drafts are kept is decided there. Here it is
+The host's side; ``stage`` is the device's, where it is decided which drafts are kept. Here they are
 only counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.instruments import StepFacts
 from deepinfer_core.engine.rows import Drafted, DraftRequest, RowRequest, RowResult
 from deepinfer_core.engine.sequence import Sequence as Text
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.draft_planner import (
+    AcceptanceRule,
     DraftOutcome,
     DraftPlanner,
     DraftView,
@@ -21,9 +21,6 @@ from deepinfer_core.interfaces.draft_planner import (
 )
 from deepinfer_core.schedule.plan import Prefix
 from deepinfer_core.schedule.snapshot import SequenceView
-
-if TYPE_CHECKING:
-    from deepinfer_core.interfaces.drafter import AcceptanceRule
 
 __all__ = ["Drafting", "VerifyAll", "accepted_drafts", "draft_requests"]
 
@@ -65,11 +62,16 @@ class Drafting:
         learners: tuple[Learn, ...] = (),
     ) -> None:
         self.drafts = drafts
-        self.planner = planner
         self.rule = rule
         self.reads_tokens = reads_tokens
         self.laws_each = laws_each
-        self._learners = (planner.learn, *learners)
+        self._drafter_learns = learners
+        self.use(planner)
+
+    def use(self, planner: DraftPlanner) -> None:
+        """Let another planner decide from now on."""
+        self.planner = planner
+        self._learners = (planner.learn, *self._drafter_learns)
 
     def want(
         self, running: Iterable[Text], waiting: Sequence[SequenceView], *, max_rows: int
@@ -121,6 +123,12 @@ class Drafting:
                 if text.computed
             ]
         )
+
+    def ask(
+        self, rows: tuple[RowRequest, ...], owners: list[Text]
+    ) -> tuple[tuple[DraftRequest, ...], list[Text]]:
+        """Who is drafted for behind a step; see ``draft_requests``."""
+        return draft_requests(rows, owners, self.drafts if self.planner.drafts_next() else 0)
 
     def take(self, drafted: Sequence[Text], wanted: Sequence[DraftRequest], given: Drafted) -> None:
         """Take the drafts of a round, behind tokens that are known by now.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +39,13 @@ class Kernels(ABC):
             tuning: the backend's choices; hashable.
             tensors: all arguments of the PrimFunc by name; outputs are overwritten.
         """
+
+    def prepared(self, build: Build, spec: Any, tuning: Any) -> Callable[..., None]:
+        """One kernel for many calls: takes the tensors of ``call`` by name.
+
+        Where kernels are compiled, this one is compiled or loaded now.
+        """
+        return partial(self.call, build, spec, tuning)
 
     @property
     def built(self) -> int | None:

@@ -226,8 +226,10 @@ def _bounds(spec: SparseAttentionSpec, given: Tensors, expected: Tensors) -> Ten
     softmax_TNL = torch.exp(score_TNL - lse_TN[..., None]).nan_to_num(0)
     lse_off_TN = (softmax_TNL * off_TNL).sum(-1) + tail
     lse_off_TN += 4 * u * (lse_TN.abs().nan_to_num(posinf=0) + most_TN1[..., 0].abs())
-    u_out = roundoff(expected["out_TND"].dtype)
+    form = torch.finfo(expected["out_TND"].dtype)
+    # Below the normal numbers a rounding is half of their distance, whatever the size.
+    rounding_TND = form.eps / 2 * (out_TND + form.smallest_normal)
     return {
-        "out_TND": 2 * (blend_TND + (divisor_TN[..., None] + u_out) * out_TND) + rounded_TND,
+        "out_TND": 2 * (blend_TND + divisor_TN[..., None] * out_TND + rounding_TND) + rounded_TND,
         "lse_TN": 2 * lse_off_TN,
     }
