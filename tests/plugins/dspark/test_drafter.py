@@ -155,7 +155,16 @@ class Timer:
 def test_steps_of_all_sizes_are_measured_for_a_planner() -> None:
     timer = Timer()
     attached().planner(HOST, timer)
-    assert sorted(set(timer.sizes)) == [1, 2, 4, 8, 12, 16]  # 4 sequences of 3 drafts and an anchor
+    assert sorted(set(timer.sizes)) == [
+        1,
+        2,
+        4,
+        8,
+        10,
+        12,
+        14,
+        16,
+    ]  # 4 sequences of 3 drafts and an anchor
 
 
 def test_steps_are_measured_at_the_sizes_that_they_are_padded_to() -> None:
@@ -178,7 +187,9 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
 CHANGES: dict[str, Callable[[DraftHost], DraftHost]] = {
     "machine": lambda host: replace(host, identity="another machine"),
     "drafts": lambda host: replace(host, drafts=2),
-    "sequences": lambda host: replace(host, max_sequences=8, row_sizes=(1, 2, 4, 8, 12, 16)),
+    "sequences": lambda host: replace(
+        host, max_sequences=8, row_sizes=(1, 2, 4, 8, 10, 12, 14, 16)
+    ),
     "sizes": lambda host: replace(host, row_sizes=(16,)),
 }
 
