@@ -194,7 +194,7 @@ def main() -> None:
     """Compare at every number of sequences, and store."""
     parser = options(__doc__)
     parser.add_argument("--sequences", type=int, nargs="+", default=SEQUENCES)
-    parser.add_argument("--tokens", type=int, default=96, help="of an answer")
+    parser.add_argument("--tokens", type=int, default=160, help="of an answer")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--rule", default="match")

@@ -53,7 +53,7 @@ class DsparkPlanner(DraftPlanner):
         """Say how many rows each sequence feeds; see the interface."""
         sequences, prior = len(views), self._mean.rates
         costs = self._costs(sequences)
-        rates = [budget_rates(view, prior) for view in views]
+        rates = [budget_rates(view, prior) if view.drafts else () for view in views]
         best = choose_total(rates, costs, other_rows=other_rows)
         promised = best
         if not all(rates):
@@ -61,7 +61,7 @@ class DsparkPlanner(DraftPlanner):
             promised = choose_total([each or prior for each in rates], costs, other_rows=other_rows)
         self._mode = next_mode(self._mode, promised, costs, sequences, other_rows=other_rows)
         self._plain_steps = 0 if self._mode.is_drafting else self._plain_steps + 1
-        given = split(views, best.rows, prior)
+        given = split(views, best.rows, prior) if best.rows > sequences else (1,) * sequences
         # Only now: what a step is planned with must not depend on its own blocks.
         for view in views:
             if view.drafts and view.newest is not None:
