@@ -136,6 +136,7 @@ class Sequence:
         drafts: of the tokens behind its last one.
 
         cached_tokens, replayed_tokens: as in ``Usage``, of its first admission; None before.
+        drafted_tokens, accepted_tokens: as in ``Usage``.
         logprobs: one for each output token, if asked for.
         prompt_logprobs: by position of the prompt token, if asked for.
         first_scheduled_s: monotonic clock of its first admission, like all its times.
@@ -184,6 +185,8 @@ class Sequence:
 
     cached_tokens: int | None = None
     replayed_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     first_scheduled_s: float | None = None

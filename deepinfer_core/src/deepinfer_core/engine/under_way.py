@@ -94,4 +94,5 @@ class UnderWay:
             first_tokens_s=first_s,
             previous_tokens_s=previous_s,
             more_tokens=tokens - len(self.drew),
+            verified=[(one.verified, one.accepted) for one in self.outcomes],
         )

@@ -235,6 +235,8 @@ def accepted_drafts(
 ) -> tuple[dict[int, tuple[int, ...]], list[DraftOutcome]]:
     """Which drafts were kept, by the number of the sequence, and what the drafter may learn.
 
+    Counts them in each sequence, too.
+
     Args:
         rows: that the step sampled.
         owners: whose row each of them is.
@@ -252,6 +254,8 @@ def accepted_drafts(
             kept = _leading([one[1] for one in verified])
             accepted[text.sequence_id] = tuple([one[0] for one in verified[:kept]])
             given = text.drafts.given
+            text.drafted_tokens += len(verified)
+            text.accepted_tokens += kept
             outcomes.append(
                 DraftOutcome(
                     len(verified),
