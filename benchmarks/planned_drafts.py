@@ -7,8 +7,7 @@ busy machine only ever makes a run slower. Seconds are of processor time, of all
 for the same reason; one thread computes.
 
 With the planned budget, a table of fitted temperatures may be given; and what a sequence's step
-verifies and emits is reported with the shares of forward pass, sampling and draft round in the
-time that steps took.
+verifies and emits is reported with the share of the draft rounds.
 """
 
 import json
@@ -139,15 +138,11 @@ def opened(budget: str, count: int, args: Any) -> LLM:
 
 
 def shares(steps: list[StepTimes]) -> dict[str, float]:
-    """Parts of the time on the clock."""
-    whole = sum(step.step_s for step in steps) or 1.0
-    forward = sum(step.forward_s or 0.0 for step in steps)
-    rounds = sum(step.round_s or 0.0 for step in steps)
+    """Parts of the time on the clock, and of the steps."""
+    whole = sum(step.step_s for step in steps)
     return {
-        "forward_passes": round(forward / whole, 3),
-        "draft_rounds": round(rounds / whole, 3),
-        "sampling_and_host": round(1 - (forward + rounds) / whole, 3),
-        "steps_with_a_round": round(sum(s.drafted for s in steps) / (len(steps) or 1), 3),
+        "time_of_draft_rounds": round(sum(step.round_s or 0.0 for step in steps) / whole, 3),
+        "steps_with_a_draft_round": round(sum(step.drafted for step in steps) / len(steps), 3),
     }
 
 

@@ -144,7 +144,7 @@ class Timer:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    def forward(self, rows: int) -> float:
+    def step(self, rows: int) -> float:
         self.sizes.append(rows)
         return 0.01
 

@@ -31,7 +31,7 @@ ASKS = [
     for n, prompt in enumerate(PROMPTS)
 ]
 COSTS = MeasuredCosts(
-    forwards=CostCurve(rows=(1, 4, 8, 30), milliseconds=(1.0, 1.1, 1.2, 9.0)),
+    steps=CostCurve(rows=(1, 4, 8, 30), milliseconds=(1.0, 1.1, 1.2, 9.0)),
     rounds=CostCurve(rows=(1, 8), milliseconds=(0.01, 0.01)),
 )
 

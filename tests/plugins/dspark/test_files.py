@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_replaced_stays_and_leaves_nothing(
 
 
 COSTS = MeasuredCosts(
-    forwards=CostCurve(rows=(1, 2), milliseconds=(1.5, 2.5)),
+    steps=CostCurve(rows=(1, 2), milliseconds=(1.5, 2.5)),
     rounds=CostCurve(rows=(1,), milliseconds=(0.5,)),
 )
 KEY = {"engine": "x", "drafts": 5, "rows": (1, 2)}

@@ -41,12 +41,12 @@ def test_rounds_are_measured_at_the_sizes_that_they_are_padded_to(
 
 
 class Timer:
-    """Seven forward passes of each size, of known times."""
+    """Seven steps of each size, of known times."""
 
     def __init__(self, *runs: list[float]) -> None:
         self.runs = dict(enumerate(runs, start=1))
 
-    def forward(self, rows: int) -> float:
+    def step(self, rows: int) -> float:
         return self.runs[rows].pop(0)
 
     def round(self, sequences: int) -> float:
@@ -56,15 +56,15 @@ class Timer:
 def test_the_first_two_runs_warm_up_and_the_fastest_and_the_slowest_are_dropped() -> None:
     timer = Timer([99.0, 99.0, 5.0, 1.0, 4.0, 90.0, 3.0], [99.0, 98.0, 7.0, 8.0, 9.0, 100.0, 1.0])
     found = measure(timer, (1, 2), (1,))
-    assert found.forwards.rows == (1, 2)
-    assert found.forwards.milliseconds == pytest.approx((4000.0, 8000.0))
+    assert found.steps.rows == (1, 2)
+    assert found.steps.milliseconds == pytest.approx((4000.0, 8000.0))
     assert found.rounds.milliseconds == pytest.approx((500.0,))
     assert not any(timer.runs.values())
 
 
 def test_a_larger_pass_that_looks_faster_takes_as_long_as_the_smaller_one() -> None:
     found = measure(Timer([3.0] * 7, [1.0] * 7), (1, 2), (1,))
-    assert found.forwards.milliseconds == pytest.approx((2000.0, 2000.0))
+    assert found.steps.milliseconds == pytest.approx((2000.0, 2000.0))
 
 
 @pytest.mark.parametrize(

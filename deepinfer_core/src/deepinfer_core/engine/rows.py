@@ -151,12 +151,10 @@ class Drafted(NamedTuple):
 
     Attributes:
         results: one for each request.
-        forward_s: seconds of the forward pass; None: not known.
         round_s: seconds of the round; None: not known, or there was none.
     """
 
     results: tuple[DraftResult, ...] = ()
-    forward_s: float | None = None
     round_s: float | None = None
 
 

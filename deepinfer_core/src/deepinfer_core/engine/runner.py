@@ -52,12 +52,12 @@ class ModelStep(StepHandle):
         inputs: of the forward pass, and ``left`` behind the sampling: for the step behind it; only
             where there are drafts.
         proposed: drafts, when their round ran.
-        forward_s, round_s: seconds of both, where the device's work is done when it returns.
+        round_s: seconds of the round, where the device's work is done when it returns.
         ends: of the forward pass, and of the sampling if rows are sampled.
     """
 
     __slots__ = (
-        "drawn", "ends", "forward_s", "inputs", "left", "logits_RV", "proposed", "round_s", "rows",
+        "drawn", "ends", "inputs", "left", "logits_RV", "proposed", "round_s", "rows",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -67,7 +67,6 @@ class ModelStep(StepHandle):
         self.inputs: StepInputs | None = None
         self.left: Left | None = None
         self.proposed: Proposed | None = None
-        self.forward_s: float | None = None
         self.round_s: float | None = None
         self.ends: list[Event] = []
 
@@ -124,7 +123,6 @@ class ModelRunner(Runner):
 
         @torch.inference_mode()
         def work() -> None:
-            began_s = time.perf_counter()
             self.caches.copy_blocks(plan.block_copies)
             self.caches.copy_slots(plan.restored_slots)
             if stage is None or feed is None:
@@ -140,7 +138,6 @@ class ModelRunner(Runner):
             else:
                 step.logits_RV = graphs.run(rung, words)[: plan.rows]
             self.caches.copy_slots(plan.saved_slots)
-            step.forward_s = self._took_s(began_s)
 
         step.ends.append(self._stream.submit(work))
         return step
@@ -217,7 +214,7 @@ class ModelRunner(Runner):
         """Drafts of a step whose results were given; see ``Runner``."""
         assert isinstance(step, ModelStep)
         results = () if step.proposed is None else step.proposed.results()
-        return Drafted(results, step.forward_s, step.round_s)
+        return Drafted(results, step.round_s)
 
     def send(self, drawn: Drawn) -> None:
         """Queue the copy of what was drawn to the host; called by work on the stream."""

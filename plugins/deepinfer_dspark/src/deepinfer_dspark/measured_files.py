@@ -47,7 +47,7 @@ class MeasuredFiles:
             data: Any = json.loads(path.read_text(encoding="utf-8"))
             if data["format"] != _FORMAT or data["key"] != _plain(key):
                 return None
-            found = MeasuredCosts(forwards=_curve(data["forwards"]), rounds=_curve(data["rounds"]))
+            found = MeasuredCosts(steps=_curve(data["steps"]), rounds=_curve(data["rounds"]))
             age_s = self._now_s() - float(data["measured_at"])
         except FileNotFoundError:
             return None
@@ -63,7 +63,7 @@ class MeasuredFiles:
             "format": _FORMAT,
             "key": _plain(key),
             "measured_at": self._now_s(),
-            "forwards": _data(measured.forwards),
+            "steps": _data(measured.steps),
             "rounds": _data(measured.rounds),
         }
         path = self._path(key)

@@ -1,4 +1,4 @@
-"""How long do forward passes and draft rounds of every size take on this machine?
+"""How long do steps and draft rounds of every size take on this machine?
 
 Every size is run twice to warm up (once to plan, once to be recorded, where steps are) and five
 times for the clock; the fastest and the slowest are dropped. What is left may still say that a
@@ -27,11 +27,11 @@ class MeasuredCosts:
     """What was measured.
 
     Attributes:
-        forwards: forward passes of decode steps, by rows.
+        steps: decode steps, by rows.
         rounds: draft rounds, by sequences.
     """
 
-    forwards: CostCurve
+    steps: CostCurve
     rounds: CostCurve
 
 
@@ -58,11 +58,11 @@ def measure(timer: StepTimer, rows: Sequence[int], sequences: Sequence[int]) -> 
 
     Args:
         timer: runs the work.
-        rows: sizes of forward passes, ascending.
+        rows: sizes of steps, ascending.
         sequences: sizes of draft rounds, ascending.
     """
     return MeasuredCosts(
-        forwards=_curve(timer.forward, rows),
+        steps=_curve(timer.step, rows),
         rounds=_curve(timer.round, sequences),
     )
 

@@ -164,7 +164,6 @@ class Drafting:
                 rows=facts.decode_rows,
                 step_s=facts.elapsed_s,
                 drafted=bool(given.results),
-                forward_s=given.forward_s,
                 round_s=given.round_s,
             )
         )
