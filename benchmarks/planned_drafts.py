@@ -146,20 +146,20 @@ def shares(steps: list[StepTimes]) -> dict[str, float]:
     }
 
 
-def compared(count: int, args: Any) -> list[dict[str, object]]:
-    """The three budgets at one number of sequences."""
+def compared(count: int, temperature: float, args: Any) -> list[dict[str, object]]:
+    """The three budgets at one number of sequences and one temperature."""
     engines = {budget: opened(budget, count, args) for budget in BUDGETS}
     watched = {budget: Watched() for budget in BUDGETS}
     turns: dict[str, list[Turn]] = {budget: [] for budget in BUDGETS}
     for budget, llm in engines.items():
         watched[budget].attach(llm)
-        decode(llm, prompts(llm, count), args.tokens, args.temperature)  # warms up, and learns
+        decode(llm, prompts(llm, count), args.tokens, temperature)  # warms up, and learns
         watched[budget].rows.clear()
         watched[budget].steps.clear()
     for _ in range(args.turns):
         for budget, llm in engines.items():
             ids = prompts(llm, count)
-            turns[budget].append(decode(llm, ids, args.tokens, args.temperature))
+            turns[budget].append(decode(llm, ids, args.tokens, temperature))
     for llm in engines.values():
         llm.close()
     best: Callable[[str], float] = lambda b: max(t.tokens / t.cpu_s for t in turns[b])  # noqa: E731
@@ -170,7 +170,8 @@ def compared(count: int, args: Any) -> list[dict[str, object]]:
         planned = sum(seen.rows.values()) or 1
         figures.append(
             figure(
-                f"decoding.{budget}[sequences={count}]", round(best(budget), 1), "tokens/s",
+                f"decoding.{budget}[temperature={temperature:g},sequences={count}]",
+                round(best(budget), 1), "tokens/s",
                 tokens_a_second_on_the_clock=round(max(t.tokens / t.wall_s for t in mine), 1),
                 all_turns=[round(turn.tokens / turn.cpu_s, 1) for turn in mine],
                 tokens_a_sequence_and_step=round(each, 3),
@@ -191,12 +192,17 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, nargs="+", default=SEQUENCES)
     parser.add_argument("--tokens", type=int, default=160, help="of an answer")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--temperatures", type=float, nargs="+", default=(0.0, 1.0))
     parser.add_argument("--rule", default="match")
     parser.add_argument("--asynchronous", action="store_true")
     parser.add_argument("--calibration", type=Path)
     args = parser.parse_args()
-    figures = [one for count in args.sequences for one in compared(count, args)]
+    figures = [
+        one
+        for temperature in args.temperatures
+        for count in args.sequences
+        for one in compared(count, temperature, args)
+    ]
     write("planned_drafts.json", figures, is_record=args.record)
 
 

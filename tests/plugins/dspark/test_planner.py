@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
 from deepinfer_core.interfaces.draft_planner import DraftView, StepTimes
 from deepinfer_core.schedule.speculation_costs import CostCurve
 from deepinfer_dspark.measuring import MeasuredCosts
