@@ -46,6 +46,12 @@ def fake_token(seed: int, position: int, history: tuple[int, ...], vocabulary: i
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) % vocabulary
 
 
+MOST_FAKE_DRAFTS = 5
+"""Drafts of a round that ``FakeRunner`` takes, at most: so far may a state be ahead."""
+
+Guesses = Callable[[int, tuple[int, ...]], tuple[int, ...]]
+
+
 class FakeGuesses:
     """Drafts that are right three times in four, and end early now and then.
 
@@ -92,7 +98,7 @@ class FakeRunner(Runner):
         block_tokens: tokens in one block.
         before_step: called with the plan of each step, to raise in a test.
         stream: where the steps run; None runs each at once.
-        guesses: gives drafts; None: there are none.
+        guesses: gives drafts from seed and history; None: there are none.
 
     Attributes:
         plans: every plan that was executed, with its open tokens filled in.
@@ -104,7 +110,7 @@ class FakeRunner(Runner):
         block_tokens: int = 128,
         before_step: Callable[[StepPlan], None] = lambda plan: None,
         stream: Stream | None = None,
-        guesses: FakeGuesses | None = None,
+        guesses: Guesses | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.block_tokens = block_tokens
@@ -246,7 +252,7 @@ class FakeRunner(Runner):
 
     def _is_state(self, state: tuple[int, ...] | None, history: tuple[int, ...]) -> bool:
         """Whether a state is the one behind a history, or ahead by no more than can be rejected."""
-        most_ahead = self.guesses.count if self.guesses else 0
+        most_ahead = MOST_FAKE_DRAFTS if self.guesses else 0
         if state is None or not 0 <= len(state) - len(history) <= most_ahead:
             return False
         return state[: len(history)] == history

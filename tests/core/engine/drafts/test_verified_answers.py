@@ -5,6 +5,7 @@ changes draws: right drafts, wrong ones and none are mixed, and budgets are rand
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -239,6 +240,33 @@ def test_prompts_are_scored_the_same(model: TextModel) -> None:
     engine.close()
     assert_same(got, want)
     assert [one.done.prompt_logprobs for one in got] == [one.done.prompt_logprobs for one in want]
+
+
+class Noting(BlockDrafter):
+    """Remembers its drafts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drafts: set[int] = set()
+
+    def propose(self, *arguments: Any) -> Any:
+        found = super().propose(*arguments)
+        self.drafts |= set(found.token_Qn[0].tolist())
+        return found
+
+
+@pytest.mark.parametrize("rule", ["match", "ratio"])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_w10_banned_tokens_are_not_drafted(model: TextModel, rule: Any, temperature: float) -> None:
+    allowed = {3, 5, 80, 81}
+    drafter = Noting()
+    engine = small_engine(model, EngineShape(**SHAPE, rule=rule), drafter=drafter)
+    banned = tuple(sorted(set(range(288)) - allowed))
+    engine.rules = replace(engine.rules, banned_ids=banned)
+    params = SamplingParams(max_tokens=30, temperature=temperature, seed=1)
+    [answer] = engine.answer([Ask(prompt=[5, 6, 7], params=params)])
+    assert set(answer.done.token_ids) <= allowed
+    assert drafter.drafts <= allowed
 
 
 class Raising(KnowingDrafter):
