@@ -59,15 +59,26 @@ def take_in(
     drafting = batch.drafting
     if drafting is None:
         batch.commit(step.launch, known_s)
-        return absorb(step, results, known_s, vocabulary, finish)
+        updates = _end_broken(step, finish)
+        return updates + absorb(step, results, known_s, vocabulary, finish)
     accepted, step.outcomes = accepted_drafts(
         step.rows, step.owners, results, has_overlaps=drafting.rule == "ratio"
     )
     batch.commit(step.launch, known_s, accepted)
-    updates = absorb(step, results, known_s, vocabulary, finish)
+    updates = _end_broken(step, finish)
+    updates += absorb(step, results, known_s, vocabulary, finish)
     drafting.take(step.drafted, step.wanted, step.given)
     drafting.learn(step.outcomes)
     return updates
+
+
+def _end_broken(step: UnderWay, finish: Finish) -> list[Update]:
+    """End the sequences whose grammar broke, before what they drew is looked at."""
+    return [
+        finish(sequence, "error", failure)
+        for sequence, failure in step.broken
+        if not sequence.is_gone
+    ]
 
 
 def absorb(
