@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_GRAMMARS", "Grammars"]
 
+_NO_DRAFT = -1
+"""``RowRequest.draft`` of a row that verifies none."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -124,10 +127,13 @@ class Grammars:
         mask_RW: npt.NDArray[np.int32],
         places: range,
     ) -> None:
-        sequence = one.sequence
-        assert sequence.constraint is not None
+        constraint = one.sequence.constraint
+        assert constraint is not None
         drafts = [rows[place].draft for place in one.places[:-1]]
-        sequence.constraint.fill(sequence.output_ids, drafts, mask_RW, places)
+        # Where a sequence has fewer drafts than rows, nobody draws in the rows behind.
+        known = drafts.index(_NO_DRAFT) if _NO_DRAFT in drafts else len(drafts)
+        mask_RW[places.start + known + 1 : places.stop] = -1
+        constraint.fill(one.sequence.output_ids, drafts[:known], mask_RW, places[: known + 1])
 
     def close(self) -> None:
         """End what compiles. May be called again."""
