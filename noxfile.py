@@ -11,7 +11,8 @@ import nox
 ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 DISTRIBUTIONS = [
-    "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark", ".",
+    "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark",
+    "plugins/deepinfer_grammar", ".",
 ]  # fmt: skip
 TYPED_SOURCES = [f"{name}/src" for name in DISTRIBUTIONS[:-1]]
 TORCH = "torch==2.13.0"
@@ -21,8 +22,8 @@ nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.error_on_external_run = True
 nox.options.sessions = [
-    "lint", "types", "imports", "core", "tiles", "backend", "plugins", "packaging", "outside",
-    "e2e", "oracle",
+    "lint", "types", "imports", "core", "tiles", "backend", "plugins", "grammar", "packaging",
+    "outside", "e2e", "oracle",
 ]  # fmt: skip
 
 
@@ -71,6 +72,7 @@ def types(session: nox.Session) -> None:
     editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark")
     # Its kernels' compiler is skipped by mypy, installed or not.
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
+    session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_grammar"))
     group(session, "test")
     session.run("mypy", *TYPED_SOURCES)
 
@@ -79,7 +81,10 @@ def types(session: nox.Session) -> None:
 def imports(session: nox.Session) -> None:
     """import-linter: which room may import which."""
     group(session, "imports")
-    for distribution in ("deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark"):
+    for distribution in (
+        *("deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark"),
+        "plugins/deepinfer_grammar",
+    ):
         session.install("--no-deps", "-e", str(ROOT / distribution))
     session.run("lint-imports")
 
@@ -136,6 +141,20 @@ def plugins(session: nox.Session, plugin: str) -> None:
     group(session, "test")
     editable(session, "deepinfer_core[chat]", f"plugins/deepinfer_{plugin}")
     pytest(session, f"tests/plugins/{plugin}")
+
+
+@nox.session
+def grammar(session: nox.Session) -> None:
+    """Tests of structured output, with both engines and the judges of what they produce.
+
+    xgrammar asks for triton, which is large and which it does not import on a CPU; so it is
+    installed without its dependencies, and beside those that it imports.
+    """
+    group(session, "test", "grammar")
+    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_grammar")
+    session.install("--no-deps", "xgrammar==0.2.9")
+    session.install("apache-tvm-ffi>=0.1.11", "llguidance==1.9.1", "transformers>=4.38")
+    pytest(session, "tests/plugins/grammar")
 
 
 @nox.session

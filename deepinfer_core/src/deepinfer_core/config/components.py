@@ -164,6 +164,7 @@ class ComponentsSettings(Section):
     all_to_all: SlotSettings = SlotSettings()
     sampler: SlotSettings = SlotSettings()
     drafter: OptionalSlotSettings = OptionalSlotSettings()
+    grammar: OptionalSlotSettings = OptionalSlotSettings()
 
     def chosen(self, kind: str, slot: str) -> tuple[SlotSettings, bool]:
         """The setting that holds for a slot, and whether it was made for that very slot.

@@ -206,6 +206,22 @@ class SpeculationSettings(Section):
     budget: Literal["fixed", "planned"] = "fixed"
 
 
+class GrammarSettings(Section):
+    """Compiling of grammars, which runs in processes of its own.
+
+    Attributes:
+        workers: grammars compiled at once.
+        timeout_s: for one grammar; the request fails then.
+        memory_bytes: for one grammar; the request fails then.
+        cache_bytes: compiled grammars that are kept for other requests.
+    """
+
+    workers: int = Field(default=2, ge=1, le=64)
+    timeout_s: float = Field(default=20.0, gt=0, le=_LONGEST_WAIT_S)
+    memory_bytes: int = Field(default=2 << 30, ge=1 << 20)
+    cache_bytes: int = Field(default=1 << 30, ge=0)
+
+
 class PluginsSettings(Section):
     """Which plugins are loaded, and how long they may take.
 
@@ -265,6 +281,7 @@ class Settings(Section):
         engine: sizes and limits.
         drafter: the checkpoint's drafter.
         speculation: verification of drafts.
+        grammar: compiling of grammars.
         plugins: loading of plugins.
         components: choice of components.
         kernels: compiled kernels.
@@ -279,6 +296,7 @@ class Settings(Section):
     engine: EngineSettings = EngineSettings()
     drafter: DrafterSettings = DrafterSettings()
     speculation: SpeculationSettings = SpeculationSettings()
+    grammar: GrammarSettings = GrammarSettings()
     plugins: PluginsSettings = PluginsSettings()
     components: ComponentsSettings = ComponentsSettings()
     kernels: KernelsSettings = KernelsSettings()

@@ -26,6 +26,7 @@ from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.deadlines import Deadlines
 from deepinfer_core.engine.failures import expired, failed_step
+from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.outputs import FinishReason
 from deepinfer_core.engine.request_options import RequestOptions
@@ -43,6 +44,9 @@ from deepinfer_core.schedule.rank import rank_of
 
 __all__ = ["Engine", "Update"]
 
+_GRAMMAR_WAIT_S = 0.005
+"""Longest wait of an idle step for a grammar; whoever arrives meanwhile waits as long."""
+
 
 class Engine:
     """Continuous batching over one runner.
@@ -59,6 +63,7 @@ class Engine:
         clock_s: monotonic clock.
         is_asynchronous: decide and launch a step before the results of the last one are read.
         priority_boost_s: head start of one step of priority.
+        grammars: constraints of requests.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Engine:
         clock_s: Callable[[], float] = time.monotonic,
         is_asynchronous: bool = True,
         priority_boost_s: float = 0.0,
+        grammars: Grammars = NO_GRAMMARS,
     ) -> None:
         self.runner = runner
         self.batch = batch
@@ -83,6 +89,7 @@ class Engine:
         self.clock_s = clock_s
         self.is_asynchronous = is_asynchronous
         self.priority_boost_s = priority_boost_s
+        self.grammars = grammars
         self.instruments = instruments or Instruments(
             batch.readings, version=__version__, model="", clock_s=clock_s
         )
@@ -152,6 +159,8 @@ class Engine:
             EngineError: there are sequences, and none can ever proceed.
         """
         updates = self._expire() if self._deadlines else []
+        for sequence, failure in self.grammars.failed(self.batch):
+            updates.append(self._finish(sequence, "error", failure))
         before = self._under_way
         is_idle = before is None
         self._under_way = self._launch(before) if len(self.batch) else None
@@ -163,7 +172,7 @@ class Engine:
             if not self.is_asynchronous:
                 current, self._under_way = self._under_way, None
                 updates += self._conclude(current)
-        elif is_idle and len(self.batch) and not updates:
+        elif is_idle and len(self.batch) and not updates and not self._waits_for_grammar():
             raise EngineError(f"none of {len(self.batch)} sequences can proceed")
         if not len(self.batch):
             self._forget()
@@ -189,6 +198,7 @@ class Engine:
     def close(self) -> None:
         """Drop all sequences, and give back threads and streams. May be called again."""
         self.reset()
+        self.grammars.close()
         self.runner.close()
 
     def check_integrity(self) -> None:
@@ -213,6 +223,7 @@ class Engine:
             text=TextStream(params.stop_strings, include_stop=params.include_stop_str_in_output),
             settings=request.settings(),
             rules=token_rules(request, self.rules, self.tokenizer),
+            constraint=self.grammars.constraint(request),
             keep_from=self.rules.keep_from(len(request.prompt_ids)),
             chain=self.batch.pages.policy.chain(options.cache_salt),
         )
@@ -239,7 +250,8 @@ class Engine:
         began_s = self.clock_s()
         launch, drafting = step.launch, self.batch.drafting
         laws_each = drafting.laws_each if drafting else 0
-        step.rows, step.owners = sampled_rows(launch.plan, launch.sequences, self.rules, laws_each)
+        rows, step.owners = sampled_rows(launch.plan, launch.sequences, self.rules, laws_each)
+        step.rows, step.broken = self.grammars.masked(rows, step.owners)
         if drafting is not None:
             step.wanted, step.drafted = drafting.ask(step.rows, step.owners)
         try:
@@ -271,6 +283,13 @@ class Engine:
         if self.batch.drafting is not None:
             self.batch.drafting.took(facts, step.given, len(step.drew))
         return updates
+
+    def _waits_for_grammar(self) -> bool:
+        """Whether some grammar is being compiled; waits for it a little."""
+        waits = any(one.constraint and not one.constraint.is_settled for one in self.batch)
+        if waits:
+            self.grammars.wait(_GRAMMAR_WAIT_S)
+        return waits
 
     def _forget(self) -> None:
         """Nobody is left to want what is under way; later work waits for it on the device."""

@@ -21,6 +21,8 @@ from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.drafts.settings import check_speculation, draft_host
+from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
+from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
 from deepinfer_core.engine.model_folder import model_needs, read_config
@@ -28,7 +30,8 @@ from deepinfer_core.engine.model_loading import model_parts, read_model
 from deepinfer_core.engine.observers import tell_resolved, tell_started
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import CacheIdentity, ReusePolicy
-from deepinfer_core.engine.tokenizer import open_tokenizer
+from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
+from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved, load
@@ -115,6 +118,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
         instruments=_instruments(batch, built, folder, resolution, settings),
         is_asynchronous=settings.engine.asynchronous,
         priority_boost_s=settings.engine.priority_boost_s,
+        grammars=_grammars(resolved, config, settings, tokenizer),
     )
     info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
     tell_started(resolution, info)
@@ -165,6 +169,25 @@ def _rules(config: ModelConfig, settings: Settings, memory: MemoryPlan, *, has_t
         has_text=has_text,
         keep_tokens=None if settings.engine.replay == "off" else settings.engine.replay_keep_tokens,
     )
+
+
+def _grammars(
+    resolved: Resolved, config: ModelConfig, settings: Settings, tokenizer: Tokenizer | None
+) -> Grammars:
+    """What makes masks, if a component was chosen."""
+    if not any(pick.kind == "grammar" for pick in resolved.picks):
+        return NO_GRAMMARS
+    if tokenizer is None:
+        raise ConfigError(
+            "components.grammar is set, and this checkpoint has no tokenizer.json",
+            hint="leave components.grammar out",
+        )
+    from deepinfer_core.engine.grammar_pool import GrammarPool, PoolLimits
+
+    size, end_ids = config.text_config.vocab_size, frozenset({config.eos_token_id})
+    limits = PoolLimits(**settings.grammar.model_dump())
+    vocabulary = grammar_vocabulary(tokenizer, end_ids=end_ids, size=size)
+    return Grammars(GrammarPool(resolved, vocabulary, limits), end_ids)
 
 
 def _truncation(

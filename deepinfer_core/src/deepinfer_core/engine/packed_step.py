@@ -9,7 +9,8 @@ step before draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
+from operator import sub
 
 import numpy as np
 import torch
@@ -167,10 +168,15 @@ def _padding(rows: int) -> SequenceStep:
 
 def _places(starts: list[int], counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Sequence and position of each row."""
-    offset_Q = np.cumsum([0, *counts[:-1]])
-    sequence_T = np.repeat(np.arange(len(starts), dtype=np.int64), counts)
-    position_T = np.arange(sequence_T.size) + (np.array(starts) - offset_Q)[sequence_T]
+    # From a row's place in the step to its position.
+    shifts = list(map(sub, starts, accumulate(counts, initial=0)))
+    sequence_T = np.arange(len(starts)).repeat(counts)
+    position_T = np.array(shifts).repeat(counts)
+    position_T += np.arange(len(position_T))
     return sequence_T, position_T
+
+
+_DISTANCES = np.array([1, 2, 3])
 
 
 def _tokens(
@@ -180,8 +186,8 @@ def _tokens(
     known = [(*reversed(step.history), *step.token_ids) for step in steps]
     known_N = np.fromiter(chain.from_iterable(known), np.int64)
     # Three ids of history stand in front of the rows of each sequence.
-    place_T = np.arange(sequence_T.size) + 3 * (sequence_T + 1)
-    return known_N[place_T], known_N[place_T[:, None] - np.array([1, 2, 3])]
+    place_T = 3 * sequence_T + np.arange(3, 3 + len(sequence_T))
+    return known_N[place_T], known_N[place_T[:, None] - _DISTANCES]
 
 
 def _block_table(blocks: list[tuple[int, ...]], width: int | None) -> np.ndarray:

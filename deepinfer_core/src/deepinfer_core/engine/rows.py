@@ -11,10 +11,15 @@ The values of one row are named tuples: a step makes several hundred.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from deepinfer_core.schedule.plan import StepPlan
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = [
     "DraftRequest",
@@ -67,6 +72,7 @@ class RowRequest(NamedTuple):
             those that a penalty of the row concerns.
         draft: token that is fed behind the row and verified by it; -1: none.
         law_row: row of the kept laws that the draft was drawn from; -1: it was certain.
+        mask: int32 words, bit i of word w allows token 32 * w + i; None allows all.
     """
 
     row: int
@@ -77,11 +83,15 @@ class RowRequest(NamedTuple):
     seen: tuple[tuple[int, int], ...] = ()
     draft: int = -1
     law_row: int = -1
+    mask: npt.NDArray[np.int32] | None = None
 
     def allows_any(self, vocabulary: int) -> bool:
         """Whether some token of so many may be drawn."""
         allowed = self.settings.allowed
-        tokens = range(vocabulary) if allowed is None else allowed
+        tokens: Iterable[int] = range(vocabulary) if allowed is None else allowed
+        if self.mask is not None:
+            bits = self.mask.view("uint32").tolist()
+            tokens = [token for token in tokens if bits[token // 32] >> (token % 32) & 1]
         return not set(self.banned).issuperset(tokens)
 
 

@@ -38,7 +38,10 @@ class PackedRows:
         places = [[row.row for row in rows], [row.position for row in rows]]
         if any(row.forced is not None for row in rows):
             places.append([-1 if row.forced is None else row.forced for row in rows])
-        self._parcel = Parcel([np.array(places, dtype=np.int64), *_rules(rows)], device)
+        masks = _masks(rows, settings.allowed_RW)
+        self._is_masked = masks is not None
+        arrays = [np.array(places, dtype=np.int64), *_rules(rows)]
+        self._parcel = Parcel(arrays if masks is None else [*arrays, masks], device)
 
     def arrive(self) -> tuple[torch.Tensor, SamplerRows]:
         """Step rows that are sampled, and their settings; called by work on a stream, once.
@@ -47,11 +50,13 @@ class PackedRows:
         """
         places, *rules = self._parcel.arrive()
         row_R, position_R, *forced = places.unbind()
+        mask_RW = rules.pop() if self._is_masked else None
         kept = self._settings.arrive()
         settings = replace(
             kept,
             position_R=position_R,
             forced_R=forced[0] if forced else kept.forced_R,
+            allowed_RW=kept.allowed_RW if mask_RW is None else mask_RW,
             rules=LogitsRules(**dict(zip(_RULES, rules, strict=True))) if rules else None,
         )
         return row_R, settings
@@ -98,7 +103,7 @@ class _PackedSettings:
             [_signed(one.seed) for one in settings],
             [_PADDING] * len(rows),
         ]
-        allowed_RW = _allowed(rows, vocabulary)
+        self.allowed_RW = allowed_RW = _allowed(rows, vocabulary)
         arrays: list[np.ndarray] = [np.array(floats, np.float32), np.array(whole, np.int64)]
         if allowed_RW is not None:
             arrays.append(allowed_RW)
@@ -141,6 +146,18 @@ def _allowed(rows: tuple[RowRequest, ...], vocabulary: int) -> np.ndarray | None
         allowed_RV[number, list(row.banned)] = False
     allowed_RW = np.packbits(allowed_RV, axis=1, bitorder="little").view("<i4")
     return allowed_RW.astype(np.int32, copy=False)
+
+
+def _masks(rows: tuple[RowRequest, ...], allowed_RW: np.ndarray | None) -> np.ndarray | None:
+    """What each row may draw by its mask and its settings; None: no row has a mask."""
+    words = next((row.mask.shape[0] for row in rows if row.mask is not None), None)
+    if words is None:
+        return None
+    mask_RW = np.full((len(rows), words), -1, dtype=np.int32)
+    for number, row in enumerate(rows):
+        if row.mask is not None:
+            mask_RW[number] = row.mask
+    return mask_RW if allowed_RW is None else mask_RW & allowed_RW
 
 
 _RULES = (

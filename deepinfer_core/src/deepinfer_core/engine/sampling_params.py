@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from deepinfer_core.engine.checks import (
     check_alternatives,
@@ -20,6 +21,7 @@ from deepinfer_core.engine.checks import (
     check_token_ids,
     check_token_sequences,
 )
+from deepinfer_core.engine.grammar_request import GrammarRequest, checked_grammar
 from deepinfer_core.errors import RequestError
 
 __all__ = ["SamplingParams"]
@@ -76,7 +78,10 @@ class SamplingParams:
         prompt_logprobs: the same as ``logprobs``, for the tokens of the prompt but the first.
         golden_token_ids: tokens to emit in place of what is drawn, even those that may not be
             drawn; drawing goes on behind them.
-        so_args: structured output of DeepInfer 0.1.0; this version refuses it.
+        grammar: what the output must look like, a ``GrammarRequest`` or a mapping of its fields;
+            the output ends where it is whole. It goes neither with ``ignore_eos`` nor with
+            ``golden_token_ids``.
+        so_args: the same in the words of DeepInfer 0.1.0.
 
     Raises:
         RequestError: a value is of another type or out of range; the message names the field.
@@ -108,7 +113,8 @@ class SamplingParams:
     top_logprobs: int = 0
     prompt_logprobs: bool | int | None = False
     golden_token_ids: Iterable[int] | None = None
-    so_args: None = None
+    grammar: GrammarRequest | Mapping[str, Any] | None = None
+    so_args: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Check every field and bring it to one form; see the class for what is raised."""
@@ -123,10 +129,12 @@ class SamplingParams:
         set_field(self, "stop", check_stop_strings("stop", self.stop))
         for name in ("stop_token_ids", "golden_token_ids"):
             set_field(self, name, check_token_ids(name, getattr(self, name)))
-        if self.so_args is not None:
+        set_field(self, "grammar", checked_grammar(self.grammar, self.so_args))
+        if self.grammar is not None and (self.ignore_eos or self.golden_ids):
+            name = "ignore_eos" if self.ignore_eos else "golden_token_ids"
             raise RequestError(
-                "so_args asks for structured output, which this version does not have",
-                hint="leave so_args out",
+                f"grammar and {name} were given together",
+                hint="a text that must be whole cannot go on behind its end, or be given",
             )
 
     @property
@@ -163,6 +171,11 @@ class SamplingParams:
     def golden_ids(self) -> tuple[int, ...]:
         """``golden_token_ids`` in the form that it has after checking."""
         return self.golden_token_ids  # type: ignore[return-value]
+
+    @property
+    def grammar_request(self) -> GrammarRequest | None:
+        """``grammar`` or ``so_args`` in the form that it has after checking."""
+        return self.grammar  # type: ignore[return-value]
 
     @property
     def alternatives(self) -> int | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from deepinfer_core.cache.keys import KeyChain
 from deepinfer_core.engine.drafts.state import DraftState
 from deepinfer_core.engine.fork import Fork
+from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.rows import RowSettings
@@ -112,6 +113,7 @@ class Sequence:
         keep_from: first position that a truncated decoder half keeps; the same for life, so that
             recomputing a sequence changes nothing.
         chain: keys of its blocks; None if it shares nothing.
+        constraint: what its output must look like; None: anything.
         leader: the first sample of the same prompt, until this one was admitted.
         followers: other samples of its prompt that were not admitted yet.
         fork_due: its prompt is still to be computed for its followers.
@@ -160,6 +162,7 @@ class Sequence:
     rules: TokenRules = TokenRules()
     keep_from: int = 0
     chain: KeyChain | None = None
+    constraint: Constraint | None = None
     leader: Sequence | None = None
     followers: int = 0
     fork_due: bool = False
@@ -220,8 +223,10 @@ class Sequence:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it need not wait for the first sample of its prompt."""
-        leader = self.leader
+        """Whether it need not wait for its grammar, nor for the first sample of its prompt."""
+        leader, constraint = self.leader, self.constraint
+        if constraint is not None and not constraint.is_settled:
+            return False
         return leader is None or leader.is_gone or not leader.fork_due
 
     def view(self, idle_blocks: int = 0) -> SequenceView:

@@ -10,6 +10,7 @@ from deepinfer_core.engine.instruments import StepFacts
 from deepinfer_core.engine.launch import Launch
 from deepinfer_core.engine.rows import Drafted, DraftRequest, RowRequest, StepHandle
 from deepinfer_core.engine.sequence import Sequence
+from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.draft_planner import DraftOutcome
 
 __all__ = ["UnderWay"]
@@ -29,6 +30,7 @@ class UnderWay:
         owners: whose row each of them is.
         failure: why it failed before it ran.
         schedule_s: seconds spent on deciding and launching it.
+        broken: sequences whose grammar broke, with the reason; what they draw is dropped.
         drew: sequences that drew in it, and how many tokens each of them got.
         wanted: the drafts that it gives for the next step.
         drafted: whose they are.
@@ -37,8 +39,8 @@ class UnderWay:
     """
 
     __slots__ = (
-        "_began_s", "_queued_s", "_row_counts", "drafted", "drew", "failure", "given", "handle",
-        "launch", "outcomes", "owners", "rows", "schedule_s", "wanted",
+        "_began_s", "_queued_s", "_row_counts", "broken", "drafted", "drew", "failure", "given",
+        "handle", "launch", "outcomes", "owners", "rows", "schedule_s", "wanted",
     )  # fmt: skip
 
     def __init__(self, launch: Launch, began_s: float) -> None:
@@ -48,6 +50,7 @@ class UnderWay:
         self.owners: list[Sequence] = []
         self.failure: Exception | None = None
         self.schedule_s = 0.0
+        self.broken: list[tuple[Sequence, DeepInferError]] = []
         self.drew: list[tuple[Sequence, int]] = []
         self.wanted: tuple[DraftRequest, ...] = ()
         self.drafted: list[Sequence] = []

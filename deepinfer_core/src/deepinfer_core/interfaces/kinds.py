@@ -34,7 +34,9 @@ SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Slots that must be filled, by kind, in the order in which reports show them."""
 
-OPTIONAL_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType({"drafter": ("drafter",)})
+OPTIONAL_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"drafter": ("drafter",), "grammar": ("grammar",)}
+)
 """Slots that stay empty until the configuration names a component, in the same order."""
 
 ALL_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType({**SLOTS, **OPTIONAL_SLOTS})
@@ -58,12 +60,17 @@ INTERFACES: Mapping[tuple[str, str], str] = MappingProxyType(
         ("all_to_all", "all_to_all"): "deepinfer_core.interfaces.all_to_all:AllToAll",
         ("sampler", "sampler"): "deepinfer_core.interfaces.sampler:Sampler",
         ("drafter", "drafter"): "deepinfer_core.interfaces.drafter:Drafter",
+        ("grammar", "grammar"): "deepinfer_core.interfaces.grammar:Grammar",
     }
 )
 """The abstract class that fills each (kind, slot), as ``module:name``."""
 
 DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
-    {"dspark": "deepinfer-dspark", "nvidia": "deepinfer-nvidia"}
+    {
+        "dspark": "deepinfer-dspark",
+        "grammar": "deepinfer-grammar",
+        "nvidia": "deepinfer-nvidia",
+    }
 )
 """Distribution of this project by vendor of components; named where a component is missing."""
 

@@ -20,6 +20,7 @@ from deepinfer_core.testing.contracts.attention import AttentionContract
 from deepinfer_core.testing.contracts.cache_codec import CacheCodecContract
 from deepinfer_core.testing.contracts.dense_gemm import DenseGemmContract
 from deepinfer_core.testing.contracts.device import DeviceContract
+from deepinfer_core.testing.contracts.grammar import GrammarContract
 from deepinfer_core.testing.contracts.grouped_gemm import GroupedGemmContract
 from deepinfer_core.testing.contracts.indexer import IndexerContract
 from deepinfer_core.testing.contracts.ratio_rule import RatioRuleContract
@@ -32,6 +33,7 @@ __all__ = [
     "CacheCodecContract",
     "DenseGemmContract",
     "DeviceContract",
+    "GrammarContract",
     "GroupedGemmContract",
     "IndexerContract",
     "RatioRuleContract",

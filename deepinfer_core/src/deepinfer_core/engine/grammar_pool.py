@@ -1,0 +1,279 @@
+"""How are grammars compiled without holding up anybody?
+
+A few threads wait for as many child processes. A child that takes too long, too much memory, or
+dies, is replaced; the request whose grammar it was fails alone. What was compiled is kept by
+content, up to a size, and compiled once however many ask for it at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from deepinfer_core.engine.grammar_child import (
+    ChildStart,
+    Compiled,
+    Refused,
+    read_frame,
+    write_frame,
+)
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.interfaces.grammar import (
+    CompiledGrammar,
+    Grammar,
+    GrammarText,
+    GrammarVocabulary,
+)
+from deepinfer_core.plugin import Resolved, load
+from deepinfer_core.plugin.children import end_family
+
+__all__ = ["GrammarPool", "PoolLimits"]
+
+_START_TIMEOUT_S = 120.0
+"""For a child to start and import its engine, which may bring a tensors library along."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimits:
+    """How much compiling may take.
+
+    Attributes:
+        workers: grammars compiled at once.
+        timeout_s: for one grammar.
+        memory_bytes: for one grammar.
+        cache_bytes: of compiled grammars that are kept.
+    """
+
+    workers: int = 2
+    timeout_s: float = 20.0
+    memory_bytes: int = 2 << 30
+    cache_bytes: int = 1 << 30
+
+
+class GrammarPool:
+    """Compiles grammars; safe to use from several threads.
+
+    Args:
+        resolved: the choice of components; its grammar slot is filled.
+        vocabulary: of the model.
+        limits: what compiling may take.
+
+    Attributes:
+        component: what follows texts, in this process.
+        vocabulary: as given.
+    """
+
+    def __init__(
+        self, resolved: Resolved, vocabulary: GrammarVocabulary, limits: PoolLimits
+    ) -> None:
+        self.component: Grammar = load(resolved, "grammar")
+        self.vocabulary = vocabulary
+        self._limits = limits
+        self._start = ChildStart(
+            resolved=resolved, vocabulary=vocabulary, memory_bytes=limits.memory_bytes
+        )
+        self._tasks: queue.Queue[tuple[GrammarText, Future[CompiledGrammar]] | None] = queue.Queue()
+        self._guard = threading.Lock()
+        self._known: OrderedDict[GrammarText, tuple[CompiledGrammar, int]] = OrderedDict()
+        self._under_way: dict[GrammarText, Future[CompiledGrammar]] = {}
+        self._settled = threading.Event()
+        self._closed = False
+        self._workers = [_Worker(self) for _ in range(limits.workers)]
+
+    def compiled(self, grammar: GrammarText) -> Future[CompiledGrammar]:
+        """A grammar, now or later.
+
+        The future fails with a RequestError if the grammar is to blame, else with an EngineError.
+
+        Raises:
+            RequestError: the component takes no grammars of this kind.
+            EngineError: the pool was closed.
+        """
+        if grammar.kind not in self.component.kinds:
+            known = ", ".join(sorted(self.component.kinds))
+            raise RequestError(
+                f"asked for a grammar of kind {grammar.kind!r}, found a component without it",
+                hint=f"it takes: {known}",
+            )
+        with self._guard:
+            if self._closed:
+                raise EngineError("grammars are no longer compiled: the engine was closed")
+            if grammar in self._known:
+                self._known.move_to_end(grammar)
+                done: Future[CompiledGrammar] = Future()
+                done.set_result(self._known[grammar][0])
+                return done
+            if grammar not in self._under_way:
+                self._under_way[grammar] = Future()
+                self._tasks.put((grammar, self._under_way[grammar]))
+            return self._under_way[grammar]
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until some grammar was settled since the last wait, but not for ever."""
+        self._settled.wait(timeout_s)
+        self._settled.clear()
+
+    def close(self) -> None:
+        """End all children; what was not compiled fails. May be called again."""
+        with self._guard:
+            self._closed = True
+        for worker in self._workers:
+            worker.end()
+        for worker in self._workers:
+            worker.thread.join()
+        with self._guard:
+            left, self._under_way = list(self._under_way.values()), {}
+        for future in left:
+            if not future.done():
+                future.set_exception(EngineError("the engine was closed"))
+
+    def _settle(
+        self,
+        grammar: GrammarText,
+        future: Future[CompiledGrammar],
+        answer: Compiled | DeepInferError,
+    ) -> None:
+        """Give a grammar to whoever waits for it."""
+        outcome: CompiledGrammar | DeepInferError
+        try:
+            outcome = (
+                self.component.open(answer.portable, self.vocabulary)
+                if isinstance(answer, Compiled)
+                else answer
+            )
+        except Exception as error:  # noqa: BLE001 - components are foreign code
+            outcome = error if isinstance(error, DeepInferError) else EngineError(str(error))
+        with self._guard:
+            self._under_way.pop(grammar, None)
+            if isinstance(answer, Compiled) and isinstance(outcome, CompiledGrammar):
+                self._known[grammar] = (outcome, len(answer.portable) + len(grammar.text))
+                while sum(size for _, size in self._known.values()) > self._limits.cache_bytes:
+                    self._known.popitem(last=False)
+        if isinstance(outcome, CompiledGrammar):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
+        self._settled.set()
+
+
+class _Worker:
+    """A thread that feeds one child after the other."""
+
+    def __init__(self, pool: GrammarPool) -> None:
+        self._pool = pool
+        self._child: _Child | None = None
+        self._ended = False
+        self.thread = threading.Thread(target=self._run, daemon=True, name="deepinfer-grammar")
+        self.thread.start()
+
+    def end(self) -> None:
+        """Let the thread end soon, whatever its child does."""
+        self._ended = True
+        self._pool._tasks.put(None)
+        if (child := self._child) is not None:
+            child.kill()
+
+    def _run(self) -> None:
+        while not self._ended:
+            task = self._pool._tasks.get()
+            if task is None:
+                break
+            grammar, future = task
+            answer = self._asked(grammar)
+            self._pool._settle(grammar, future, answer)
+        if self._child is not None:
+            self._child.kill()
+
+    def _asked(self, grammar: GrammarText) -> Compiled | DeepInferError:
+        limits = self._pool._limits
+        try:
+            if self._child is None:
+                self._child = _Child(self._pool._start)
+            answer = self._child.ask(grammar, limits.timeout_s)
+        except (OSError, EOFError, queue.Empty) as error:
+            child, self._child = self._child, None
+            if child is not None:
+                child.kill()
+            return _lost(error, limits)
+        if isinstance(answer, Compiled):
+            return answer
+        if answer.is_fault:
+            return RequestError(answer.message, hint=answer.hint)
+        return EngineError(answer.message, hint=answer.hint)
+
+
+def _lost(error: Exception, limits: PoolLimits) -> DeepInferError:
+    """Why a child gave no answer."""
+    if isinstance(error, queue.Empty):
+        return RequestError(
+            f"the grammar was not compiled within {limits.timeout_s:g} s",
+            hint="make it smaller, or raise grammar.timeout_s",
+        )
+    return RequestError(
+        "compiling the grammar ended its process, most likely for lack of memory",
+        hint="make it smaller, or raise grammar.memory_bytes",
+    )
+
+
+class _Child:
+    """A process that compiles."""
+
+    def __init__(self, start: ChildStart) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "deepinfer_core.engine.grammar_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._answers: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=self._pump, daemon=True, name="deepinfer-grammar-answers").start()
+        self._send(list(sys.path))
+        self._send(start)
+        refused = self._receive(_START_TIMEOUT_S)
+        if refused is not None:
+            raise OSError(refused.message)
+
+    def ask(self, grammar: GrammarText, timeout_s: float) -> Compiled | Refused:
+        """Compile one grammar.
+
+        Raises:
+            OSError, EOFError: the process has gone.
+            queue.Empty: it took too long.
+        """
+        self._send(grammar)
+        answer: Compiled | Refused = self._receive(timeout_s)
+        return answer
+
+    def kill(self) -> None:
+        """End the process and whatever it started. May be called from any thread."""
+        end_family(self._process)
+        with contextlib.suppress(OSError, ValueError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+
+    def _send(self, value: object) -> None:
+        assert self._process.stdin is not None
+        write_frame(self._process.stdin, value)
+
+    def _receive(self, timeout_s: float) -> Any:
+        answer = self._answers.get(timeout=timeout_s)
+        if isinstance(answer, EOFError):
+            raise answer
+        return answer
+
+    def _pump(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError, ValueError), self._process.stdout as stream:
+            try:
+                while True:
+                    self._answers.put(read_frame(stream))
+            except EOFError as error:
+                self._answers.put(error)

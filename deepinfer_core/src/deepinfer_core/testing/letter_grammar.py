@@ -1,0 +1,123 @@
+"""A grammar component for tests of the engine: slow, obvious, and broken in the ways asked for.
+
+A token is one byte, its id; the grammar is a list of whole texts (``choice``). Texts with special
+meanings stand for what a component may do wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from deepinfer_core.errors import RequestError
+from deepinfer_core.interfaces.component import Properties
+from deepinfer_core.interfaces.grammar import (
+    CompiledGrammar,
+    Grammar,
+    GrammarMatcher,
+    GrammarText,
+    GrammarVocabulary,
+)
+from deepinfer_core.plugin import BuildContext
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["LetterGrammar", "build"]
+
+
+class LetterGrammar(Grammar):
+    """Texts of a list."""
+
+    @property
+    def properties(self) -> Properties:
+        """All of them."""
+        return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Lists only."""
+        return frozenset({"choice"})
+
+    def compile(self, grammar: GrammarText, vocabulary: GrammarVocabulary) -> bytes:
+        """Do what the first text says, or take the texts.
+
+        Raises:
+            RequestError: for ``!fault``.
+            ValueError: for ``!break``.
+        """
+        first = json.loads(grammar.text)[0]
+        if first == "!fault":
+            raise RequestError("no such letters at character 3", hint="use others")
+        if first == "!break":
+            raise ValueError("a bug")
+        if first == "!abort":
+            os.abort()
+        if first == "!memory":
+            return bytes(len(bytearray(1 << 40)))
+        if first.startswith("!sleep"):
+            time.sleep(float(first.removeprefix("!sleep")))
+        return grammar.text.encode()
+
+    def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
+        """See ``Grammar.open``."""
+        return _Texts(json.loads(compiled), vocabulary)
+
+
+class _Texts(CompiledGrammar):
+    def __init__(self, texts: list[str], vocabulary: GrammarVocabulary) -> None:
+        self._texts = [text.encode() for text in texts]
+        self._vocabulary = vocabulary
+
+    def matcher(self) -> GrammarMatcher:
+        return _Matcher(self._texts, self._vocabulary)
+
+
+class _Matcher(GrammarMatcher):
+    def __init__(self, texts: list[bytes], vocabulary: GrammarVocabulary) -> None:
+        self._texts = texts
+        self._vocabulary = vocabulary
+        self._ids: list[int] = []
+
+    def accept(self, token_id: int) -> bool:
+        if self.is_terminated or token_id not in self._next():
+            return False
+        self._ids.append(token_id)
+        return True
+
+    def rollback(self, count: int) -> None:
+        del self._ids[len(self._ids) - count :]
+
+    def fill_mask(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
+        words = mask_RW[row].view("uint32")
+        words[:] = 0xFFFFFFFF if self.is_terminated else 0
+        for token in self._next():
+            words[token // 32] |= 1 << (token % 32)
+
+    @property
+    def can_end(self) -> bool:
+        return bytes(self._ids) in self._texts
+
+    @property
+    def is_terminated(self) -> bool:
+        return bool(self._ids) and self._ids[-1] in self._vocabulary.end_ids
+
+    def fork(self) -> _Matcher:
+        other = _Matcher(self._texts, self._vocabulary)
+        other._ids = list(self._ids)
+        return other
+
+    def _next(self) -> set[int]:
+        if self.is_terminated:
+            return set()
+        done, count = bytes(self._ids), len(self._ids)
+        found = {text[count] for text in self._texts if text[:count] == done and len(text) > count}
+        return found | (set(self._vocabulary.end_ids) if self.can_end else set())
+
+
+def build(options: None, context: BuildContext) -> Grammar:
+    """Build the component."""
+    return LetterGrammar()

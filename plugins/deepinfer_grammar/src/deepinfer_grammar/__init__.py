@@ -1,0 +1,1 @@
+"""Which texts may a constrained request produce? Grammars over token masks, two engines."""

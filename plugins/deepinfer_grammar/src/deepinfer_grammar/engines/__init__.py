@@ -1,0 +1,1 @@
+"""The engines that turn rules into token masks."""

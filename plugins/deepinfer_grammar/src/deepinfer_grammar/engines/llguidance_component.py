@@ -1,0 +1,170 @@
+"""How does llguidance make masks of rules?
+
+Its own reader of JSON Schema is not used, for the same reason as with xgrammar: it has its own idea
+of what to leave out. It gets the same rules, one character a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from deepinfer_core.interfaces.component import Properties
+from deepinfer_core.interfaces.grammar import (
+    GRAMMAR_KINDS,
+    CompiledGrammar,
+    Grammar,
+    GrammarMatcher,
+    GrammarText,
+    GrammarVocabulary,
+)
+from deepinfer_core.plugin import BuildContext
+
+from deepinfer_grammar.beginning import check_beginning
+from deepinfer_grammar.engines.llguidance_text import as_lark
+from deepinfer_grammar.errors import GrammarFault
+from deepinfer_grammar.front import grammar_rules
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["LlguidanceGrammar", "build"]
+
+
+class LlguidanceGrammar(Grammar):
+    """Grammars by llguidance."""
+
+    def __init__(self) -> None:
+        self._tokens: tuple[GrammarVocabulary, Any] | None = None
+
+    @property
+    def properties(self) -> Properties:
+        """Masks depend on the grammar and the text alone."""
+        return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All."""
+        return frozenset(GRAMMAR_KINDS)
+
+    def compile(self, grammar: GrammarText, vocabulary: GrammarVocabulary) -> bytes:
+        """See ``Grammar.compile``."""
+        text = as_lark(grammar_rules(grammar, vocabulary)).encode()
+        check_beginning(self.open(text, vocabulary).matcher(), vocabulary)
+        return text
+
+    def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
+        """See ``Grammar.open``."""
+        import llguidance
+
+        native = llguidance.LLMatcher(
+            self._tokenizer(vocabulary),
+            llguidance.LLMatcher.grammar_from_lark(compiled.decode()),
+            log_level=0,
+        )
+        if native.is_error():
+            raise GrammarFault(f"llguidance refused the rules: {_first_line(native.get_error())}")
+        return _Compiled(native, vocabulary)
+
+    def _tokenizer(self, vocabulary: GrammarVocabulary) -> Any:
+        """The tokenizer of the vocabulary that was asked for last."""
+        import llguidance
+
+        if self._tokens is None or self._tokens[0] is not vocabulary:
+            wrapper = llguidance.TokenizerWrapper(_Tokens(vocabulary))
+            native = llguidance.LLTokenizer(
+                wrapper, n_vocab=len(vocabulary.pieces), eos_token=list(vocabulary.end_ids)
+            )
+            self._tokens = (vocabulary, native)
+        return self._tokens[1]
+
+
+class _Tokens:
+    """What llguidance asks of a tokenizer; control tokens have names that no text holds."""
+
+    def __init__(self, vocabulary: GrammarVocabulary) -> None:
+        ends = set(vocabulary.end_ids)
+        self.bos_token_id = None
+        self.eos_token_id = vocabulary.end_ids[0]
+        self.special_token_ids = [
+            token for token, piece in enumerate(vocabulary.pieces) if not piece or token in ends
+        ]
+        special = set(self.special_token_ids)
+        self.tokens = [
+            f"<control_{token}>".encode() if token in special else piece
+            for token, piece in enumerate(vocabulary.pieces)
+        ]
+        self._bytes = {
+            piece[0]: token
+            for token, piece in enumerate(vocabulary.pieces)
+            if len(piece) == 1 and token not in special
+        }
+
+    def __call__(self, text: bytes) -> list[int]:
+        """Any tokens that spell the text will do: only forced text is ever asked for."""
+        return [self._bytes[byte] for byte in text if byte in self._bytes]
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else "no reason given"
+
+
+class _Compiled(CompiledGrammar):
+    def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
+        self._native = native
+        self._vocabulary = vocabulary
+
+    def matcher(self) -> GrammarMatcher:
+        return _Matcher(self._native.deep_copy(), self._vocabulary)
+
+
+class _Matcher(GrammarMatcher):
+    """A matcher of llguidance, which ends for good at the first token that it does not allow."""
+
+    __slots__ = ("_ended", "_native", "_vocabulary")
+
+    def __init__(self, native: Any, vocabulary: GrammarVocabulary, ended: int = 0) -> None:
+        self._native = native
+        self._vocabulary = vocabulary
+        self._ended = ended
+
+    def accept(self, token_id: int) -> bool:
+        if self._ended:
+            return False
+        if token_id in self._vocabulary.end_ids:
+            self._ended = int(self.can_end)
+            return bool(self._ended)
+        return self._native.validate_tokens([token_id]) == 1 and bool(
+            self._native.consume_token(token_id)
+        )
+
+    def rollback(self, count: int) -> None:
+        if count and self._ended:
+            self._ended, count = 0, count - 1
+        if count:
+            self._native.rollback(count)
+
+    def fill_mask(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
+        if self._ended:
+            mask_RW[row] = -1
+            return
+        words = mask_RW[row]
+        self._native.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        if self._native.is_error():
+            mask_RW[row] = 0  # over a limit of the engine: nothing is allowed, the request fails
+
+    @property
+    def can_end(self) -> bool:
+        return bool(self._native.is_accepting())
+
+    @property
+    def is_terminated(self) -> bool:
+        return bool(self._ended)
+
+    def fork(self) -> _Matcher:
+        return _Matcher(self._native.deep_copy(), self._vocabulary, self._ended)
+
+
+def build(options: None, context: BuildContext) -> Grammar:
+    """Build the component."""
+    return LlguidanceGrammar()

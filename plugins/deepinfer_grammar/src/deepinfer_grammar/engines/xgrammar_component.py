@@ -1,0 +1,178 @@
+"""How does xgrammar make masks of rules?
+
+Its own readers of JSON Schema and regular expressions are not used: they pass over what they do not
+know. It gets rules only, and its token info has no text for control tokens, so that no mask offers
+one that the rules do not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from deepinfer_core.interfaces.component import Properties
+from deepinfer_core.interfaces.grammar import (
+    GRAMMAR_KINDS,
+    CompiledGrammar,
+    Grammar,
+    GrammarMatcher,
+    GrammarText,
+    GrammarVocabulary,
+)
+from deepinfer_core.plugin import BuildContext
+
+from deepinfer_grammar.beginning import check_beginning
+from deepinfer_grammar.engines.xgrammar_text import as_xgrammar
+from deepinfer_grammar.errors import GrammarFault
+from deepinfer_grammar.front import grammar_rules
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["XgrammarGrammar", "build"]
+
+_NO_TEXT = b"\xff"
+"""A byte that is in no UTF-8 text: rules can name a token that begins with it, never match it."""
+
+
+class XgrammarGrammar(Grammar):
+    """Grammars by xgrammar."""
+
+    def __init__(self) -> None:
+        self._tokens: tuple[GrammarVocabulary, Any] | None = None
+        self._batch: Any = None
+
+    @property
+    def properties(self) -> Properties:
+        """Masks depend on the grammar and the text alone."""
+        return Properties(batch_invariant="always", deterministic="always", graph_safe="always")
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All."""
+        return frozenset(GRAMMAR_KINDS)
+
+    def compile(self, grammar: GrammarText, vocabulary: GrammarVocabulary) -> bytes:
+        """See ``Grammar.compile``."""
+        import xgrammar
+
+        text = as_xgrammar(grammar_rules(grammar, vocabulary))
+        compiler = xgrammar.GrammarCompiler(
+            self._info(vocabulary), max_threads=1, cache_enabled=False
+        )
+        try:
+            rules = xgrammar.Grammar.from_ebnf(text, root_rule_name="start")
+            compiled = compiler.compile_grammar(rules)
+        except RuntimeError as error:
+            raise GrammarFault(f"xgrammar refused the rules: {error}") from error
+        check_beginning(_Compiled(compiled, vocabulary).matcher(), vocabulary)
+        return str(compiled.serialize_json()).encode()
+
+    def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
+        """See ``Grammar.open``."""
+        import xgrammar
+
+        info = self._info(vocabulary)
+        found = xgrammar.CompiledGrammar.deserialize_json(compiled.decode(), info)
+        return _Compiled(found, vocabulary)
+
+    def fill_masks(
+        self,
+        matchers: Sequence[GrammarMatcher],
+        mask_RW: npt.NDArray[np.int32],
+        rows: Sequence[int],
+    ) -> None:
+        """Fill rows in one call."""
+        import xgrammar
+
+        if len(matchers) == 1:
+            matchers[0].fill_mask(mask_RW, rows[0])
+            return
+        if self._batch is None:
+            self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)
+        running = [
+            (cast(_Matcher, one).native, row)
+            for one, row in zip(matchers, rows, strict=True)
+            if not one.is_terminated
+        ]
+        for one, row in zip(matchers, rows, strict=True):
+            if one.is_terminated:
+                mask_RW[row] = -1
+        if running:
+            natives, places = zip(*running, strict=True)
+            self._batch.batch_fill_next_token_bitmask(list(natives), mask_RW, list(places))
+
+    def _info(self, vocabulary: GrammarVocabulary) -> Any:
+        """The token info of the vocabulary that was asked for last."""
+        import xgrammar
+
+        if self._tokens is None or self._tokens[0] is not vocabulary:
+            pieces = list(vocabulary.pieces)
+            for token in vocabulary.end_ids:
+                pieces[token] = b""
+            for token in vocabulary.controls.values():
+                pieces[token] = _NO_TEXT + token.to_bytes(4, "big")
+            info = xgrammar.TokenizerInfo(
+                pieces,
+                vocab_type=xgrammar.VocabType.RAW,
+                vocab_size=len(pieces),
+                stop_token_ids=list(vocabulary.end_ids),
+            )
+            self._tokens = (vocabulary, info)
+        return self._tokens[1]
+
+
+class _Compiled(CompiledGrammar):
+    def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
+        self._native = native
+        self._vocabulary = vocabulary
+
+    def matcher(self) -> GrammarMatcher:
+        import xgrammar
+
+        return _Matcher(xgrammar.GrammarMatcher(self._native), self._vocabulary)
+
+
+class _Matcher(GrammarMatcher):
+    """A matcher of xgrammar; it takes end tokens only where the text is whole."""
+
+    __slots__ = ("_vocabulary", "native")
+
+    def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
+        self.native = native
+        self._vocabulary = vocabulary
+
+    def accept(self, token_id: int) -> bool:
+        if self.native.is_terminated():
+            return False
+        return bool(self.native.accept_token(token_id))
+
+    def rollback(self, count: int) -> None:
+        if count:
+            self.native.rollback(count)
+
+    def fill_mask(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
+        if self.native.is_terminated():
+            mask_RW[row] = -1
+        else:
+            self.native.fill_next_token_bitmask(mask_RW, row)
+
+    @property
+    def can_end(self) -> bool:
+        return bool(self.native.is_completed())
+
+    @property
+    def is_terminated(self) -> bool:
+        return bool(self.native.is_terminated())
+
+    def fork(self) -> _Matcher:
+        return _Matcher(self.native.fork(), self._vocabulary)
+
+    def replay(self, token_ids: Iterable[int]) -> bool:
+        return all(self.accept(token) for token in token_ids)
+
+
+def build(options: None, context: BuildContext) -> Grammar:
+    """Build the component."""
+    return XgrammarGrammar()

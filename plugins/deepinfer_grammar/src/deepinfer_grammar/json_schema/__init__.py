@@ -1,0 +1,1 @@
+"""What does a JSON Schema allow, as a grammar that allows nothing else?"""

@@ -1,0 +1,179 @@
+"""How does a shape of arrays become rules?
+
+One rule a state; a state is the number of items so far, as far as it matters, and how many of each
+counted kind there were. Two alternatives of a kind are disjoint: an item is of it, or is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from deepinfer_grammar.errors import SchemaFault
+from deepinfer_grammar.json_schema.formulas import Constant, Formula, both, negated
+from deepinfer_grammar.json_schema.shapes import Arrays
+from deepinfer_grammar.regular.dfa import Dfa
+from deepinfer_grammar.rules import Choice, Expression, Reference, Sequence, Text
+
+if TYPE_CHECKING:
+    from deepinfer_grammar.json_schema.grammar import JsonRules
+
+__all__ = ["add_array"]
+
+MAX_COUNTED_ITEMS = 5000
+"""Largest bound on items; each number of items has a rule."""
+
+MAX_DISTINCT = 8
+"""Most different values of items that must be unique; each set of them has a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What matters of the items so far: how many, how many of each kind, which values."""
+
+    count: int = 0
+    kinds: tuple[int, ...] = ()
+    used: frozenset[str] = frozenset()
+
+
+def add_array(rules: JsonRules, shape: Arrays) -> Expression:
+    """What matches an array of a shape, brackets included.
+
+    Raises:
+        SchemaFault: equal items are forbidden and there are too many different ones.
+    """
+    return rules.shared(("array", shape), lambda: _Writer(rules, shape).build())
+
+
+class _Writer:
+    def __init__(self, rules: JsonRules, shape: Arrays) -> None:
+        self.rules = rules
+        self.shape = shape
+        needs_count = shape.high is not None
+        bound = max(shape.low, len(shape.prefix), shape.high or 0, 1)
+        bound = max([bound, *(one.offset for one in shape.counted)])
+        if bound > MAX_COUNTED_ITEMS and (needs_count or shape.low > MAX_COUNTED_ITEMS):
+            raise SchemaFault(f"over {MAX_COUNTED_ITEMS} items cannot be counted", "#")
+        self.last = bound
+        self.options = self._distinct() if shape.unique_at else None
+        self.names: dict[_State, str] = {}
+        self.waiting: list[_State] = []
+
+    def build(self) -> Expression:
+        """Add the rules of all states."""
+        self.base = self.rules.grammar.fresh("array")
+        first = self._after(_State(0, (0,) * len(self.shape.counted)))
+        while self.waiting:
+            state = self.waiting.pop()
+            self.rules.grammar.add(self.names[state], self._state(state))
+        return Sequence((Text("["), first))
+
+    def _after(self, state: _State) -> Reference:
+        """The rest of the array from a state on."""
+        if state not in self.names:
+            self.names[state] = f"{self.base}i{len(self.names)}"
+            self.waiting.append(state)
+        return Reference(self.names[state])
+
+    def _state(self, state: _State) -> Expression:
+        options: list[Expression] = []
+        if self._may_end(state):
+            options.append(Sequence((self.rules.space, Text("]"))))
+        if self.shape.high is None or state.count < self.shape.high:
+            comma = (Text(","),) if state.count else ()
+            for formula, following in self._steps(state):
+                item = self.rules.value(formula)
+                options.append(Sequence((*comma, self.rules.space, item, self._after(following))))
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _may_end(self, state: _State) -> bool:
+        return state.count >= self.shape.low and all(
+            low >= one.low for low, one in zip(state.kinds, self.shape.counted, strict=True)
+        )
+
+    def _steps(self, state: _State) -> Iterator[tuple[Formula, _State]]:
+        """Formulas of the next item, with the states after it."""
+        item = self.shape.item(state.count)
+        count = min(state.count + 1, self.last)
+        choices = [
+            (False, True) if state.count >= one.offset else (None,) for one in self.shape.counted
+        ]
+        for kinds in product(*choices):
+            counts: list[int] = []
+            parts = [item]
+            is_possible = True
+            pairs = zip(kinds, state.kinds, self.shape.counted, strict=True)
+            for is_of_kind, known, one in pairs:
+                limit = one.low if one.high is None else one.high
+                after = known + bool(is_of_kind)
+                is_possible &= one.high is None or after <= one.high
+                counts.append(min(after, limit))
+                if is_of_kind is True:
+                    parts.append(one.formula)
+                elif is_of_kind is False and (one.high is not None):
+                    parts.append(negated(one.formula))
+            if is_possible:
+                formula = both(*parts)
+                yield from self._unused(formula, _State(count, tuple(counts), state.used))
+
+    def _unused(self, formula: Formula, state: _State) -> Iterator[tuple[Formula, _State]]:
+        if self.options is None:
+            yield formula, state
+            return
+        for text in self.options:
+            if text not in state.used:
+                used = state.used | {text}
+                yield both(formula, Constant(text)), _State(state.count, state.kinds, used)
+
+    def _distinct(self) -> list[str] | None:
+        """All values that items may have, where equal ones are forbidden; None: no need to look."""
+        shape = self.shape
+        if shape.high is not None and shape.high <= 1:
+            return None
+        formulas = dict.fromkeys((*shape.prefix, shape.rest))
+        found: dict[str, None] = {}
+        for formula in formulas:
+            texts = self._finite(formula)
+            if texts is None or len(found.keys() | texts.keys()) > MAX_DISTINCT:
+                raise SchemaFault(
+                    f"uniqueItems needs items of at most {MAX_DISTINCT} different values",
+                    shape.unique_at,
+                    hint="list the values with enum, or leave the keyword out",
+                )
+            found.update(texts)
+        return list(found)
+
+    def _finite(self, formula: Formula) -> dict[str, None] | None:
+        """The values of a formula, if they are few and no arrays or objects."""
+        values = self.rules.meaning.values(formula)
+        if values.arrays or values.objects or not values.numbers.is_empty:
+            return None
+        found = dict.fromkeys([*(["null"] if values.has_null else [])])
+        found.update(dict.fromkeys(str(one).lower() for one in sorted(values.booleans)))
+        texts = _texts(values.strings.counted()) if not values.strings.is_empty else []
+        if texts is None:
+            return None
+        found.update(dict.fromkeys(json.dumps(text) for text in texts))
+        return found
+
+
+def _texts(dfa: Dfa) -> list[str] | None:
+    """All texts of an automaton; None if there are more than ``MAX_DISTINCT``."""
+    found: list[str] = []
+    waiting = [(0, "")]
+    while waiting:
+        state, text = waiting.pop(0)
+        if len(text) > len(dfa.edges):
+            return None
+        if dfa.accepting[state]:
+            found.append(text)
+        for low, high, to in dfa.edges[state]:
+            if high - low > MAX_DISTINCT:
+                return None
+            waiting.extend((to, text + chr(code)) for code in range(low, high + 1))
+        if len(found) > MAX_DISTINCT or len(waiting) > 1000:
+            return None
+    return found

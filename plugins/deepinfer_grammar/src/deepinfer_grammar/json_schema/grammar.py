@@ -1,0 +1,110 @@
+"""How does a set of JSON values become rules?
+
+Members are written in the order in which the schema names them, others after them. Between tokens
+stands white space of bounded length: up to two blanks, or a line end and an indentation; none
+before a comma or colon, and none around the whole. A weak model cannot idle in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from deepinfer_grammar.json_schema.array_rules import add_array
+from deepinfer_grammar.json_schema.formulas import NOTHING, Formula
+from deepinfer_grammar.json_schema.object_rules import add_object
+from deepinfer_grammar.json_schema.strings import add_strings
+from deepinfer_grammar.regular.charset import of_text
+from deepinfer_grammar.regular.rules_of import add_automaton
+from deepinfer_grammar.rules import (
+    EMPTY,
+    Choice,
+    Class,
+    Expression,
+    Reference,
+    Repeat,
+    RuleSet,
+    Sequence,
+    Text,
+)
+
+if TYPE_CHECKING:
+    from deepinfer_grammar.json_schema.meaning import Meaning
+
+__all__ = ["JsonRules"]
+
+INDENTATION = 64
+"""Most blanks after a line end: eight levels of eight."""
+
+
+class JsonRules:
+    """Rules for formulas, each made once.
+
+    Args:
+        meaning: gives the values of a formula.
+    """
+
+    def __init__(self, meaning: Meaning) -> None:
+        self.meaning = meaning
+        self.grammar = RuleSet()
+        self.grammar.rules["start"] = EMPTY
+        self._names: dict[Formula, str] = {}
+        self._waiting: list[Formula] = []
+        self._parts: dict[object, Expression] = {}
+        self.space = self.grammar.add("space", _space())
+
+    def build(self, formula: Formula) -> RuleSet:
+        """The grammar whose start is a formula."""
+        self.grammar.rules["start"] = self.value(formula)
+        while self._waiting:
+            waiting = self._waiting.pop()
+            self.grammar.add(self._names[waiting], self._value(waiting))
+        return self.grammar
+
+    def value(self, formula: Formula) -> Expression:
+        """What matches a value of a formula."""
+        if formula == NOTHING:
+            return Choice(())
+        if formula not in self._names:
+            self._names[formula] = f"value_{len(self._names)}"
+            self._waiting.append(formula)
+        return Reference(self._names[formula])
+
+    def shared(self, key: object, build: Callable[[], Expression]) -> Expression:
+        """A part that several rules use, made once."""
+        if key not in self._parts:
+            found = build()
+            if not isinstance(found, Reference):
+                found = self.grammar.add(self.grammar.fresh("part"), found)
+            self._parts[key] = found
+        return self._parts[key]
+
+    def _value(self, formula: Formula) -> Expression:
+        values = self.meaning.values(formula)
+        options: list[Expression] = []
+        if values.has_null:
+            options.append(Text("null"))
+        options.extend(Text(str(value).lower()) for value in sorted(values.booleans))
+        if not values.numbers.is_empty:
+            numbers = values.numbers
+            options.append(
+                self.shared(
+                    ("number", numbers), lambda: add_automaton(self.grammar, numbers, "number")
+                )
+            )
+        if not values.strings.is_empty:
+            strings = values.strings
+            options.append(
+                self.shared(("string", strings), lambda: add_strings(self.grammar, strings))
+            )
+        options.extend(add_array(self, shape) for shape in values.arrays)
+        options.extend(add_object(self, shape) for shape in values.objects)
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+
+def _space() -> Expression:
+    """White space between tokens."""
+    blank = Class(of_text(" \t\r"))
+    indented = Sequence((Text("\n"), Repeat(Class(of_text(" \t")), 0, INDENTATION)))
+    crossed = Sequence((blank, Choice((EMPTY, blank, Text("\n")))))
+    return Choice((EMPTY, crossed, indented))

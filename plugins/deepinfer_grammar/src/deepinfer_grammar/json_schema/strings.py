@@ -1,0 +1,277 @@
+"""Which texts may a string hold, and how are they spelled in JSON?
+
+A set of strings is an automaton over their characters, and bounds on their length beside it: with
+bounds inside, the automaton would have a state for each length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deepinfer_grammar.errors import TooLarge
+from deepinfer_grammar.regular.charset import (
+    ANY,
+    CharSet,
+    complement,
+    contains,
+    intersect,
+    of_text,
+    union,
+)
+from deepinfer_grammar.regular.dfa import (
+    EMPTY,
+    EVERYTHING,
+    Dfa,
+    Edge,
+    counted_intersection,
+    intersection,
+    inverse,
+    unite,
+)
+from deepinfer_grammar.regular.rules_of import add_automaton
+from deepinfer_grammar.rules import (
+    Choice,
+    Class,
+    Expression,
+    Repeat,
+    RuleSet,
+    Sequence,
+    Text,
+)
+
+__all__ = ["ALL_STRINGS", "NO_STRINGS", "Strings", "add_strings", "quoted"]
+
+MAX_COUNTED_STATES = 6000
+"""States of an automaton that counts a length beside a pattern. A bound that would need more is
+lowered: fewer texts, never more."""
+
+EXACTLY_COUNTED = 32
+"""Largest bound on a length that an automaton counts where the engines could count by themselves;
+up to it texts may have escapes anywhere."""
+
+ESCAPES = 4
+"""Most escapes in a text that engines count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """Texts of an automaton with ``low`` to ``high`` characters; None has no upper bound."""
+
+    dfa: Dfa = EVERYTHING
+    low: int = 0
+    high: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is certainly none."""
+        return self.dfa.is_empty or (self.high is not None and self.high < self.low)
+
+    def counted(self) -> Dfa:
+        """One automaton for everything.
+
+        Raises:
+            TooLarge: a bound on the length is too large to count.
+        """
+        if self.low == 0 and self.high is None:
+            return self.dfa
+        longest = MAX_COUNTED_STATES // len(self.dfa.edges)
+        if self.low > longest:
+            raise TooLarge(f"a length of {self.low} or more cannot be counted beside the pattern")
+        high = None if self.high is None else min(self.high, longest)
+        return counted_intersection(self.dfa, _of_length(self.low, high))
+
+    def meet(self, other: Strings) -> Strings:
+        """Texts of both."""
+        highs = [high for high in (self.high, other.high) if high is not None]
+        dfa = intersection(self.dfa, other.dfa)
+        return Strings(dfa, max(self.low, other.low), min(highs, default=None))
+
+    def join(self, other: Strings) -> Strings:
+        """Texts of either."""
+        if self.is_empty or other in (self, ALL_STRINGS):
+            return other
+        if other.is_empty or self == ALL_STRINGS:
+            return self
+        if (self.low, self.high) == (other.low, other.high):
+            return Strings(unite(self.dfa, other.dfa), self.low, self.high)
+        return Strings(unite(self.counted(), other.counted()))
+
+    def _exactly_counted(self) -> Dfa:
+        """As ``counted``, but with the very bounds, for what is to be negated."""
+        if max(self.low, self.high or 0) > MAX_COUNTED_STATES // len(self.dfa.edges):
+            raise TooLarge("the opposite of a long bound beside a pattern cannot be counted")
+        return self.counted()
+
+    def inverse(self) -> Strings:
+        """All other texts."""
+        if self.dfa.is_everything and self.low == 0:
+            return NO_STRINGS if self.high is None else Strings(low=self.high + 1)
+        if self.dfa.is_everything and self.high is None:
+            return Strings(high=self.low - 1)
+        return Strings(inverse(self._exactly_counted()))
+
+
+ALL_STRINGS = Strings()
+NO_STRINGS = Strings(EMPTY)
+
+
+def _of_length(low: int, high: int | None) -> Dfa:
+    last = low if high is None else high
+    if high is not None and high < low:
+        return EMPTY
+    edges = [tuple((one, two, index + 1) for one, two in ANY) for index in range(last)]
+    edges.append(tuple((one, two, last) for one, two in ANY) if high is None else ())
+    return Dfa(tuple(edges), tuple(index >= low for index in range(last + 1)))
+
+
+_PLAIN = complement(union([(0, 31)], of_text('"\\')))
+"""Characters that stand for themselves in a JSON string."""
+
+_SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
+_QUOTE, _BACKSLASH = 34, 92
+_HEX = of_text("0123456789abcdefABCDEF")
+
+
+def quoted(text: str) -> str:
+    """A text as a JSON string, in its shortest spelling."""
+    letters = (_escape(ord(x)) if x in '"\\' or ord(x) < 32 else x for x in text)
+    return '"' + "".join(letters) + '"'
+
+
+def _escape(code: int) -> str:
+    return "\\" + _SHORT[code] if code in _SHORT else f"\\u{code:04x}"
+
+
+def add_strings(grammar: RuleSet, strings: Strings) -> Expression:
+    """A string of a set, quotes included.
+
+    The quotes belong to the automaton: engines know the masks inside a rule beforehand, and must
+    search where a rule ends. Long repetitions of one class they count by themselves.
+    """
+    if strings == ALL_STRINGS:
+        return add_automaton(grammar, _any_spelling(), "text")
+    chars, low = _repeated(strings)
+    if chars and max(low, strings.high or 0) > EXACTLY_COUNTED:
+        return _add_repeated(grammar, chars, low, strings.high)
+    is_counted = strings.low > 0 or strings.high is not None
+    return add_automaton(grammar, _Spelling(strings.counted(), is_counted).build(), "text")
+
+
+def _repeated(strings: Strings) -> tuple[CharSet, int]:
+    """The class that a language repeats and how often at least; no class: it is another one."""
+    edges, accepting = strings.dfa.edges, strings.dfa.accepting
+    loop = tuple((low, high) for low, high, to in edges[-1] if to == len(edges) - 1)
+    if accepting == (True,) and len(loop) == len(edges[0]):
+        return loop, strings.low
+    first = tuple((low, high) for low, high, to in edges[0] if to == 1)
+    if accepting == (False, True) and first == loop and len(first) == len(edges[0]):
+        return (loop, max(strings.low, 1)) if len(loop) == len(edges[1]) else ((), 0)
+    return (), 0
+
+
+def _add_repeated(grammar: RuleSet, chars: CharSet, low: int, high: int | None) -> Expression:
+    """Long texts of one class: with any number of plain characters, or with some escapes.
+
+    Texts with escapes are kept shorter than they might be, so that each run between two escapes
+    can be counted by itself.
+    """
+    quote = Text('"')
+    unit = grammar.add(grammar.fresh("unit"), Class(intersect(chars, _PLAIN)))
+    options: list[Expression] = [Sequence((quote, Repeat(unit, low, high), quote))]
+    escapes = [_SHORT[code] for code in sorted(_SHORT) if contains(chars, code)]
+    if escapes and low <= 1:
+        bound = 2 * ESCAPES * EXACTLY_COUNTED if high is None else high
+        run = (bound - ESCAPES) // (ESCAPES + 1)
+        part = Sequence((Text("\\"), Class(of_text("".join(escapes))), Repeat(unit, 0, run)))
+        options.append(Sequence((quote, Repeat(unit, 0, run), Repeat(part, 1, ESCAPES), quote)))
+    return grammar.add(grammar.fresh("text"), Choice(tuple(options)))
+
+
+class _Spelling:
+    """Turns an automaton over characters into one over their spelling.
+
+    Characters are escaped only where they must be. Where lengths are counted, control characters
+    without a short escape are left out: each count would need four more states for them.
+    """
+
+    def __init__(self, dfa: Dfa, is_counted: bool) -> None:
+        self.dfa = dfa
+        self.is_counted = is_counted
+        self.edges: list[list[Edge]] = [[], *([] for _ in dfa.edges), []]
+
+    def build(self) -> Dfa:
+        """From the opening quote to the closing one."""
+        last = len(self.dfa.edges) + 1
+        self.edges[0].append((_QUOTE, _QUOTE, 1))
+        for state, edges in enumerate(self.dfa.edges):
+            here = self.edges[state + 1]
+            controls: dict[int, int] = {}
+            for low, high, to in edges:
+                here += [(a, b, to + 1) for a, b in intersect(((low, high),), _PLAIN)]
+                codes = [*range(low, min(high, 31) + 1), *(c for c in (34, 92) if low <= c <= high)]
+                controls.update(dict.fromkeys(codes, to + 1))
+            self._escapes(here, controls)
+            if self.dfa.accepting[state]:
+                here.append((_QUOTE, _QUOTE, last))
+        final = tuple(tuple(sorted(edges)) for edges in self.edges)
+        return Dfa(final, tuple(state == last for state in range(len(final))))
+
+    def _escapes(self, here: list[Edge], controls: dict[int, int]) -> None:
+        """What follows a backslash: short escapes, and four digits for the other controls."""
+        short = [(ord(_SHORT[code]), to) for code, to in controls.items() if code in _SHORT]
+        long = {code: to for code, to in controls.items() if code not in _SHORT}
+        if self.is_counted:
+            long = {}
+        if not short and not long:
+            return
+        escape = self._state()
+        here.append((_BACKSLASH, _BACKSLASH, escape))
+        self.edges[escape] += [(letter, letter, to) for letter, to in short]
+        if long:
+            first, second, third = self._state(), self._state(), self._state()
+            self.edges[escape].append((ord("u"), ord("u"), first))
+            self.edges[first].append((ord("0"), ord("0"), second))
+            self.edges[second].append((ord("0"), ord("0"), third))
+            for tens in (0, 1):
+                digits = {code % 16: to for code, to in long.items() if code // 16 == tens}
+                if digits:
+                    last = self._state()
+                    self.edges[third].append((48 + tens, 48 + tens, last))
+                    for digit, to in digits.items():
+                        letters = of_text(f"{digit:x}{digit:X}")
+                        self.edges[last] += [(a, b, to) for a, b in letters]
+
+    def _state(self) -> int:
+        self.edges.append([])
+        return len(self.edges) - 1
+
+
+def _any_spelling() -> Dfa:
+    """Every JSON string in every spelling; halves of a surrogate pair only together."""
+    names = ("open", "in", "escape", "u", "d", "x3", "x2", "x1", "high2", "high1", "slash", "low",
+             "lowd", "end")  # fmt: skip
+    number = {name: index for index, name in enumerate(names)}
+    table: dict[str, list[tuple[CharSet, str]]] = {
+        "open": [(of_text('"'), "in")],
+        "in": [(_PLAIN, "in"), (of_text("\\"), "escape"), (of_text('"'), "end")],
+        "escape": [(of_text('"\\/bfnrt'), "in"), (of_text("u"), "u")],
+        "u": [(of_text("0123456789abcefABCEF"), "x3"), (of_text("dD"), "d")],
+        "d": [(of_text("01234567"), "x2"), (of_text("89abAB"), "high2")],
+        "x3": [(_HEX, "x2")],
+        "x2": [(_HEX, "x1")],
+        "x1": [(_HEX, "in")],
+        "high2": [(_HEX, "high1")],
+        "high1": [(_HEX, "slash")],
+        "slash": [(of_text("\\"), "low")],
+        "low": [(of_text("u"), "lowd")],
+        "lowd": [(of_text("dD"), "low3")],
+        "low3": [(of_text("cdefCDEF"), "x2")],
+        "end": [],
+    }
+    number["low3"] = len(number)
+    order = sorted(number, key=lambda name: number[name])
+    edges = tuple(
+        tuple(sorted((a, b, number[to]) for chars, to in table[name] for a, b in chars))
+        for name in order
+    )
+    return Dfa(edges, tuple(name == "end" for name in order))

@@ -1,0 +1,1 @@
+"""Regular languages over Unicode characters: syntax, automata and their algebra."""

@@ -1,0 +1,277 @@
+"""Which characters do brackets, escapes and named classes stand for?"""
+
+from __future__ import annotations
+
+import re
+
+from deepinfer_grammar.errors import TextFault
+from deepinfer_grammar.regular.charset import (
+    ANY,
+    CharSet,
+    complement,
+    fold_case,
+    of_text,
+    unicode_category,
+    union,
+)
+
+__all__ = ["ClassReader", "dot", "escaped_class"]
+
+DIGIT: CharSet = ((48, 57),)
+WORD: CharSet = ((48, 57), (65, 90), (95, 95), (97, 122))
+ASCII_SPACE = of_text(" \t\n\r\f\v")
+# ECMA-262: white space and line ends.
+SPACE = union(
+    ASCII_SPACE, of_text("\u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff"), [(0x2000, 0x200A)]
+)
+# Both readings of the opposites: Unicode's separators and the controls that Python counts.
+WIDE_SPACE = union(SPACE, of_text("\u0085\u180e\u001c\u001d\u001e\u001f"))
+LINE_ENDS = of_text("\n\r\u2028\u2029")
+
+_POSIX: dict[str, CharSet] = {
+    "alnum": ((48, 57), (65, 90), (97, 122)),
+    "alpha": ((65, 90), (97, 122)),
+    "ascii": ((0, 127),),
+    "blank": of_text(" \t"),
+    "cntrl": ((0, 31), (127, 127)),
+    "digit": DIGIT,
+    "graph": ((33, 126),),
+    "lower": ((97, 122),),
+    "print": ((32, 126),),
+    "punct": ((33, 47), (58, 64), (91, 96), (123, 126)),
+    "space": ASCII_SPACE,
+    "upper": ((65, 90),),
+    "word": WORD,
+    "xdigit": ((48, 57), (65, 70), (97, 102)),
+}
+_LONG_NAMES = {
+    "Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Titlecase_Letter": "Lt",
+    "Modifier_Letter": "Lm", "Other_Letter": "Lo", "Cased_Letter": "LC", "Mark": "M",
+    "Nonspacing_Mark": "Mn", "Spacing_Mark": "Mc", "Enclosing_Mark": "Me", "Number": "N",
+    "Decimal_Number": "Nd", "Letter_Number": "Nl", "Other_Number": "No", "digit": "Nd",
+    "Punctuation": "P", "Connector_Punctuation": "Pc", "Dash_Punctuation": "Pd",
+    "Open_Punctuation": "Ps", "Close_Punctuation": "Pe", "Initial_Punctuation": "Pi",
+    "Final_Punctuation": "Pf", "Other_Punctuation": "Po", "Symbol": "S", "Math_Symbol": "Sm",
+    "Currency_Symbol": "Sc", "Modifier_Symbol": "Sk", "Other_Symbol": "So", "Separator": "Z",
+    "Space_Separator": "Zs", "Line_Separator": "Zl", "Paragraph_Separator": "Zp", "Other": "C",
+    "Control": "Cc", "Format": "Cf", "Private_Use": "Co", "Unassigned": "Cn",
+    "punct": "P", "cntrl": "Cc",
+}  # fmt: skip
+_ASCII_ONLY: dict[str, CharSet] = {"ASCII": ((0, 127),), "Any": ANY}
+_CONTROLS = {"n": 10, "t": 9, "r": 13, "f": 12, "v": 11}
+_BOUNDS = re.compile(r"\{(\d+)(?:(,)(\d*))?\}|\{,(\d+)\}")
+
+
+def dot(dialect: str, *, all_characters: bool) -> CharSet:
+    """What ``.`` stands for: ECMA-262 leaves out four line ends, other libraries one."""
+    if all_characters:
+        return ANY
+    return complement(LINE_ENDS if dialect == "schema" else of_text("\n"))
+
+
+def escaped_class(reader: ClassReader) -> CharSet | None:
+    r"""``\d`` and its like, or ``\p{...}``, at the reader's place; None if it is another escape."""
+    letter = reader.peek
+    is_plain = reader.dialect == "plain"
+    if letter in "dDwWsS":
+        reader.at += 1
+        narrow = {"d": DIGIT, "w": WORD, "s": ASCII_SPACE if is_plain else SPACE}[letter.lower()]
+        if letter.islower():
+            return narrow
+        if not is_plain:
+            return complement(narrow)
+        return complement({"D": _wide_digits(), "W": _wide_word(), "S": WIDE_SPACE}[letter])
+    if letter in "pP":
+        return _property(reader)
+    return None
+
+
+def _wide_digits() -> CharSet:
+    return unicode_category("Nd") or DIGIT
+
+
+def _wide_word() -> CharSet:
+    groups = [unicode_category(name) or () for name in ("L", "M", "N", "Pc")]
+    return union(WORD, *groups)
+
+
+def _property(reader: ClassReader) -> CharSet:
+    start = reader.at
+    is_negative = reader.next() == "P"
+    if reader.take("{"):
+        end = reader.text.find("}", reader.at)
+        if end < 0:
+            raise TextFault("a property without '}'", start)
+        name = reader.text[reader.at : end]
+        reader.at = end + 1
+    else:
+        if reader.ended:
+            raise TextFault("a property without a name", start)
+        name = reader.next()
+    if name.startswith("^"):
+        is_negative, name = not is_negative, name[1:]
+    name = name.removeprefix("General_Category=").removeprefix("gc=")
+    chars = _ASCII_ONLY.get(name) or unicode_category(_LONG_NAMES.get(name, name))
+    if chars is None:
+        raise TextFault(f"unknown character property {name!r}", start)
+    return complement(chars) if is_negative else chars
+
+
+class ClassReader:
+    """A text, a place in it, and what single characters can be there."""
+
+    def __init__(self, text: str, dialect: str) -> None:
+        self.text = text
+        self.dialect = dialect
+        self.at = 0
+        self.repeated_at = -1
+        self.names: set[str] = set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left."""
+        return self.at >= len(self.text)
+
+    @property
+    def peek(self) -> str:
+        """The next character, which must exist."""
+        return self.text[self.at]
+
+    def next(self) -> str:
+        """The next character, passed."""
+        self.at += 1
+        return self.text[self.at - 1]
+
+    def take(self, mark: str) -> bool:
+        """Pass a mark if it is here."""
+        if self.text.startswith(mark, self.at):
+            self.at += len(mark)
+            return True
+        return False
+
+    def bounds_at(self, place: int) -> tuple[int, int | None, int] | None:
+        """``{n}``, ``{n,}``, ``{n,m}`` at a place: the bounds and where they end."""
+        found = _BOUNDS.match(self.text, place)
+        if found is None:
+            return None
+        low, comma, high, only_high = found.groups()
+        if only_high is not None:
+            if self.dialect == "schema":
+                return None
+            return 0, int(only_high), found.end()
+        if not comma:
+            return int(low), int(low), found.end()
+        return int(low), int(high) if high else None, found.end()
+
+    def escaped_letter(self, start: int) -> CharSet:
+        """The character that an escape stands for; the backslash is already passed."""
+        letter = self.next()
+        if letter in _CONTROLS:
+            code = _CONTROLS[letter]
+        elif letter in "xuU":
+            code = self._hexadecimal(letter, start)
+        elif letter == "0":
+            code = self._octal(start)
+        elif letter == "c" and not self.ended and self.peek.isascii() and self.peek.isalpha():
+            code = ord(self.next().upper()) - 64
+        elif letter in "ae" and self.dialect == "plain":
+            code = {"a": 7, "e": 27}[letter]
+        elif letter.isascii() and letter.isalnum():
+            raise TextFault(f"unknown escape '\\{letter}'", start)
+        else:
+            code = ord(letter)
+        return ((code, code),)
+
+    def _octal(self, start: int) -> int:
+        digits = ""
+        while len(digits) < 2 and not self.ended and self.peek in "01234567":
+            digits += self.next()
+        if digits and self.dialect == "schema":
+            raise TextFault("octal escapes are not part of the dialect", start)
+        return int(digits or "0", 8)
+
+    def _hexadecimal(self, letter: str, start: int) -> int:
+        if self.take("{"):
+            end = self.text.find("}", self.at)
+            digits = self.text[self.at : end] if end >= 0 else ""
+            self.at = end + 1
+        else:
+            width = {"x": 2, "u": 4, "U": 8}[letter]
+            digits = self.text[self.at : self.at + width]
+            self.at += width
+            if len(digits) != width:
+                digits = ""
+        if not re.fullmatch("[0-9a-fA-F]+", digits):
+            raise TextFault(f"'\\{letter}' without hexadecimal digits", start)
+        code = int(digits, 16)
+        if 0xD800 <= code <= 0xDBFF and self.text.startswith("\\u", self.at):
+            low = self.text[self.at + 2 : self.at + 6]
+            if re.fullmatch("[dD][c-fC-F][0-9a-fA-F]{2}", low):
+                self.at += 6
+                return 0x10000 + ((code - 0xD800) << 10) + int(low, 16) - 0xDC00
+        if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+            raise TextFault(f"U+{code:X} is no character", start)
+        return code
+
+    def bracket(self, start: int, *, ignore_case: bool) -> CharSet:
+        """A class in brackets; the opening one is already passed."""
+        is_negative = self.take("^")
+        sets: list[CharSet] = []
+        is_first = True
+        while True:
+            if self.ended:
+                raise TextFault("a class without ']'", start)
+            if self.peek == "]" and not (is_first and self.dialect == "plain"):
+                self.at += 1
+                break
+            is_first = False
+            sets.append(self._range())
+        chars = fold_case(union(*sets)) if ignore_case else union(*sets)
+        return complement(chars) if is_negative else chars
+
+    def _range(self) -> CharSet:
+        """One character, a range or a named class."""
+        place = self.at
+        first = self._member()
+        if self.ended or self.peek != "-" or self.text.startswith("-]", self.at):
+            return first
+        if len(first) != 1 or first[0][0] != first[0][1]:
+            if self.dialect == "schema":
+                raise TextFault("a range from a class of characters", place)
+            return first
+        self.at += 1
+        if self.ended:
+            raise TextFault("a class without ']'", place)
+        last = self._member()
+        if len(last) != 1 or last[0][0] != last[0][1]:
+            raise TextFault("a range to a class of characters", place)
+        if last[0][0] < first[0][0]:
+            raise TextFault("a range from a higher to a lower character", place)
+        return ((first[0][0], last[0][0]),)
+
+    def _member(self) -> CharSet:
+        start = self.at
+        letter = self.next()
+        if letter == "[" and not self.ended and self.peek == ":" and self.dialect == "plain":
+            return self._posix(start)
+        if letter != "\\":
+            return ((ord(letter), ord(letter)),)
+        if self.ended:
+            raise TextFault("a backslash at the end", start)
+        if self.take("b"):
+            return ((8, 8),)
+        if self.peek in "123456789":
+            raise TextFault("a digit after a backslash in a class", start)
+        named = escaped_class(self)
+        return named if named is not None else self.escaped_letter(start)
+
+    def _posix(self, start: int) -> CharSet:
+        end = self.text.find(":]", self.at)
+        if end < 0:
+            return ((91, 91),)
+        name = self.text[self.at + 1 : end]
+        chars = _POSIX.get(name.removeprefix("^"))
+        if chars is None:
+            raise TextFault(f"unknown class {name!r}", start)
+        self.at = end + 2
+        return complement(chars) if name.startswith("^") else chars

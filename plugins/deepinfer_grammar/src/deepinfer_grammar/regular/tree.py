@@ -1,0 +1,92 @@
+"""What does a regular expression consist of?
+
+Every node is a frozen value, so that equal parts are equal objects in tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from deepinfer_grammar.regular.charset import CharSet
+
+if TYPE_CHECKING:
+    from deepinfer_grammar.regular.dfa import Dfa
+
+__all__ = [
+    "Alternation",
+    "Assertion",
+    "Chars",
+    "Concatenation",
+    "Language",
+    "Look",
+    "Place",
+    "Regex",
+    "Repetition",
+    "literal",
+]
+
+Place = Literal["start", "end", "line_start", "line_end", "boundary", "no_boundary"]
+"""Where an assertion of no width holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of a set."""
+
+    chars: CharSet
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenation:
+    """Parts one after the other; none is the empty text."""
+
+    parts: tuple[Regex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternation:
+    """One of the parts; none is no text at all."""
+
+    parts: tuple[Regex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """``low`` to ``high`` times the part; None has no upper bound."""
+
+    part: Regex
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """Holds at some places, takes no character."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Text ahead (or behind) must, or must not, match the part; takes no character."""
+
+    part: Regex
+    is_ahead: bool
+    is_negative: bool
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """Any text of an automaton."""
+
+    dfa: Dfa
+
+
+Regex = Chars | Concatenation | Alternation | Repetition | Assertion | Look | Language
+
+
+def literal(text: str) -> Concatenation:
+    """Exactly this text."""
+    return Concatenation(tuple(Chars(((ord(letter), ord(letter)),)) for letter in text))

@@ -1,0 +1,126 @@
+"""Are grammars compiled apart from the engine, each at its own risk?"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+from deepinfer_core.engine.grammar_pool import GrammarPool, PoolLimits
+from deepinfer_core.errors import EngineError, RequestError
+from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarText, GrammarVocabulary
+from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Resolved
+from deepinfer_core.plugin.resolved import Pick
+
+VOCABULARY = GrammarVocabulary(pieces=tuple(bytes([byte]) for byte in range(128)), end_ids=(0,))
+WAIT_S = 60.0
+
+
+def resolved() -> Resolved:
+    spec = ComponentSpec(
+        kind="grammar",
+        name="test.letters",
+        slots=("grammar",),
+        contract=1,
+        factory="deepinfer_core.testing.letter_grammar:build",
+    )
+    pick = Pick(kind="grammar", slot="grammar", spec=spec, settings={}, distribution="test")
+    context = BuildContext(device="cpu", needs=ModelNeeds())
+    return Resolved(context=context, picks=(pick,), distributions=())
+
+
+def choice(*texts: str) -> GrammarText:
+    import json
+
+    return GrammarText(kind="choice", text=json.dumps(texts))
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[GrammarPool]:
+    limits = PoolLimits(workers=2, timeout_s=2.0, memory_bytes=256 << 20, cache_bytes=200)
+    pool = GrammarPool(resolved(), VOCABULARY, limits)
+    yield pool
+    pool.close()
+
+
+def works(future: Future[CompiledGrammar]) -> bool:
+    return future.result(WAIT_S).matcher().replay(b"ok")
+
+
+def test_a_grammar_comes_from_another_process_and_works_here(pool: GrammarPool) -> None:
+    matcher = pool.compiled(choice("ok", "no")).result(WAIT_S).matcher()
+    assert matcher.replay(b"no")
+    assert matcher.accept(0)
+    assert not pool.compiled(choice("ok")).result(WAIT_S).matcher().accept(ord("x"))
+
+
+def test_a_fault_of_the_grammar_is_the_requests(pool: GrammarPool) -> None:
+    with pytest.raises(RequestError, match="at character 3") as caught:
+        pool.compiled(choice("!fault")).result(WAIT_S)
+    assert caught.value.hint == "use others"
+
+
+def test_a_bug_of_the_component_is_the_engines(pool: GrammarPool) -> None:
+    with pytest.raises(EngineError, match="ValueError: a bug"):
+        pool.compiled(choice("!break")).result(WAIT_S)
+    assert works(pool.compiled(choice("ok", "1")))
+
+
+def test_one_that_takes_too_long_is_given_up_and_others_are_not_held_up(pool: GrammarPool) -> None:
+    assert works(pool.compiled(choice("ok", "warm")))
+    slow = pool.compiled(choice("!sleep50"))
+    assert works(pool.compiled(choice("ok", "2")))
+    assert not slow.done()
+    with pytest.raises(RequestError, match=r"not compiled within 2 s"):
+        slow.result(WAIT_S)
+    assert works(pool.compiled(choice("ok", "3")))
+
+
+def test_one_that_aborts_ends_alone(pool: GrammarPool) -> None:
+    with pytest.raises(RequestError, match="ended its process"):
+        pool.compiled(choice("!abort")).result(WAIT_S)
+    assert works(pool.compiled(choice("ok", "4")))
+
+
+def test_one_that_takes_too_much_memory_is_refused(pool: GrammarPool) -> None:
+    with pytest.raises(RequestError, match="memory"):
+        pool.compiled(choice("!memory")).result(WAIT_S)
+    assert works(pool.compiled(choice("ok", "5")))
+
+
+def test_equal_grammars_are_compiled_once(pool: GrammarPool) -> None:
+    first, second = (pool.compiled(choice("!sleep0.3", "ok")) for _ in range(2))
+    assert first is second
+    compiled = first.result(WAIT_S)
+    again = pool.compiled(choice("!sleep0.3", "ok"))
+    assert again.done()
+    assert again.result() is compiled
+
+
+def test_the_cache_keeps_the_newest_up_to_its_size(pool: GrammarPool) -> None:
+    oldest = choice("ok", "first" * 5)
+    kept = pool.compiled(oldest).result(WAIT_S)
+    pool.compiled(choice("ok", "second" * 4)).result(WAIT_S)
+    assert pool.compiled(oldest).result(WAIT_S) is kept
+    for number in range(4):
+        pool.compiled(choice("ok", f"third{number}" * 5)).result(WAIT_S)
+    assert pool.compiled(oldest).result(WAIT_S) is not kept
+
+
+def test_a_kind_that_the_component_does_not_take_is_refused_at_once(pool: GrammarPool) -> None:
+    with pytest.raises(RequestError, match="'regex'"):
+        pool.compiled(GrammarText(kind="regex", text="a"))
+
+
+def test_a_closed_pool_leaves_nobody_waiting() -> None:
+    pool = GrammarPool(resolved(), VOCABULARY, PoolLimits(workers=1, timeout_s=WAIT_S))
+    assert works(pool.compiled(choice("ok")))
+    under_way, queued = pool.compiled(choice("!sleep50")), pool.compiled(choice("no"))
+    began_s = time.monotonic()
+    pool.close()
+    for future in (under_way, queued):
+        with pytest.raises((EngineError, RequestError)):
+            future.result(0)
+    assert time.monotonic() - began_s < WAIT_S / 2
+    with pytest.raises(EngineError, match="closed"):
+        pool.compiled(choice("ok"))
+    pool.close()
