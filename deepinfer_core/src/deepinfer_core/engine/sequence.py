@@ -247,14 +247,13 @@ class Sequence:
         )
 
     def step(self, row_count: int) -> SequenceStep:
-        """The plan's entry for the next ``row_count`` rows, which count as computed from now on.
+        """The plan's entry for the next rows, which count as computed from now on.
 
         Blocks and slot are already taken. Rows beyond the known tokens are drafts.
         """
         assert self.state_slot is not None
         tokens, start, open_tokens = self.tokens, self.computed, self.open_tokens
-        count = len(tokens)
-        known = count + open_tokens
+        count, known = len(tokens), len(tokens) + open_tokens
         self.computed = end = start + row_count
         drawn_index, scored, open_rows = self.drawn_index, 0, 0
         fed: tuple[int, ...]
