@@ -82,9 +82,9 @@ def imports(session: nox.Session) -> None:
     """import-linter: which room may import which."""
     group(session, "imports")
     for distribution in (
-        *("deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark"),
+        "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark",
         "plugins/deepinfer_grammar",
-    ):
+    ):  # fmt: skip
         session.install("--no-deps", "-e", str(ROOT / distribution))
     session.run("lint-imports")
 

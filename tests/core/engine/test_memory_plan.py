@@ -65,6 +65,10 @@ def drafting(drafter: str = "core.ngram", **speculation: Any) -> Settings:
     )
 
 
+def test_recorded_steps_with_drafts_count_as_often_as_they_have_rows_a_sequence() -> None:
+    assert page_sizes(CONFIG, drafting(max_drafts=3)).recordings_bytes == 4 * MOST_RECORDED_BYTES
+
+
 def test_laws_of_drafts_count_where_drafts_are_accepted_by_them() -> None:
     asked = {"rule": "ratio", "max_drafts": 3}
     counted = page_sizes(CONFIG, drafting(**asked)).laws_bytes

@@ -58,13 +58,18 @@ def test_the_worked_example_looks_past_the_first_decrease() -> None:
 
 
 def test_a_price_a_row_and_a_sampler_leave_the_worked_example_as_it_is() -> None:
-    costs = StepCosts(curve=CURVE, slope_ms=0.2, sampler_ms=2.0)
-    found = choose_total(RATES, costs)
-    assert (found.rows, found.step_ms) == (16, pytest.approx(14.0 + 0.2 * 16 + 2.0))
+    """0.2 ms a row and 2 ms a step more."""
+    points = zip(CURVE.rows, CURVE.milliseconds, strict=True)
+    dearer = CostCurve(rows=CURVE.rows, milliseconds=tuple(ms + 0.2 * n + 2.0 for n, ms in points))
+    assert choose_total(RATES, StepCosts(curve=dearer)).rows == 16
 
 
-def test_a_negative_price_a_row_counts_as_none() -> None:
-    assert choose_total(RATES, StepCosts(curve=CURVE, slope_ms=-0.5)).step_ms == 14.0
+def test_a_draft_round_is_part_of_what_a_total_costs() -> None:
+    """9.3 tokens in 14 ms are faster than 7.2 in 11.4 the more a round costs."""
+    short = CostCurve(rows=(8, 12), milliseconds=(10.0, 14.0))
+    assert choose_total(RATES, StepCosts(curve=short)).rows == 8
+    found = choose_total(RATES, StepCosts(curve=short, drafter_ms=10.0))
+    assert (found.rows, found.step_ms) == (12, 24.0)
 
 
 def test_of_two_equal_speeds_the_smaller_total_is_chosen() -> None:
@@ -81,10 +86,10 @@ def test_rows_of_prompts_move_the_sequences_along_the_curve(other_rows: int) -> 
 
 def test_beyond_the_curve_the_last_price_of_a_row_holds() -> None:
     """From 8 to 16 rows one costs 0.5 ms; 20 + 1 rows are 5 beyond 16."""
-    costs = StepCosts(curve=CostCurve(rows=(8, 16), milliseconds=(1.0, 5.0)), slope_ms=0.1)
+    costs = StepCosts(curve=CostCurve(rows=(8, 16), milliseconds=(1.0, 5.0)))
     found = choose_total([(0.0,)], costs, other_rows=20)
     assert found.rows == 1
-    assert found.step_ms == pytest.approx(5.0 + 5 * 0.5 + 21 * 0.1)
+    assert found.step_ms == pytest.approx(5.0 + 5 * 0.5)
 
 
 def test_beyond_the_curve_every_number_of_rows_is_looked_at() -> None:

@@ -39,8 +39,6 @@ def costs(draw: st.DrawFn) -> StepCosts:
     times = sorted(draw(st.integers(1, 64)) / 4 for _ in rows)
     return StepCosts(
         curve=CostCurve(rows=tuple(rows), milliseconds=tuple(times)),
-        slope_ms=draw(st.integers(-1, 2)) / 4,
-        sampler_ms=draw(st.integers(0, 3)) / 4,
         drafter_ms=draw(st.integers(0, 8)) / 4,
     )
 
@@ -52,8 +50,7 @@ def step_ms(costs: StepCosts, rows: int) -> Fraction:
     """What a measured step of so many rows takes, by definition; exact."""
     size = next(size for size in costs.curve.rows if size >= rows)
     base = Fraction(costs.curve.milliseconds[costs.curve.rows.index(size)])
-    slope = max(Fraction(0), Fraction(costs.slope_ms))
-    return base + slope * size + Fraction(costs.sampler_ms) + Fraction(costs.drafter_ms)
+    return base + Fraction(costs.drafter_ms)
 
 
 def one_by_one(rates: Sequence[Sequence[float]], costs: StepCosts) -> tuple[int, Fraction]:

@@ -9,6 +9,7 @@ import pytest
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.draft_planner import DraftOutcome
 from deepinfer_core.schedule.speculation_costs import CostCurve
+from deepinfer_core.testing.events import captured_events
 from deepinfer_dspark.atomic_files import replace_file
 from deepinfer_dspark.calibration import CalibrationTable, read_table, write_table
 from deepinfer_dspark.measured_files import MeasuredFiles
@@ -158,7 +159,7 @@ def test_a_file_that_cannot_be_replaced_stays_and_leaves_nothing(
 
 
 COSTS = MeasuredCosts(
-    forwards=CostCurve(rows=(1, 2), milliseconds=(1.5, 2.5)),
+    steps=CostCurve(rows=(1, 2), milliseconds=(1.5, 2.5)),
     rounds=CostCurve(rows=(1,), milliseconds=(0.5,)),
 )
 KEY = {"engine": "x", "drafts": 5, "rows": (1, 2)}
@@ -204,7 +205,9 @@ def test_damaged_step_times_count_as_not_there(tmp_path: Path, text: str) -> Non
     files.keep(KEY, COSTS)
     (path,) = tmp_path.iterdir()
     path.write_text(text)
-    assert files.find(KEY) is None
+    with captured_events() as events:
+        assert files.find(KEY) is None
+    assert [event["event"] for event in events] == ["step_times.not_read"]
 
 
 def test_step_times_under_a_digest_that_collides_are_not_used(tmp_path: Path) -> None:
@@ -230,5 +233,6 @@ def test_step_times_that_are_too_old_are_removed_when_others_are_kept(tmp_path: 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_the_measurement(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     files = MeasuredFiles(tmp_path / "file", 60)
-    files.keep(KEY, COSTS)
-    assert files.find(KEY) is None
+    with captured_events() as events:
+        files.keep(KEY, COSTS)
+    assert [event["event"] for event in events] == ["step_times.not_kept"]

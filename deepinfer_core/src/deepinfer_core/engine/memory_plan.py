@@ -122,7 +122,7 @@ def page_sizes(config: ModelConfig, settings: Settings) -> PageSizes:
         weights_bytes=_weights_bytes(config, settings.device),
         block_bytes=layout.block.stride_bytes,
         state_bytes=layout.state.stride_bytes,
-        recordings_bytes=MOST_RECORDED_BYTES if _keeps_recordings(settings) else 0,
+        recordings_bytes=_recordings_bytes(settings),
         laws_bytes=_laws_bytes(config, settings) if settings.speculation.rule == "ratio" else 0,
     )
 
@@ -133,8 +133,10 @@ def _laws_bytes(config: ModelConfig, settings: Settings) -> int:
     return 4 * rows * config.text_config.vocab_size
 
 
-def _keeps_recordings(settings: Settings) -> bool:
-    return settings.device == "cpu" and settings.engine.graphs
+def _recordings_bytes(settings: Settings) -> int:
+    """What recorded steps may keep; a step with drafts has as many rows more."""
+    keeps = settings.device == "cpu" and settings.engine.graphs
+    return MOST_RECORDED_BYTES * (1 + settings.drafts) if keeps else 0
 
 
 def _weights_bytes(config: ModelConfig, device: str) -> int:

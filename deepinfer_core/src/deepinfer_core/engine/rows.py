@@ -161,12 +161,10 @@ class Drafted(NamedTuple):
 
     Attributes:
         results: one for each request.
-        sampler_s: seconds of sampling and verification; None: not known.
         round_s: seconds of the round; None: not known, or there was none.
     """
 
     results: tuple[DraftResult, ...] = ()
-    sampler_s: float | None = None
     round_s: float | None = None
 
 

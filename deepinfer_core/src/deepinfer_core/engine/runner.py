@@ -52,12 +52,12 @@ class ModelStep(StepHandle):
         inputs: of the forward pass, and ``left`` behind the sampling: for the step behind it; only
             where there are drafts.
         proposed: drafts, when their round ran.
-        sampler_s, round_s: seconds of both, where the device's work is done when it returns.
+        round_s: seconds of the round, where the device's work is done when it returns.
         ends: of the forward pass, and of the sampling if rows are sampled.
     """
 
     __slots__ = (
-        "drawn", "ends", "inputs", "left", "logits_RV", "proposed", "round_s", "rows", "sampler_s",
+        "drawn", "ends", "inputs", "left", "logits_RV", "proposed", "round_s", "rows",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -67,7 +67,6 @@ class ModelStep(StepHandle):
         self.inputs: StepInputs | None = None
         self.left: Left | None = None
         self.proposed: Proposed | None = None
-        self.sampler_s: float | None = None
         self.round_s: float | None = None
         self.ends: list[Event] = []
 
@@ -165,7 +164,6 @@ class ModelRunner(Runner):
             logits_RV, step.logits_RV = step.logits_RV, None
             if logits_RV is None:
                 return  # the forward pass failed, and says so in ``results``
-            began_s = time.perf_counter()
             row_R, settings = packed.arrive()
             if len(rows) < logits_RV.shape[0]:
                 logits_RV = logits_RV[row_R]
@@ -177,7 +175,6 @@ class ModelRunner(Runner):
                 step.left = self._left(step, row_R, drawn)
             self.send(drawn)
             step.drawn = drawn
-            step.sampler_s = self._took_s(began_s)
 
         step.ends.append(self._stream.submit(work))
         if stage is not None and drafts is not None and wanted:
@@ -217,7 +214,7 @@ class ModelRunner(Runner):
         """Drafts of a step whose results were given; see ``Runner``."""
         assert isinstance(step, ModelStep)
         results = () if step.proposed is None else step.proposed.results()
-        return Drafted(results, step.sampler_s, step.round_s)
+        return Drafted(results, step.round_s)
 
     def send(self, drawn: Drawn) -> None:
         """Queue the copy of what was drawn to the host; called by work on the stream."""

@@ -70,7 +70,6 @@ class StepTimes(NamedTuple):
         rows: of the step.
         step_s: from the end of the step before to its own end.
         drafted: whether a draft round was run in it.
-        sampler_s: of that time, sampling and verification; None where nobody on the host can tell.
         round_s: of that time, the draft round; None where nobody can tell, or there was none.
     """
 
@@ -78,15 +77,14 @@ class StepTimes(NamedTuple):
     rows: int
     step_s: float
     drafted: bool
-    sampler_s: float | None = None
     round_s: float | None = None
 
 
 class StepTimer(Protocol):
     """Runs work of a size on pages that nobody reads, and waits for its end."""
 
-    def forward(self, rows: int) -> float:
-        """Run the forward pass of a decode step, with as little context as can be; seconds."""
+    def step(self, rows: int) -> float:
+        """Run a decode step, draws included, with as little context as can be; seconds."""
 
     def round(self, sequences: int) -> float:
         """Run a draft round; seconds."""

@@ -1,8 +1,7 @@
 """How long does a decode step take, as a function of its rows?
 
-The base is a curve measured once (a step is padded to the smallest measured size that holds it, so
-the curve is a staircase); what it cannot know is added from the steps themselves: a price a row for
-contexts longer than the measured one, and the time of the sampler and of the drafter.
+A step is padded to the smallest size that holds it, so the curve is a staircase. A draft round is
+paid for apart, because it can be left out.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["CostCurve", "StepCosts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostCurve:
-    """Measured times of the forward pass.
+    """Times of steps.
 
     Attributes:
         rows: sizes that were measured, ascending.
@@ -51,32 +50,24 @@ class StepCosts:
     """What steps take at present.
 
     Attributes:
-        curve: the forward pass.
-        slope_ms: more for each row, as measured along the way; below 0 counts as 0.
-        sampler_ms: for as many sequences as there are now.
-        drafter_ms: for one draft round of as many.
+        curve: steps without a draft round.
+        drafter_ms: a round of as many sequences as there are now.
     """
 
     curve: CostCurve
-    slope_ms: float = 0.0
-    sampler_ms: float = 0.0
     drafter_ms: float = 0.0
 
     def plain_ms(self, rows: int) -> float:
         """Time of a step without a draft round.
 
-        Beyond the largest measured size, where only steps with prompts go, the last row's price is
-        paid for each row more.
+        Beyond the largest size, where only steps with prompts go, the last row's price is paid for
+        each row more.
         """
         curve = self.curve
         place = curve.place(rows)
-        slope_ms = max(0.0, self.slope_ms)
         if place < len(curve.rows):
-            return curve.milliseconds[place] + slope_ms * curve.rows[place] + self.sampler_ms
-        beyond = rows - curve.rows[-1]
-        return (
-            curve.milliseconds[-1] + _last_price(curve) * beyond + slope_ms * rows + self.sampler_ms
-        )
+            return curve.milliseconds[place]
+        return curve.milliseconds[-1] + _last_price(curve) * (rows - curve.rows[-1])
 
     def drafting_ms(self, rows: int) -> float:
         """Time of a step and of the draft round behind it."""

@@ -260,6 +260,7 @@ def small_engine(
             max_tokens=shape.longest,
             rule=shape.rule,
             torch_device=parts.device.torch_device,
+            temperatures=text.confidence_temperatures,
         )
         draws = sampler or build_sampler(None, BuildContext(device="cpu", needs=ModelNeeds()))
         stage = open_stage(drafter, host, model, caches, draws)

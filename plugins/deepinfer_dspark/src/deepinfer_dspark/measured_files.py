@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import structlog
 from deepinfer_core.schedule.speculation_costs import CostCurve
+from deepinfer_core.telemetry.logs import get_logger
 
 from deepinfer_dspark.atomic_files import replace_file
 from deepinfer_dspark.measuring import MeasuredCosts
@@ -23,7 +23,7 @@ from deepinfer_dspark.measuring import MeasuredCosts
 __all__ = ["MeasuredFiles"]
 
 _FORMAT = "deepinfer-dspark step times 1"
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class MeasuredFiles:
@@ -47,7 +47,7 @@ class MeasuredFiles:
             data: Any = json.loads(path.read_text(encoding="utf-8"))
             if data["format"] != _FORMAT or data["key"] != _plain(key):
                 return None
-            found = MeasuredCosts(forwards=_curve(data["forwards"]), rounds=_curve(data["rounds"]))
+            found = MeasuredCosts(steps=_curve(data["steps"]), rounds=_curve(data["rounds"]))
             age_s = self._now_s() - float(data["measured_at"])
         except FileNotFoundError:
             return None
@@ -63,7 +63,7 @@ class MeasuredFiles:
             "format": _FORMAT,
             "key": _plain(key),
             "measured_at": self._now_s(),
-            "forwards": _data(measured.forwards),
+            "steps": _data(measured.steps),
             "rounds": _data(measured.rounds),
         }
         path = self._path(key)

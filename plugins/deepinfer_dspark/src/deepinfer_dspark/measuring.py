@@ -1,8 +1,9 @@
-"""How long do forward passes and draft rounds of every size take on this machine?
+"""How long do steps and draft rounds of every size take on this machine?
 
-Every size is run once to warm up and five times for the clock; the fastest and the slowest are
-dropped. What is left may still say that a larger step is faster than a smaller one, which only
-noise can say, so times are made to rise: each stretch that falls gets its mean.
+Every size is run twice to warm up (once to plan, once to be recorded, where steps are) and five
+times for the clock; the fastest and the slowest are dropped. What is left may still say that a
+larger step is faster than a smaller one, which only noise can say, so times are made to rise: each
+stretch that falls gets its mean.
 
 Source: warm-up, five runs and trimming are those of DeepInfer 0.1.0.
 """
@@ -17,6 +18,7 @@ from deepinfer_core.schedule.speculation_costs import CostCurve
 
 __all__ = ["MeasuredCosts", "measure", "rising", "round_sizes", "row_sizes"]
 
+_WARMING_RUNS = 2
 _RUNS = 5
 
 
@@ -25,30 +27,30 @@ class MeasuredCosts:
     """What was measured.
 
     Attributes:
-        forwards: forward passes of decode steps, by rows.
+        steps: decode steps, by rows.
         rounds: draft rounds, by sequences.
     """
 
-    forwards: CostCurve
+    steps: CostCurve
     rounds: CostCurve
 
 
 def row_sizes(most: int) -> tuple[int, ...]:
     """Numbers of rows worth measuring where steps are not padded to recorded sizes.
 
-    Powers of two up to 8, from there in steps of an eighth of the power of two below, at least 4;
-    so 43 sizes reach 576 rows, and from 32 on none is more than an eighth above the last.
+    Powers of two up to 8, from there in steps of a quarter of the power of two below: 29 sizes
+    reach 576 rows. A total is always one of these, so that few sizes of step come about at all.
     """
     sizes, size = [], 1
     while size < most:
         sizes.append(size)
-        size += size if size < 8 else max(4, (1 << size.bit_length() - 1) // 8)
+        size += size if size < 8 else (1 << size.bit_length() - 1) // 4
     return (*sizes, most)
 
 
 def round_sizes(most: int) -> tuple[int, ...]:
-    """Numbers of sequences that rounds are padded to: powers of two, the last one not below all."""
-    return tuple(1 << power for power in range((most - 1).bit_length() + 1))
+    """Numbers of sequences that rounds are padded to: powers of two; the last one is all."""
+    return (*(1 << power for power in range((most - 1).bit_length())), most)
 
 
 def measure(timer: StepTimer, rows: Sequence[int], sequences: Sequence[int]) -> MeasuredCosts:
@@ -56,11 +58,11 @@ def measure(timer: StepTimer, rows: Sequence[int], sequences: Sequence[int]) -> 
 
     Args:
         timer: runs the work.
-        rows: sizes of forward passes, ascending.
+        rows: sizes of steps, ascending.
         sequences: sizes of draft rounds, ascending.
     """
     return MeasuredCosts(
-        forwards=_curve(timer.forward, rows),
+        steps=_curve(timer.step, rows),
         rounds=_curve(timer.round, sequences),
     )
 
@@ -73,7 +75,7 @@ def rising(times: Sequence[float]) -> tuple[float, ...]:
     pools: list[tuple[float, int]] = []
     for time in times:
         total, count = time, 1
-        while pools and pools[-1][0] / pools[-1][1] >= total / count:
+        while pools and pools[-1][0] / pools[-1][1] > total / count:
             before, size = pools.pop()
             total, count = total + before, count + size
         pools.append((total, count))
@@ -83,7 +85,8 @@ def rising(times: Sequence[float]) -> tuple[float, ...]:
 def _curve(run_s: Callable[[int], float], sizes: Sequence[int]) -> CostCurve:
     times_ms = []
     for size in sizes:
-        run_s(size)
+        for _ in range(_WARMING_RUNS):
+            run_s(size)
         runs = sorted(run_s(size) for _ in range(_RUNS))
         times_ms.append(1e3 * sum(runs[1:-1]) / (_RUNS - 2))
     return CostCurve(rows=tuple(sizes), milliseconds=rising(times_ms))

@@ -5,8 +5,8 @@ need between steps: what steps took beyond the measured curve, how well drafts s
 whether drafting pays at present.
 
 While no round is run nothing new is learned about drafts, and a text that has become easy would go
-unnoticed. So every 256th step without drafts is followed by a round: at worst, where a round takes
-as long as a step, 0.4 % of the time.
+unnoticed. So a round is tried whenever steps without drafts have taken 256 times as long as one:
+0.4 % of the time.
 """
 
 from __future__ import annotations
@@ -14,88 +14,65 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepinfer_core.interfaces.draft_planner import (
-    DraftOutcome,
     DraftPlanner,
     DraftView,
     StepTimes,
 )
-from deepinfer_core.schedule.speculation import budget_rates, choose_total, split, survival
-from deepinfer_core.schedule.speculation_costs import StepCosts
+from deepinfer_core.schedule.speculation import budget_rates, choose_total, split
 from deepinfer_core.schedule.speculation_mode import DraftingMode, next_mode
 from deepinfer_core.schedule.speculation_prior import MeanSurvival
-from deepinfer_core.schedule.speculation_times import ContextSlope, RecentTimes
 
+from deepinfer_dspark.costs import PresentCosts
 from deepinfer_dspark.measuring import MeasuredCosts
 
 __all__ = ["DsparkPlanner"]
 
-_STEPS_BETWEEN_TRIALS = 256
+_ROUNDS_BETWEEN_TRIALS = 256
 
 
 class DsparkPlanner(DraftPlanner):
     """Plans by confidences and costs.
 
     Args:
-        measured: what forward passes and draft rounds take.
+        measured: what steps and draft rounds take.
         drafts: of a round.
     """
 
     def __init__(self, measured: MeasuredCosts, drafts: int) -> None:
-        self._measured = measured
-        self._slope = ContextSlope(measured.forwards)
-        self._sampler = RecentTimes()
-        self._rounds = RecentTimes()
+        self._present = PresentCosts(measured)
         self._mean = MeanSurvival(drafts)
         self._mode = DraftingMode()
-        self._plain_steps = 0
+        self._plain_ms = 0.0
+        """What steps have taken since the last draft round."""
 
     def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
         """Say how many rows each sequence feeds; see the interface."""
         sequences, prior = len(views), self._mean.rates
-        costs = self._costs(sequences)
-        rates = [budget_rates(view, prior) for view in views]
+        costs = self._present.of(sequences)
+        rates = [budget_rates(view, prior) if view.drafts else () for view in views]
         best = choose_total(rates, costs, other_rows=other_rows)
         promised = best
-        if not self._mode.is_drafting:
-            # Few have drafts now; what drafting would promise is what it promised before.
-            promised = choose_total([prior] * sequences, costs, other_rows=other_rows)
+        if not all(rates):
+            # Whoever has no drafts now would have ordinary ones.
+            promised = choose_total([each or prior for each in rates], costs, other_rows=other_rows)
         self._mode = next_mode(self._mode, promised, costs, sequences, other_rows=other_rows)
-        self._plain_steps = 0 if self._mode.is_drafting else self._plain_steps + 1
-        return split(views, best.rows, prior)
+        self._count_plain(best.step_ms - costs.drafter_ms, costs.drafter_ms)
+        given = split(views, best.rows, prior) if best.rows > sequences else (1,) * sequences
+        # Only now: what a step is planned with must not depend on its own blocks.
+        for view in views:
+            if view.drafts and view.newest is not None:
+                self._mean.add_rates(view.newest)
+        return given
 
     def drafts_next(self) -> bool:
         """Whether drafting pays, or is tried."""
-        return self._plain_steps % _STEPS_BETWEEN_TRIALS == 0
-
-    def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
-        """Take the confidences of the blocks of one step."""
-        for item in outcomes:
-            if item.confidences:
-                self._mean.add_rates(survival(item.confidences))
+        return self._plain_ms == 0.0
 
     def took(self, times: StepTimes) -> None:
         """Take the times of one step."""
-        forward_ms = 1e3 * times.step_s
-        if times.sampler_s is not None:
-            self._sampler.add(times.sequences, 1e3 * times.sampler_s)
-            forward_ms -= 1e3 * times.sampler_s
-        if times.round_s is not None:
-            self._rounds.add(times.sequences, 1e3 * times.round_s)
-            forward_ms -= 1e3 * times.round_s
-        elif times.drafted:
-            forward_ms -= self._round_ms(times.sequences)
-        self._slope.add(times.rows, forward_ms)
+        self._present.add(times)
 
-    def _costs(self, sequences: int) -> StepCosts:
-        return StepCosts(
-            curve=self._measured.forwards,
-            slope_ms=self._slope.slope_ms,
-            sampler_ms=self._sampler.estimate_ms(sequences),
-            drafter_ms=self._round_ms(sequences),
-        )
-
-    def _round_ms(self, sequences: int) -> float:
-        """What rounds took lately; before that, what was measured."""
-        rounds = self._measured.rounds
-        place = min(rounds.place(sequences), len(rounds.rows) - 1)
-        return self._rounds.estimate_ms(sequences) or rounds.milliseconds[place]
+    def _count_plain(self, step_ms: float, round_ms: float) -> None:
+        """Begin anew where a round is run behind this step: always, or to try."""
+        is_due = self._plain_ms >= _ROUNDS_BETWEEN_TRIALS * round_ms
+        self._plain_ms = 0.0 if self._mode.is_drafting or is_due else self._plain_ms + step_ms

@@ -164,7 +164,6 @@ class Drafting:
                 rows=facts.decode_rows,
                 step_s=facts.elapsed_s,
                 drafted=bool(given.results),
-                sampler_s=given.sampler_s,
                 round_s=given.round_s,
             )
         )

@@ -15,6 +15,8 @@ from deepinfer_core.schedule.snapshot import Limits
 
 __all__ = ["RunnerTimer"]
 
+_ORDINARY = RowSettings(temperature=1.0)
+
 
 class RunnerTimer(StepTimer):
     """Times work of a runner.
@@ -28,16 +30,18 @@ class RunnerTimer(StepTimer):
         self._runner = runner
         self._limits = limits
 
-    def forward(self, rows: int) -> float:
-        """Run the forward pass of a decode step; see ``StepTimer``.
+    def step(self, rows: int) -> float:
+        """Run a decode step; see ``StepTimer``. Every row is drawn from, as verified ones are.
 
         Raises:
             ValueError: no step has so many rows.
         """
-        plan = self._plan(rows)
-        self._runner.drain()
+        plan, runner = self._plan(rows), self._runner
+        runner.drain()
         began_s = time.perf_counter()
-        self._runner.results(self._runner.launch(plan, None))
+        step = runner.launch(plan, None)
+        runner.sample(step, tuple([RowRequest(row, 1, _ORDINARY) for row in range(rows)]))
+        runner.results(step)
         return time.perf_counter() - began_s
 
     def round(self, sequences: int) -> float:
@@ -50,7 +54,7 @@ class RunnerTimer(StepTimer):
             raise ValueError(
                 f"asked for a round of {sequences} sequences, {self._limits.max_sequences} run"
             )
-        runner, settings = self._runner, RowSettings(temperature=1.0)
+        runner, settings = self._runner, _ORDINARY
         step = runner.launch(StepPlan((_decoding(1),) * sequences), None)
         runner.sample(step, tuple([RowRequest(row, 1, settings) for row in range(sequences)]))
         runner.results(step)
@@ -58,7 +62,9 @@ class RunnerTimer(StepTimer):
         began_s = time.perf_counter()
         runner.draft_again(step, tuple(wanted))
         runner.results(step)
-        return time.perf_counter() - began_s
+        elapsed_s = time.perf_counter() - began_s
+        known_s = runner.drafted(step).round_s
+        return elapsed_s if known_s is None else known_s
 
     def _plan(self, rows: int) -> StepPlan:
         """As many sequences as can be; each has a row before one has two."""
