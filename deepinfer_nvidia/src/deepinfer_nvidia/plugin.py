@@ -22,6 +22,7 @@ _PROMISES: Mapping[str, Promise] = {
 }
 
 _FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "all_to_all": ("all_to_all",),
     "attention": ("prefill", "decode", "indexer", "cache_codec"),
     "gemm": ("dense", "grouped"),
     "sampler": ("sampler",),
