@@ -11,8 +11,8 @@ import nox
 ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 DISTRIBUTIONS = [
-    "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_tiny", "plugins/deepinfer_grammar",
-    ".",
+    "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark",
+    "plugins/deepinfer_grammar", ".",
 ]  # fmt: skip
 TYPED_SOURCES = [f"{name}/src" for name in DISTRIBUTIONS[:-1]]
 TORCH = "torch==2.13.0"
@@ -69,7 +69,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """mypy, strict, on every source folder."""
     group(session, "types")
-    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny")
+    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark")
     # Its kernels' compiler is skipped by mypy, installed or not.
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
     session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_grammar"))
@@ -81,7 +81,10 @@ def types(session: nox.Session) -> None:
 def imports(session: nox.Session) -> None:
     """import-linter: which room may import which."""
     group(session, "imports")
-    for distribution in ("deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_grammar"):
+    for distribution in (
+        "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark",
+        "plugins/deepinfer_grammar",
+    ):  # fmt: skip
         session.install("--no-deps", "-e", str(ROOT / distribution))
     session.run("lint-imports")
 
@@ -132,7 +135,7 @@ def sanitize(session: nox.Session, name: str) -> None:
 
 
 @nox.session
-@nox.parametrize("plugin", ["tiny"])
+@nox.parametrize("plugin", ["tiny", "dspark"])
 def plugins(session: nox.Session, plugin: str) -> None:
     """Tests of one plugin distribution with the core alone."""
     group(session, "test")
@@ -185,7 +188,7 @@ def outside(session: nox.Session) -> None:
 def e2e(session: nox.Session) -> None:
     """Requests through configuration, engine and model, with the shipped checkpoint."""
     group(session, "test")
-    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny")
+    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark")
     pytest(session, "tests/e2e")
 
 
@@ -220,5 +223,5 @@ def minimums(session: nox.Session) -> None:
 def dev(session: nox.Session) -> None:
     """One environment with everything editable; prints where it is."""
     group(session, "test", "lint", "types", "imports", "build")
-    editable(session, "deepinfer_core[chat,vision]", "deepinfer_nvidia", "plugins/deepinfer_tiny")
+    editable(session, "deepinfer_core[chat,vision]", *DISTRIBUTIONS[1:-1])
     session.log("activate with: source %s/bin/activate", session.virtualenv.location)

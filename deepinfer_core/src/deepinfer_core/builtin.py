@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deepinfer_core.interfaces.component import Promise
-from deepinfer_core.interfaces.kinds import CONTRACTS, SLOTS
+from deepinfer_core.interfaces.kinds import ALL_SLOTS, CONTRACTS, SLOTS
 from deepinfer_core.plugin import ComponentSpec, hookimpl
 
 __all__ = ["deepinfer_components"]
@@ -29,7 +29,7 @@ _NATIVE = ("attention", "gemm", "transform", "all_to_all", "sampler")
 
 @hookimpl
 def deepinfer_components() -> Iterator[ComponentSpec]:
-    """Describe the CPU device, the components for it and the exchange of one process."""
+    """Describe the CPU device, components for it, and those that run on every device."""
     yield ComponentSpec(
         kind="device",
         name="core.cpu",
@@ -66,6 +66,15 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
             devices=("cpu",),
             properties=_PROMISES,
         )
+    yield ComponentSpec(
+        kind="drafter",
+        name="core.ngram",
+        slots=ALL_SLOTS["drafter"],
+        contract=CONTRACTS["drafter"],
+        factory="deepinfer_core.reference.ngram:build",
+        options="deepinfer_core.config.components:NgramOptions",
+        properties={**_PROMISES, "graph_safe": "always"},
+    )
     yield ComponentSpec(
         kind="all_to_all",
         name="core.local",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from deepinfer_core.engine.draft_rounds import draft_rounds
+from deepinfer_core.engine.draft_rounds import draft_rounds, draft_shares
 from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.scoring import logits
 
@@ -76,6 +76,21 @@ def test_draft_takes_a_text_and_prints_a_table(deepinfer: Run, byte_checkpoint: 
     done = deepinfer("eval", "draft", "--prompt", "Once", "--model", str(byte_checkpoint))
     assert done.returncode == 0
     assert done.stdout.splitlines()[0].startswith("position  accepted  confidences")
+
+
+def test_draft_sums_up_the_rounds_of_many_prompts(
+    deepinfer: Run, byte_checkpoint: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "Once"}\n{"token_ids": [0, 20, 30]}\n')
+    options = ("--prompt-file", str(file), "--rounds", "2", "--model", str(byte_checkpoint))
+    shown = json.loads(deepinfer("eval", "draft", *options, "--json").stdout)
+    with LLM(byte_checkpoint) as llm:
+        wanted = [*draft_rounds(llm, llm.encode("Once"), 2), *draft_rounds(llm, [0, 20, 30], 2)]
+    assert [tuple(item["drafts"]) for item in shown["rounds"]] == [one.drafts for one in wanted]
+    shares = draft_shares(wanted)
+    assert shares is not None
+    assert (shown["survived"], shown["expected"]) == ([*shares.survived], [*shares.expected])
 
 
 @pytest.mark.parametrize(

@@ -43,17 +43,22 @@ def make_engine(tokenizer: Tokenizer) -> MakeEngine:
         rows: int = 16, sequences: int = 4, blocks: int = 64, longest: int = 64, **options: Any
     ) -> Engine:
         runner = options.pop("runner", None) or FakeRunner(265, BLOCK)
+        drafting = options.pop("drafting", None)
         seed = options.pop("seed", None)
         snapshots = options.pop("snapshots", 4)
         asynchronous = options.pop("asynchronous", True)
         policy = ReusePolicy(block_tokens=BLOCK, window_tokens=BLOCK, layers=2)
         policy = options.pop("policy", policy)
         limits = Limits(
-            max_rows=rows, max_sequences=sequences, block_tokens=BLOCK, usable_blocks=blocks
+            max_rows=rows,
+            max_sequences=sequences,
+            block_tokens=BLOCK,
+            usable_blocks=blocks,
+            rows_each=1 + drafting.drafts if drafting else 1,
         )
         rules = Rules(vocabulary=265, max_model_tokens=longest, **options)
         counts = PageCounts(blocks=blocks + 1, slots=sequences + 1 + snapshots, snapshots=snapshots)
-        batch = Batch(limits, counts, policy)
+        batch = Batch(limits, counts, policy, drafting)
         return Engine(runner, batch, rules, tokenizer, seed=seed, is_asynchronous=asynchronous)
 
     return build

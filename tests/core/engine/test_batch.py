@@ -3,7 +3,8 @@
 import pytest
 from deepinfer_core.cache.keys import KeyChain
 from deepinfer_core.engine.admission import Rules, admit
-from deepinfer_core.engine.batch import Batch, Launch
+from deepinfer_core.engine.batch import Batch
+from deepinfer_core.engine.launch import Launch
 from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy

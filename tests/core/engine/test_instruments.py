@@ -88,6 +88,24 @@ def test_each_token_is_either_a_first_one_or_has_a_latency(instruments: Instrume
     assert value(instruments, "inter_token_latency_seconds_sum") == 4.5
 
 
+def test_tokens_of_one_step_have_no_time_between_them(instruments: Instruments) -> None:
+    """Two sequences: one drew a token, the other got three more with it."""
+    instruments.stepped(facts(previous_tokens_s=[49.0, 49.0], more_tokens=3))
+    assert value(instruments, "generation_tokens_total") == 5
+    assert value(instruments, "inter_token_latency_seconds_count") == 5
+    assert value(instruments, "inter_token_latency_seconds_sum") == 2.0
+
+
+def test_drafts_are_counted_by_place(instruments: Instruments) -> None:
+    instruments.stepped(facts(verified=[(3, 1), (3, 1), (9, 9), (1, 0)]))
+    places = ("1", "2", "3", "7", "later")
+    counted = [value(instruments, "draft_tokens_total", place=place) for place in places]
+    assert counted == [4, 3, 3, 1, 2]
+    accepted = [value(instruments, "accepted_draft_tokens_total", place=place) for place in places]
+    assert accepted == [3, 1, 1, 1, 2]
+    assert value(instruments, "draft_rounds_total") == 4
+
+
 def test_a_late_token_of_one_request_shows_beside_the_others(instruments: Instruments) -> None:
     instruments.stepped(facts(previous_tokens_s=[49.99] * 255 + [45.0]))
     assert value(instruments, "inter_token_latency_seconds_bucket", le="0.02") == 255

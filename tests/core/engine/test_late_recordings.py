@@ -230,6 +230,16 @@ def test_a_recording_that_keeps_too_much_is_given_away(
     assert recorder.counts == (1, 0)
 
 
+def test_recordings_of_more_rows_a_sequence_may_keep_as_much_more(
+    model: TextModel, recorder: CountingRecorder
+) -> None:
+    recorder.claimed_bytes = 2 * MOST_RECORDED_BYTES
+    batch = Batch(model, recorder, rows_each=2)
+    for _ in range(3):
+        batch.decode(0)
+    assert recorder.counts == (1, 2)
+
+
 def test_what_was_not_repeated_for_longest_makes_room(
     model: TextModel, recorder: CountingRecorder
 ) -> None:

@@ -57,6 +57,38 @@ def test_recorded_steps_count_where_the_model_may_record_them(
     assert page_sizes(CONFIG, chosen).recordings_bytes == counted_bytes
 
 
+def drafting(drafter: str = "core.ngram", **speculation: Any) -> Settings:
+    limits = {"max_model_len": 512, "max_num_seqs": 4, "max_num_batched_tokens": 64}
+    components = {"drafter": {"use": drafter}}
+    return Settings.model_validate(
+        {"engine": limits, "components": components, "speculation": speculation}
+    )
+
+
+def test_recorded_steps_with_drafts_count_as_often_as_they_have_rows_a_sequence() -> None:
+    assert page_sizes(CONFIG, drafting(max_drafts=3)).recordings_bytes == 4 * MOST_RECORDED_BYTES
+
+
+def test_laws_of_drafts_count_where_drafts_are_accepted_by_them() -> None:
+    asked = {"rule": "ratio", "max_drafts": 3}
+    counted = page_sizes(CONFIG, drafting(**asked)).laws_bytes
+    assert counted == 4 * (4 + 1) * 3 * CONFIG.text_config.vocab_size
+    assert page_sizes(CONFIG, drafting(**{**asked, "rule": "match"})).laws_bytes == 0
+    assert page_sizes(CONFIG, drafting("none", **asked)).laws_bytes == 0
+
+
+@pytest.mark.parametrize(("drafts", "rows"), [(0, 6), (5, 6), (6, 7), (15, 16)])
+def test_rings_hold_as_many_rows_as_a_step_may_take_back(drafts: int, rows: int) -> None:
+    plan = plan_memory(CONFIG, drafting(max_drafts=drafts), 0, sizes=SIZES)
+    assert plan.max_backtracking == rows
+
+
+def test_a_step_needs_room_for_the_drafts_of_each_sequence() -> None:
+    assert plan_memory(CONFIG, drafting(max_drafts=15), 0, sizes=SIZES)
+    with pytest.raises(ConfigError, match=r"the 68 rows of engine\.max_num_seqs 4 sequences"):
+        plan_memory(CONFIG, drafting(max_drafts=16), 0, sizes=SIZES)
+
+
 def full_size_config() -> ModelConfig:
     folder = files("deepinfer_core.model") / "data"
     with as_file(folder / "deepseek_v41_flash.json") as path:
@@ -162,6 +194,7 @@ def test_the_data_form_holds_every_figure() -> None:
         "block_bytes": 100,
         "state_bytes": 10,
         "recordings_bytes": 0,
+        "laws_bytes": 0,
         "max_model_tokens": 512,
         "max_backtracking": 6,
         "num_blocks": 17,

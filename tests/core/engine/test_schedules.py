@@ -12,6 +12,7 @@ from typing import Any
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.drafts.host import Drafting
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
@@ -22,7 +23,8 @@ from deepinfer_core.errors import DeadlineExceeded
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.schedule.snapshot import Limits
-from deepinfer_core.testing.fakes import FakeRunner, fake_token
+from deepinfer_core.testing.draft_budgets import RandomBudget
+from deepinfer_core.testing.fakes import FakeGuesses, FakeRunner, fake_token
 from deepinfer_core.testing.late_stream import LateStream
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -54,6 +56,7 @@ class Schedules(RuleBasedStateMachine):
         is_sharing=st.booleans(),
         is_late=st.booleans(),
         recovery=st.sampled_from(["exact", "bounded"]),
+        drafts=st.integers(0, 3),
     )
     def build(
         self,
@@ -66,6 +69,7 @@ class Schedules(RuleBasedStateMachine):
         is_sharing: bool,
         is_late: bool,
         recovery: Any,
+        drafts: int,
     ) -> None:
         self.breaks = False
         self.now_s = 0.0
@@ -75,11 +79,12 @@ class Schedules(RuleBasedStateMachine):
         self.ended: dict[tuple[int, int], Completion] = {}
         blocks = LONGEST // BLOCK + spare_blocks
         limits = Limits(
-            max_rows=max(rows, sequences),
+            max_rows=max(rows, sequences * (1 + drafts)),
             max_sequences=sequences,
             block_tokens=BLOCK,
             usable_blocks=blocks,
             mixes=is_mixing,
+            rows_each=1 + drafts,
         )
         policy = ReusePolicy(
             block_tokens=BLOCK,
@@ -89,12 +94,13 @@ class Schedules(RuleBasedStateMachine):
             recovery=recovery,
         )
         slots = 1 + sequences + snapshots
-        batch = Batch(
-            limits, PageCounts(blocks=blocks + 1, slots=slots, snapshots=snapshots), policy
-        )
+        counts = PageCounts(blocks=blocks + 1, slots=slots, snapshots=snapshots)
+        drafting = Drafting(drafts, RandomBudget(drafts)) if drafts else None
+        batch = Batch(limits, counts, policy, drafting)
         stream = LateStream() if is_late else InlineStream()
+        guesses = FakeGuesses(drafts, VOCABULARY) if drafts else None
         self.engine = Engine(
-            FakeRunner(VOCABULARY, BLOCK, self.before_step, stream),
+            FakeRunner(VOCABULARY, BLOCK, self.before_step, stream, guesses),
             batch,
             Rules(vocabulary=VOCABULARY, max_model_tokens=LONGEST),
             is_asynchronous=is_asynchronous,

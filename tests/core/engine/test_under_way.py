@@ -8,7 +8,7 @@ from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.instruments import StepFacts
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.request_options import RequestOptions
-from deepinfer_core.engine.rows import RowRequest, RowResult, StepHandle
+from deepinfer_core.engine.rows import DraftRequest, RowRequest, RowResult, StepHandle
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.testing.fakes import FakeRunner
@@ -214,9 +214,14 @@ class Slow(FakeRunner):
         self.now_s += self.TAKES_S[0]
         return super().launch(plan, before)
 
-    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
+    def sample(
+        self,
+        step: StepHandle,
+        rows: tuple[RowRequest, ...],
+        wanted: tuple[DraftRequest, ...] = (),
+    ) -> None:
         self.now_s += self.TAKES_S[1]
-        super().sample(step, rows)
+        super().sample(step, rows, wanted)
 
     def results(self, step: StepHandle) -> tuple[RowResult, ...]:
         self.now_s += self.TAKES_S[2]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Properties
+from deepinfer_core.interfaces.draft_planner import StepTimer
 from deepinfer_core.interfaces.drafter import (
     Choose,
     Drafter,
@@ -29,10 +30,14 @@ class Mute(Drafter):
         return Drafts(token_Qn=torch.full((wanted.anchor_token_Q.shape[0], 1), -1))
 
 
+class Silent(StepTimer):
+    """Never asked."""
+
+
 def test_a_drafter_without_a_planner_refuses_planned_budgets_by_name() -> None:
     host = DraftHost(
-        drafts=1, vocabulary=8, max_sequences=1, state_slots=2, max_tokens=8, rule="match",
+        drafts=1, vocabulary=8, max_sequences=1, max_tokens=8, rule="match",
         torch_device=torch.device("cpu"),
     )  # fmt: skip
     with pytest.raises(NotSupported, match="Mute plans nothing"):
-        Mute().planner(host, lambda rows: 0.0)
+        Mute().planner(host, Silent())

@@ -318,7 +318,7 @@ def check_decision(snapshot: Snapshot, decision: Decision) -> None:
         view = views[share.sequence_id]
         end = view.computed_tokens + share.row_count
         assert share.row_count >= 1
-        assert end <= min(view.known_tokens, view.stop_at or end)
+        assert end <= min(view.known_tokens, view.stop_at or end) + view.draft_rows
         held = max(view.block_count, limits.blocks_for(end))
         assert view.block_count + share.new_blocks == held
     assert set(shares) <= (set(running) | set(decision.admitted)) - set(decision.preempted)

@@ -10,13 +10,16 @@ from deepinfer_core.schedule.snapshot import Decision, Limits, SequenceView, Sha
 BLOCK = 4
 
 
-def limits(rows: int = 16, sequences: int = 4, blocks: int = 64, mixes: bool = True) -> Limits:
+def limits(
+    rows: int = 16, sequences: int = 4, blocks: int = 64, mixes: bool = True, rows_each: int = 1
+) -> Limits:
     return Limits(
         max_rows=rows,
         max_sequences=sequences,
         block_tokens=BLOCK,
         usable_blocks=blocks,
         mixes=mixes,
+        rows_each=rows_each,
     )
 
 
@@ -320,3 +323,47 @@ def test_limits_must_be_positive(wrong: dict[str, int]) -> None:
 def test_a_step_must_have_a_row_for_each_running_sequence() -> None:
     with pytest.raises(ValueError, match="3 rows cannot serve 4"):
         limits(rows=3)
+
+
+def test_drafts_are_fed_behind_the_row_that_is_due_and_prompts_share_the_rest() -> None:
+    bounds = limits(rows=16, rows_each=4)
+    running = (view(1, 9, 8, draft_rows=3), view(2, 30, 4), view(3, 3, 2))
+    assert rows(decide(snapshot(running, (), bounds))) == {1: 4, 2: 11, 3: 1}
+
+
+@pytest.mark.parametrize(("free", "fed"), [(0, 2), (1, 4), (2, 4)])
+def test_drafts_take_a_free_block_and_are_left_out_without_one(free: int, fed: int) -> None:
+    """One more row fits into the block that the row due begins at the end of."""
+    running = (view(1, 7, 6, draft_rows=3),)
+    decision = decide(snapshot(running, (), limits(rows_each=4), free_blocks=free))
+    assert decision.shares == (Share(1, fed, int(fed == 4)),)
+
+
+def test_drafts_leave_a_block_to_a_row_that_is_due_behind_them() -> None:
+    running = (view(1, 8, 7, draft_rows=3), view(2, 5, 4))
+    bounds = limits(rows_each=4)
+    one = decide(snapshot(running, (), bounds, free_blocks=1))
+    assert one.shares == (Share(1, 1, 0), Share(2, 1, 1))
+    two = decide(snapshot(running, (), bounds, free_blocks=2))
+    assert two.shares == (Share(1, 4, 1), Share(2, 1, 1))
+
+
+def test_nobody_is_preempted_for_drafts() -> None:
+    running = (view(1, 8, 7, draft_rows=3), view(2, 3, 2))
+    decision = decide(snapshot(running, (), limits(rows_each=4), free_blocks=0))
+    assert decision == ((), (), (Share(1, 1, 0), Share(2, 1, 0)), "decode")
+
+
+def test_a_sequence_that_has_no_turn_claims_no_blocks_for_drafts() -> None:
+    bounds = limits(mixes=False, rows_each=4)
+    running = (view(1, 8, 7, draft_rows=3), view(2, 30, 4))
+    state = snapshot(running, (), bounds, free_blocks=3, last_kind="decode")
+    assert decide(state).shares == (Share(2, 12, 3),)
+
+
+def test_a_step_must_have_room_for_the_drafts_of_each_running_sequence() -> None:
+    assert limits(rows=16, sequences=4, rows_each=4).rows_each == 4
+    with pytest.raises(ValueError, match="15 rows cannot serve 4 sequences of 4 each"):
+        limits(rows=15, sequences=4, rows_each=4)
+    with pytest.raises(ValueError, match="at least 1"):
+        replace(limits(), rows_each=0)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 BLOCK = 4
+DRAFTS = 3
 
 
 def rows(decision: Decision) -> dict[int, int]:
@@ -25,6 +26,8 @@ def running_views(draw: st.DrawFn, number: int, shared: int) -> SequenceView:
     idle = max(0, blocks - shared)
     rank = (float(draw(st.integers(0, 3))), number)
     rest = {"block_count": blocks, "idle_blocks": idle, "stop_at": stop_at, "rank": rank}
+    if known - computed == 1 and stop_at is None:
+        rest["draft_rows"] = draw(st.integers(0, DRAFTS))
     return SequenceView(number, known, computed, **rest)
 
 
@@ -57,11 +60,12 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     fitting = [item for item in waiting if item.idle_blocks <= free]
     return Snapshot(
         limits=Limits(
-            max_rows=draw(st.integers(sequences, 40)),
+            max_rows=draw(st.integers(sequences * (1 + DRAFTS), 40)),
             max_sequences=sequences,
             block_tokens=BLOCK,
             usable_blocks=own + both + free,
             mixes=draw(st.booleans()),
+            rows_each=1 + DRAFTS,
         ),
         running=tuple(sorted(running, key=lambda item: item.rank)),
         waiting=tuple(sorted(fitting, key=lambda item: item.rank)),
@@ -85,6 +89,24 @@ def test_every_decision_keeps_every_limit(check_decision: Check, state: Snapshot
         own = sum(item.idle_blocks for item in kept)
         both = max((item.block_count - item.idle_blocks for item in kept), default=0)
         assert own + both + taken <= state.limits.usable_blocks
+
+
+@given(snapshots())
+def test_where_all_decode_nobody_loses_a_row_or_its_place_to_the_drafts_of_others(
+    state: Snapshot,
+) -> None:
+    decoding = tuple(
+        item._replace(computed_tokens=item.known_tokens - 1)
+        for item in state.running
+        if -(-(item.known_tokens - 1) // BLOCK) <= item.block_count and item.stop_at is None
+    )
+    state = replace(state, running=decoding, waiting=())
+    plain = tuple(item._replace(draft_rows=0) for item in decoding)
+    with_drafts, without = decide(state), decide(replace(state, running=plain))
+    assert with_drafts.preempted == without.preempted
+    assert set(rows(with_drafts)) == set(rows(without))
+    wanted = {item.sequence_id: 1 + item.draft_rows for item in decoding}
+    assert all(1 <= count <= wanted[number] for number, count in rows(with_drafts).items())
 
 
 def pending(item: SequenceView) -> bool:

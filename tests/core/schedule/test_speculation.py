@@ -1,11 +1,10 @@
 """Row totals and their split: the worked example, missing data, edges."""
 
 import pytest
+from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.speculation import (
-    DraftView,
     budget_rates,
     choose_total,
-    plan_rows,
     split,
     survival,
 )
@@ -55,17 +54,22 @@ def test_the_worked_example_has_the_published_speeds(rows: int) -> None:
 def test_the_worked_example_looks_past_the_first_decrease() -> None:
     """Stopping at the first decrease, from 8 to 9 rows, would choose 8."""
     assert choose_total(RATES, COSTS).rows == 16
-    assert plan_rows(views(), COSTS) == (6, 4, 6)
+    assert split(views(), 16) == (6, 4, 6)
 
 
 def test_a_price_a_row_and_a_sampler_leave_the_worked_example_as_it_is() -> None:
-    costs = StepCosts(curve=CURVE, slope_ms=0.2, sampler_ms=2.0)
-    found = choose_total(RATES, costs)
-    assert (found.rows, found.step_ms) == (16, pytest.approx(14.0 + 0.2 * 16 + 2.0))
+    """0.2 ms a row and 2 ms a step more."""
+    points = zip(CURVE.rows, CURVE.milliseconds, strict=True)
+    dearer = CostCurve(rows=CURVE.rows, milliseconds=tuple(ms + 0.2 * n + 2.0 for n, ms in points))
+    assert choose_total(RATES, StepCosts(curve=dearer)).rows == 16
 
 
-def test_a_negative_price_a_row_counts_as_none() -> None:
-    assert choose_total(RATES, StepCosts(curve=CURVE, slope_ms=-0.5)).step_ms == 14.0
+def test_a_draft_round_is_part_of_what_a_total_costs() -> None:
+    """9.3 tokens in 14 ms are faster than 7.2 in 11.4 the more a round costs."""
+    short = CostCurve(rows=(8, 12), milliseconds=(10.0, 14.0))
+    assert choose_total(RATES, StepCosts(curve=short)).rows == 8
+    found = choose_total(RATES, StepCosts(curve=short, drafter_ms=10.0))
+    assert (found.rows, found.step_ms) == (12, 24.0)
 
 
 def test_of_two_equal_speeds_the_smaller_total_is_chosen() -> None:
@@ -82,10 +86,10 @@ def test_rows_of_prompts_move_the_sequences_along_the_curve(other_rows: int) -> 
 
 def test_beyond_the_curve_the_last_price_of_a_row_holds() -> None:
     """From 8 to 16 rows one costs 0.5 ms; 20 + 1 rows are 5 beyond 16."""
-    costs = StepCosts(curve=CostCurve(rows=(8, 16), milliseconds=(1.0, 5.0)), slope_ms=0.1)
+    costs = StepCosts(curve=CostCurve(rows=(8, 16), milliseconds=(1.0, 5.0)))
     found = choose_total([(0.0,)], costs, other_rows=20)
     assert found.rows == 1
-    assert found.step_ms == pytest.approx(5.0 + 5 * 0.5 + 21 * 0.1)
+    assert found.step_ms == pytest.approx(5.0 + 5 * 0.5)
 
 
 def test_beyond_the_curve_every_number_of_rows_is_looked_at() -> None:
@@ -103,14 +107,6 @@ def test_no_total_goes_beyond_the_largest_measured_step() -> None:
 def test_drafts_that_are_certain_to_fail_get_no_row() -> None:
     costs = StepCosts(curve=CostCurve(rows=(64,), milliseconds=(1.0,)))
     assert choose_total([(0.5, 0.0, 0.0), ()], costs).rows == 3
-
-
-def test_without_a_curve_everything_is_verified() -> None:
-    assert plan_rows([DraftView(5), DraftView(0), DraftView(2)], None) == (6, 1, 3)
-
-
-def test_no_sequence_gets_no_plan() -> None:
-    assert plan_rows([], COSTS) == ()
 
 
 @pytest.mark.parametrize(
@@ -164,10 +160,13 @@ def test_a_longer_block_is_cut() -> None:
     assert budget_rates(DraftView(1, None, (0.9, 0.8))) == (0.9,)
 
 
-@pytest.mark.parametrize(
-    ("rows", "times"),
-    [((), ()), ((1, 1), (1.0, 1.0)), ((0,), (1.0,)), ((1,), (0.0,)), ((1, 2), (1.0,))],
-)
+NO_CURVES = [
+    ((), ()), ((1, 1), (1.0, 1.0)), ((0,), (1.0,)), ((1,), (0.0,)), ((1, 2), (1.0,)),
+    ((1, 2), (1.0, 0.9)), ((1,), (float("inf"),)), ((1, 2), (1.0, float("nan"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "times"), NO_CURVES)
 def test_what_is_no_curve_is_refused(rows: tuple[int, ...], times: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="asked for a cost curve"):
         CostCurve(rows=rows, milliseconds=times)

@@ -10,13 +10,14 @@ Source: the counter-example of the DSpark paper.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 from math import prod
 
 import pytest
-from deepinfer_core.schedule.speculation import DraftView, plan_rows, split, survival
+from deepinfer_core.interfaces.draft_planner import DraftView
+from deepinfer_core.schedule.speculation import budget_rates, choose_total, split, survival
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
 
 MODEL = {"A": Fraction(7, 10), "B": Fraction(3, 10)}
@@ -29,6 +30,10 @@ Rates = tuple[float, ...]
 Known = tuple[Rates | None, ...]
 State = tuple[tuple[str, ...], Known]
 Plan = Callable[[Known, Known], tuple[int, ...]]
+
+
+def planned(views: Sequence[DraftView]) -> tuple[int, ...]:
+    return split(views, choose_total([budget_rates(view) for view in views], COSTS).rows)
 
 
 def rates_of(block: Block) -> Rates:
@@ -93,16 +98,16 @@ def model_law(sequences: int, tokens: int) -> dict[tuple[str, ...], Fraction]:
 
 
 def looking_at_its_own_block(before: Known, current: Known) -> tuple[int, ...]:
-    return plan_rows([DraftView(2, newest=each, before=each) for each in current], COSTS)
+    return planned([DraftView(2, newest=each, before=each) for each in current])
 
 
 def as_the_engine_does(before: Known, current: Known) -> tuple[int, ...]:
     pairs = zip(before, current, strict=True)
-    return plan_rows([DraftView(2, newest=now, before=old) for old, now in pairs], COSTS)
+    return planned([DraftView(2, newest=now, before=old) for old, now in pairs])
 
 
 def while_a_step_is_in_flight(before: Known, current: Known) -> tuple[int, ...]:
-    return plan_rows([DraftView(2, newest=each, is_current=False) for each in before], COSTS)
+    return planned([DraftView(2, newest=each, is_current=False) for each in before])
 
 
 def sharing_three_drafts(before: Known, current: Known) -> tuple[int, ...]:

@@ -5,12 +5,11 @@ from fractions import Fraction
 from itertools import accumulate
 from operator import mul
 
+from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.speculation import (
-    DraftView,
     Total,
     budget_rates,
     choose_total,
-    plan_rows,
     split,
     survival,
 )
@@ -37,11 +36,9 @@ def views(draw: st.DrawFn) -> DraftView:
 @st.composite
 def costs(draw: st.DrawFn) -> StepCosts:
     rows = sorted(draw(st.sets(st.integers(1, 40), min_size=1)))
-    times = [draw(st.integers(1, 64)) / 4 for _ in rows]
+    times = sorted(draw(st.integers(1, 64)) / 4 for _ in rows)
     return StepCosts(
         curve=CostCurve(rows=tuple(rows), milliseconds=tuple(times)),
-        slope_ms=draw(st.integers(-1, 2)) / 4,
-        sampler_ms=draw(st.integers(0, 3)) / 4,
         drafter_ms=draw(st.integers(0, 8)) / 4,
     )
 
@@ -53,8 +50,7 @@ def step_ms(costs: StepCosts, rows: int) -> Fraction:
     """What a measured step of so many rows takes, by definition; exact."""
     size = next(size for size in costs.curve.rows if size >= rows)
     base = Fraction(costs.curve.milliseconds[costs.curve.rows.index(size)])
-    slope = max(Fraction(0), Fraction(costs.slope_ms))
-    return base + slope * size + Fraction(costs.sampler_ms) + Fraction(costs.drafter_ms)
+    return base + Fraction(costs.drafter_ms)
 
 
 def one_by_one(rates: Sequence[Sequence[float]], costs: StepCosts) -> tuple[int, Fraction]:
@@ -89,17 +85,6 @@ def test_the_total_is_the_one_that_adding_pairs_one_by_one_finds(
         assert found.rows == rows or exact_speed(found) != speed
     else:
         assert len(batch) <= found.rows <= len(batch) + sum(view.drafts for view in batch)
-
-
-@given(batches, costs())
-def test_a_plan_gives_each_sequence_its_token_and_some_of_its_drafts(
-    batch: list[DraftView], costs: StepCosts
-) -> None:
-    rows = plan_rows(batch, costs)
-    assert len(rows) == len(batch)
-    assert all(1 <= q <= view.drafts + 1 for q, view in zip(rows, batch, strict=True))
-    total = choose_total([budget_rates(view) for view in batch], costs).rows
-    assert sum(rows) == total
 
 
 @given(batches, st.data())

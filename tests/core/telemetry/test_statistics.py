@@ -66,6 +66,22 @@ def test_rates_and_counts_are_of_the_window_alone(board: Board) -> None:
     assert (figures["failed"], figures["preempted"]) == (0, 3)
 
 
+def test_drafts_are_told_by_place_where_there_were_any(board: Board) -> None:
+    def work() -> None:
+        add(board, "draft_rounds_total", 4)
+        for place, verified, accepted in (("1", 4, 3), ("2", 4, 1), ("later", 2, 0)):
+            add(board, "draft_tokens_total", verified, place)
+            add(board, "accepted_draft_tokens_total", accepted, place)
+
+    work()
+    figures = between(board, 4.0, work)
+    assert (figures["drafted_tokens"], figures["accepted_tokens"]) == (10, 4)
+    assert (figures["accepted_ratio"], figures["drafted_mean"]) == (0.4, 2.5)
+    assert figures["accepted_mean"] == 1.0
+    places = {name: value for name, value in figures.items() if name.startswith("accepted_ratio_")}
+    assert places == {"accepted_ratio_1": 0.75, "accepted_ratio_2": 0.25, "accepted_ratio_later": 0}
+
+
 def test_the_time_of_steps_is_split_by_kind(board: Board) -> None:
     def work() -> None:
         for kind, seconds in (("prefill", 1.0), ("decode", 0.25), ("decode", 0.25), ("mixed", 0.5)):
@@ -128,6 +144,7 @@ def test_an_idle_window_says_so_and_divides_by_nothing(board: Board) -> None:
         "first_token_mean_s", "first_token_max_s", "inter_token_mean_s", "queue_mean_s",
         "step_rows_mean", "step_schedule_mean_s", "step_wait_mean_s", "step_output_mean_s",
         "prompt_tokens_mean", "output_tokens_mean", "cached_prompt_ratio", "slot_usage_ratio",
+        "accepted_ratio", "drafted_mean", "accepted_mean",
     }  # fmt: skip
 
 

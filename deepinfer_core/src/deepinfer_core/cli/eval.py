@@ -19,7 +19,7 @@ from deepinfer_core.cli.generation import (
 )
 from deepinfer_core.cli.output import print_json, print_table
 from deepinfer_core.cli.parser import UsageError
-from deepinfer_core.cli.prompt_input import read_token_file
+from deepinfer_core.cli.prompt_input import Prompt, read_prompt_file, read_token_file
 
 if TYPE_CHECKING:
     from deepinfer_core.engine.draft_rounds import DraftRound
@@ -50,7 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompt = draft.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="text before the first round")
     prompt.add_argument("--tokens", type=Path, metavar="FILE.json", help="the same as token ids")
-    draft.add_argument("--rounds", type=int, default=1, metavar="N", help="default 1")
+    prompt.add_argument(
+        "--prompt-file", type=Path, metavar="FILE.jsonl", help="many, as `generate` takes them"
+    )
+    draft.add_argument("--rounds", type=int, default=1, metavar="N", help="a prompt; default 1")
     draft.add_argument("--json", action="store_true", help="as data")
     _add_numerics(draft)
     draft.set_defaults(act=_draft)
@@ -113,9 +116,10 @@ def _draft(args: argparse.Namespace) -> int:
 
     if args.rounds < 1:
         raise UsageError(f"--rounds {args.rounds}", hint="give 1 or more")
-    ids = None if args.tokens is None else read_token_file(args.tokens)
+    prompts = _prompts(args)
     with _open(args) as llm:
-        found = draft_rounds(llm, llm.encode(args.prompt) if ids is None else ids, args.rounds)
+        ids = [llm.encode(each) if isinstance(each, str) else each for each in prompts]
+        found = [item for each in ids for item in draft_rounds(llm, each, args.rounds)]
         if args.json:
             print_json(_as_data(found))
         else:
@@ -123,16 +127,28 @@ def _draft(args: argparse.Namespace) -> int:
     return 0
 
 
+def _prompts(args: argparse.Namespace) -> list[Prompt]:
+    if args.prompt_file is not None:
+        return read_prompt_file(args.prompt_file)
+    return [args.prompt if args.tokens is None else read_token_file(args.tokens)]
+
+
 def _as_data(found: list[DraftRound]) -> dict[str, object]:
-    whole = [item.accepted for item in found if item.is_whole]
+    from deepinfer_core.engine.draft_rounds import draft_shares
+
+    shares = draft_shares(found)
     return {
         "rounds": [asdict(item) for item in found],
-        "accepted_per_round": sum(whole) / len(whole) if whole else None,
-        "whole_rounds": len(whole),
+        "accepted_per_round": None if shares is None else shares.accepted_per_round,
+        "whole_rounds": 0 if shares is None else shares.rounds,
+        "survived": [] if shares is None else shares.survived,
+        "expected": [] if shares is None else shares.expected,
     }
 
 
 def _print_rounds(llm: LLM, found: list[DraftRound]) -> None:
+    from deepinfer_core.engine.draft_rounds import draft_shares
+
     def text(ids: tuple[int, ...]) -> str:
         tokenizer = llm.engine.tokenizer
         return " ".join(map(str, ids)) if tokenizer is None else repr(tokenizer.decode(ids))
@@ -144,6 +160,8 @@ def _print_rounds(llm: LLM, found: list[DraftRound]) -> None:
             (str(item.position), str(item.accepted), sure, text(item.drafts), text(item.wanted))
         )
     print_table(rows)
-    mean = _as_data(found)["accepted_per_round"]
-    if mean is not None:
-        print(f"\naccepted per round: {mean:.2f}")
+    shares = draft_shares(found)
+    if shares is not None:
+        print(f"\naccepted per round: {shares.accepted_per_round:.2f}")
+        print("of each draft:      " + " ".join(f"{share:.2f}" for share in shares.survived))
+        print("as expected:        " + " ".join(f"{share:.2f}" for share in shares.expected))

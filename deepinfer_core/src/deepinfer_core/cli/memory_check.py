@@ -59,11 +59,13 @@ def _figures(
     folder = checkpoint_folder(settings.model.path)
     plan = plan_memory(read_config(folder, settings), settings, device_bytes)
     sizes = plan.sizes
+    laws = ("laws of drafts", "", f"{sizes.laws_bytes:,}")
     recorded = ("recorded steps", "at most", f"{sizes.recordings_bytes:,}")
     rows: list[tuple[str, ...]] = [
         ("memory", "pages", "bytes"),
         ("weights", "", f"{sizes.weights_bytes:,}"),
         *([recorded] if sizes.recordings_bytes else []),
+        *([laws] if sizes.laws_bytes else []),
         (
             "blocks",
             f"{plan.num_blocks:,} x {sizes.block_bytes:,}",

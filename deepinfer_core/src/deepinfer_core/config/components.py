@@ -25,6 +25,7 @@ __all__ = [
     "AttentionSettings",
     "ComponentsSettings",
     "GemmSettings",
+    "NgramOptions",
     "OptionalSlotSettings",
     "ReferenceGemmOptions",
     "SlotSettings",
@@ -61,6 +62,26 @@ class ReferenceGemmOptions(Section):
     """
 
     weights: Literal["widened", "stored"] = "widened"
+
+
+class NgramOptions(Section):
+    """Options of drafter ``core.ngram``.
+
+    Attributes:
+        shortest: least number of tokens at the end of a text that must stand earlier in it too.
+        longest: most that are compared; longer ones are preferred up to here.
+        searched_tokens: how far back they are looked for.
+    """
+
+    shortest: int = Field(default=2, ge=1, le=64)
+    longest: int = Field(default=4, ge=1, le=64)
+    searched_tokens: int = Field(default=8192, ge=2, le=1 << 20)
+
+    @model_validator(mode="after")
+    def _shortest_is_no_longer(self) -> Self:
+        if self.shortest > self.longest:
+            raise ValueError(f"shortest is {self.shortest}, above longest {self.longest}")
+        return self
 
 
 def _order(value: object) -> object:

@@ -18,7 +18,6 @@ _LONGEST_VALUE = 80
 """Characters of a rejected value that a message repeats."""
 
 _ABSENT_HERE: Mapping[Path, str] = {
-    ("engine", "drafts_per_step"): "this version decodes without drafts; only 0 is allowed",
     ("engine", "replay"): 'this version has no bounded replay; only "off" is allowed',
 }
 

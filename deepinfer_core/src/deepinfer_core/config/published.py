@@ -50,6 +50,10 @@ def _level(text: str) -> str:
     return _LEVELS.get(text, text)
 
 
+def _budget(text: str) -> str:
+    return "planned" if _flag(text) else "fixed"
+
+
 ALIASES: Mapping[str, Alias] = MappingProxyType(
     {
         "ACCELERATOR": Alias(("device",)),
@@ -57,13 +61,14 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "CPP_LOG_LEVEL": Alias(("telemetry", "level"), _level),
         "DECODE_TOKEN_BLACKLIST": Alias(("engine", "decode_token_blacklist"), str),
         "DFLASH_CONFIDENCE_HEAD_TEMPERATURE": Alias(("drafter", "confidence_temperatures"), str),
+        "ENABLE_MTP_VARLEN": Alias(("speculation", "budget"), _budget),
         "ENFORCE_EAGER": Alias(("engine", "graphs"), _unset_flag),
         "HF_MODEL_DIR": Alias(("model", "path")),
         "JIT_CACHE_DIR": Alias(("kernels", "cache_dir")),
         "MAX_BACKTRACKING_TOKENS": Alias(("engine", "max_backtracking_tokens")),
         "NUM_STATE_SLOTS_RATIO": Alias(("engine", "state_slots_ratio")),
         "PLUGINS_AUTOLOAD": Alias(("plugins", "autoload"), _flag),
-        "USE_NEXTN_DECODE": Alias(("engine", "drafts_per_step")),
+        "USE_NEXTN_DECODE": Alias(("speculation", "max_drafts")),
         "YOCO_PREFILL_KEEP_TOKENS": Alias(("engine", "replay_keep_tokens")),
         "YOCO_PREFILL_TRUNCATION_MODE": Alias(("engine", "replay")),
         "ZERO_OVERHEAD_SCHEDULING": Alias(("engine", "asynchronous"), _flag),
@@ -74,7 +79,7 @@ _GRAPHS = "device graphs of the drafter"
 _EPLB = "expert load balancing"
 _GRAMMAR = "structured output"
 _VISION = "image input"
-_VARLEN = "confidence-scheduled verification"
+_VARLEN = "a choice of where measured step times are kept"
 _VOTES = "step votes among data-parallel ranks"
 _PROFILE = "profiling"
 
@@ -88,7 +93,6 @@ ABSENT: Mapping[str, str] = MappingProxyType(
         "DFLASH_ENFORCE_EAGER": _GRAPHS,
         "DISABLE_SYNC_GUARD": "a guard against device synchronisation",
         "ENABLE_MEMORY_TRACING": _PROFILE,
-        "ENABLE_MTP_VARLEN": _VARLEN,
         "ENGRAM_FORCE_GPU_STORAGE": "a choice of where n-gram tables live",
         "ENGRAM_PAD_TOKEN": "an n-gram padding token other than the checkpoint's",
         "EXPERT_COUNT_WINDOW_SIZE": _EPLB,

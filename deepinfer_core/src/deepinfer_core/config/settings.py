@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from deepinfer_core.config.components import ComponentsSettings, Section
+from deepinfer_core.interfaces.draft_planner import AcceptanceRule
 from deepinfer_core.interfaces.kinds import PROPERTIES
 from deepinfer_core.interfaces.numerics import ComputeDtype, Numerics
 
@@ -24,6 +25,7 @@ __all__ = [
     "NumericsSettings",
     "PluginsSettings",
     "Settings",
+    "SpeculationSettings",
     "TelemetrySettings",
 ]
 
@@ -135,7 +137,6 @@ class EngineSettings(Section):
         kv_cache_bytes: memory for blocks; None derives it.
         state_slots_ratio: state slots per running sequence, 1 to 16.
         max_backtracking_tokens: how far a rejected draft may set a sequence back.
-        drafts_per_step: drafts verified per step; this version decodes without drafts.
         mixed_steps: let chunks of prompts and decoded tokens share a step; otherwise steps of both
             kinds take turns.
         asynchronous: decide and launch a step before the results of the last one are read. Without
@@ -165,7 +166,6 @@ class EngineSettings(Section):
     kv_cache_bytes: int | None = Field(default=None, ge=1)
     state_slots_ratio: float = Field(default=1.2, ge=1, le=16, allow_inf_nan=False)
     max_backtracking_tokens: int = Field(default=6, ge=1)
-    drafts_per_step: Literal[0] = 0
     mixed_steps: bool = True
     asynchronous: bool = True
     graphs: bool = True
@@ -188,6 +188,22 @@ class DrafterSettings(Section):
     """
 
     confidence_temperatures: Temperatures | None = None
+
+
+class SpeculationSettings(Section):
+    """How drafts are verified; ``components.drafter.use`` says who gives them.
+
+    Attributes:
+        max_drafts: drafts of a sequence that a step verifies, at most; 0: none, whoever gives them.
+        rule: how drafts are accepted: ``match`` gives the tokens of decoding without drafts, bit
+            for bit; ``ratio`` accepts more of them and keeps the law of the tokens, not the tokens.
+        budget: ``fixed`` verifies all drafts; ``planned`` as many as pay under the present load,
+            if the drafter says how likely they are accepted.
+    """
+
+    max_drafts: int = Field(default=5, ge=0, le=64)
+    rule: AcceptanceRule = "match"
+    budget: Literal["fixed", "planned"] = "fixed"
 
 
 class GrammarSettings(Section):
@@ -264,6 +280,7 @@ class Settings(Section):
         model: the checkpoint.
         engine: sizes and limits.
         drafter: the checkpoint's drafter.
+        speculation: verification of drafts.
         grammar: compiling of grammars.
         plugins: loading of plugins.
         components: choice of components.
@@ -278,6 +295,7 @@ class Settings(Section):
     model: ModelSettings = ModelSettings()
     engine: EngineSettings = EngineSettings()
     drafter: DrafterSettings = DrafterSettings()
+    speculation: SpeculationSettings = SpeculationSettings()
     grammar: GrammarSettings = GrammarSettings()
     plugins: PluginsSettings = PluginsSettings()
     components: ComponentsSettings = ComponentsSettings()
@@ -288,6 +306,11 @@ class Settings(Section):
     ] = ()
     telemetry: TelemetrySettings = TelemetrySettings()
     threads: int = Field(default=1, ge=1, le=_MOST_THREADS)
+
+    @property
+    def drafts(self) -> int:
+        """Drafts of a sequence that a step verifies, at most; 0 without a drafter."""
+        return 0 if self.components.drafter.use == "none" else self.speculation.max_drafts
 
 
 assert set(PROPERTIES) == {"batch_invariant", "deterministic", "graph_safe"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from deepinfer_core.engine.batch import Batch
+from deepinfer_core.engine.drafts.host import accepted_drafts
 from deepinfer_core.engine.failures import invalid_row
 from deepinfer_core.engine.outputs import Delta, FinishReason, TokenLogprob
 from deepinfer_core.engine.results import Update, logprob_of, score_of
@@ -12,7 +14,7 @@ from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.under_way import UnderWay
 from deepinfer_core.errors import DeepInferError
 
-__all__ = ["Finish", "absorb"]
+__all__ = ["Finish", "absorb", "take_in"]
 
 
 class Finish(Protocol):
@@ -36,6 +38,49 @@ class Finish(Protocol):
         """
 
 
+def take_in(
+    step: UnderWay,
+    results: tuple[RowResult, ...],
+    known_s: float,
+    batch: Batch,
+    vocabulary: int,
+    finish: Finish,
+) -> list[Update]:
+    """Commit the rows of a step that succeeded, take in what it drew, and what it drafted.
+
+    Args:
+        step: notes who drew, and what became of drafts.
+        results: one for each sampled row.
+        known_s: when they came; monotonic clock.
+        batch: the queues.
+        vocabulary: number of token ids.
+        finish: called for each sequence that ends.
+    """
+    drafting = batch.drafting
+    if drafting is None:
+        batch.commit(step.launch, known_s)
+        updates = _end_broken(step, finish)
+        return updates + absorb(step, results, known_s, vocabulary, finish)
+    accepted, step.outcomes = accepted_drafts(
+        step.rows, step.owners, results, has_overlaps=drafting.rule == "ratio"
+    )
+    batch.commit(step.launch, known_s, accepted)
+    updates = _end_broken(step, finish)
+    updates += absorb(step, results, known_s, vocabulary, finish)
+    drafting.take(step.drafted, step.wanted, step.given)
+    drafting.learn(step.outcomes)
+    return updates
+
+
+def _end_broken(step: UnderWay, finish: Finish) -> list[Update]:
+    """End the sequences whose grammar broke, before what they drew is looked at."""
+    return [
+        finish(sequence, "error", failure)
+        for sequence, failure in step.broken
+        if not sequence.is_gone
+    ]
+
+
 def absorb(
     step: UnderWay,
     results: tuple[RowResult, ...],
@@ -53,41 +98,57 @@ def absorb(
         finish: called for each sequence that ends.
     """
     updates, drew = [], step.drew
+    kept: list[RowResult] = []
+    done: Sequence | None = None
     for row, sequence, result in zip(step.rows, step.owners, results, strict=True):
-        if sequence.is_gone:
-            continue  # aborted meanwhile, or an earlier row of it was invalid
+        if sequence.is_gone or sequence is done:
+            continue  # aborted, an earlier row of it was invalid, or the draft before was rejected
         if result.invalid:
+            kept = []
             updates.append(finish(sequence, "error", invalid_row(row, vocabulary)))
         elif row.position < sequence.prompt_tokens:
             sequence.prompt_logprobs[row.position] = score_of(result)
+        elif result.accepted:
+            kept.append(result)
         else:
+            done = sequence
             if sequence.first_token_s is None:
                 sequence.first_token_s = known_s
-            drew.append(sequence)
-            updates.append(_append(sequence, result, finish))
+            before = len(sequence.tokens)
+            updates.append(_append(sequence, (*kept, result), finish))
+            drew.append((sequence, len(sequence.tokens) - before))
+            kept = []
     return updates
 
 
-def _append(sequence: Sequence, result: RowResult, finish: Finish) -> Update:
-    """Append a drawn token and test, in this order: end or stop token, stop string, length."""
-    token, tokens, text, rules = result.token_id, sequence.tokens, sequence.text, sequence.rules
-    sequence.open_tokens -= 1
-    sequence.drawn_index = -1
-    tokens.append(token)
+def _append(sequence: Sequence, results: tuple[RowResult, ...], finish: Finish) -> Update:
+    """Append drawn tokens, in order; those behind the end are dropped."""
+    first = len(sequence.tokens)
+    for result in results:
+        reason = _ends(sequence, result)
+        if reason is not None:
+            return finish(sequence, reason, drawn=len(sequence.tokens) - first)
     logprobs: tuple[TokenLogprob, ...] = ()
     if sequence.wants_logprobs:
-        logprobs = (logprob_of(result),)
-        sequence.logprobs += logprobs
+        logprobs = tuple(sequence.logprobs[-len(results) :])
+    token_ids, request = tuple([result.token_id for result in results]), sequence.request
+    text = sequence.text.take()
+    delta = Delta(request.index, text, token_ids, logprobs, None, request.sample)
+    return Update(sequence.sequence_id, delta)
+
+
+def _ends(sequence: Sequence, result: RowResult) -> FinishReason | None:
+    """Append a token and test, in this order: end or stop token, stop string, length."""
+    token, tokens, text, rules = result.token_id, sequence.tokens, sequence.text, sequence.rules
+    tokens.append(token)
+    if sequence.wants_logprobs:
+        sequence.logprobs.append(logprob_of(result))
     if token in rules.end_ids:
         if token in rules.shown_end_ids:
             text.push(rules.pieces.get(token, b""), searched=False)
-        return finish(sequence, "stop", drawn=1)
+        return "stop"
     is_searched = len(tokens) - sequence.prompt_tokens > rules.searched_from
     text.push(rules.pieces.get(token, b""), searched=is_searched)
     if text.stopped:
-        return finish(sequence, "stop", drawn=1)
-    if len(tokens) >= sequence.longest:
-        return finish(sequence, "length", drawn=1)
-    request = sequence.request
-    delta = Delta(request.index, text.take(), (token,), logprobs, None, request.sample)
-    return Update(sequence.sequence_id, delta)
+        return "stop"
+    return "length" if len(tokens) >= sequence.longest else None

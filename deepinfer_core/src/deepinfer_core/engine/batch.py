@@ -5,77 +5,30 @@ Carries out what the scheduling policy decides; ``Pages`` moves blocks and slots
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heappop, heappush
 from itertools import chain
+from types import MappingProxyType
 
+from deepinfer_core.engine.drafts.host import Drafting
+from deepinfer_core.engine.drafts.state import DraftState
 from deepinfer_core.engine.instruments import Readings
+from deepinfer_core.engine.launch import Launch
 from deepinfer_core.engine.pages import Entry, PageCounts, Pages, Saved
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.ranked_queue import RankedQueue
+from deepinfer_core.engine.row_requests import verified_drafts
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.schedule.plan import Copy, StepPlan
 from deepinfer_core.schedule.policy import decide
 from deepinfer_core.schedule.snapshot import Decision, Limits, SequenceView, Snapshot, StepKind
 
-__all__ = ["Batch", "Launch"]
+__all__ = ["Batch"]
+
+_NOTHING_ACCEPTED: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
 _MOST_ENTRIES = 64
 """Waiting sequences that one step looks up in the cache: so many at most are admitted at a time."""
-
-
-class Launch:
-    """What a step feeds, and what is to be done when it has ended.
-
-    Attributes:
-        plan: for the runner.
-        kind: of the step.
-        sequences: of each entry of the plan.
-        admissions: the stay that each entry belongs to.
-        ends: position behind the rows of each entry.
-        saved: copies of states that the step makes.
-        admitted: sequences that entered with it.
-    """
-
-    __slots__ = ("admissions", "admitted", "ends", "kind", "plan", "saved", "sequences")
-
-    def __init__(
-        self,
-        plan: StepPlan,
-        kind: StepKind,
-        sequences: list[Sequence],
-        saved: list[Saved],
-        admitted: list[Sequence],
-    ) -> None:
-        self.plan = plan
-        self.kind = kind
-        self.sequences = sequences
-        self.admissions = [sequence.admissions for sequence in sequences]
-        self.ends = [sequence.computed for sequence in sequences]
-        self.saved = saved
-        self.admitted = admitted
-
-    def forget_plan(self) -> None:
-        """Let the plan go when its rows are computed.
-
-        It is a large part of what is alive while outputs are made; with less alive the garbage
-        collector is called less often.
-        """
-        self.plan = StepPlan(())
-
-    def row_counts(self) -> tuple[int, int]:
-        """Rows of chunks and rows of decoding, told apart as ``StepKind`` does."""
-        entries = len(self.sequences)
-        if self.kind == "decode":
-            return 0, entries
-        rows = self.plan.rows
-        if self.kind == "prefill":
-            return rows, 0
-        entered = {sequence.sequence_id for sequence in self.admitted}
-        decodes = sum(
-            step.wants_token and len(step.token_ids) == 1 and step.sequence_id not in entered
-            for step in self.plan.sequences
-        )
-        return rows - decodes, decodes
 
 
 class Batch:
@@ -85,6 +38,7 @@ class Batch:
         limits: fixed sizes.
         counts: how many pages there are; slots beside those of snapshots for ``limits`` at least.
         policy: what is reused; None shares nothing but samples of one prompt.
+        drafting: how drafts are verified; None: there are none.
 
     Attributes:
         pages: blocks and slots.
@@ -92,9 +46,14 @@ class Batch:
     """
 
     def __init__(
-        self, limits: Limits, counts: PageCounts, policy: ReusePolicy | None = None
+        self,
+        limits: Limits,
+        counts: PageCounts,
+        policy: ReusePolicy | None = None,
+        drafting: Drafting | None = None,
     ) -> None:
         self.limits = limits
+        self.drafting = drafting
         self.preemptions = 0
         self.pages = Pages(
             counts, policy or ReusePolicy(block_tokens=limits.block_tokens, is_enabled=False)
@@ -108,6 +67,8 @@ class Batch:
         self._waiting = RankedQueue()
         self._by_id: dict[int, Sequence] = {}
         self._last_kind: StepKind | None = None
+        self._places = list(range(1, self.limits.max_sequences + 1)) if self.drafting else []
+        """Places of drafts that nobody has, the next one first."""
 
     def __len__(self) -> int:
         """Sequences in work."""
@@ -142,6 +103,7 @@ class Batch:
         del self._by_id[sequence.sequence_id]
         queue = self._waiting if sequence.state_slot is None else self._running
         queue.remove(sequence)
+        self._leave_place(sequence)
         self.pages.leave(sequence)
 
     def launch(self) -> Launch | None:
@@ -151,6 +113,9 @@ class Batch:
             # policy, too, counts on all blocks that running sequences do not hold.
             self.pages.drop_forks()
         entries = self._entries()
+        if self.drafting is not None:
+            views = [one.view for one in entries.values()]
+            self.drafting.want(self._running, views, max_rows=self.limits.max_rows)
         decision = self._decide(entries)
         for sequence_id in decision.preempted:
             self._preempt(self._by_id[sequence_id])
@@ -158,26 +123,48 @@ class Batch:
         restored = [self._admit(sequence, entries) for sequence in admitted]
         return self._launch(decision, admitted, [copy for copy in restored if copy is not None])
 
-    def commit(self, launch: Launch, now_s: float) -> None:
+    def commit(
+        self,
+        launch: Launch,
+        now_s: float,
+        accepted: Mapping[int, tuple[int, ...]] = _NOTHING_ACCEPTED,
+    ) -> None:
         """The rows of a step are computed: let others find whole blocks and states.
 
         Args:
             launch: the step.
             now_s: monotonic clock.
+            accepted: drafts that were kept, by the number of the sequence.
         """
         pages, size = self.pages, self.limits.block_tokens
-        for sequence, admission, end in zip(
-            launch.sequences, launch.admissions, launch.ends, strict=True
+        passed: dict[int, range] = {}
+        for sequence, admission, end, draws in zip(
+            launch.sequences, launch.admissions, launch.ends, launch.draws, strict=True
         ):
+            kept: tuple[int, ...] = ()
+            if draws:
+                sequence.open_tokens -= draws
+                sequence.drawn_index = -1
+                kept = accepted.get(sequence.sequence_id, ())
             if sequence.admissions != admission or sequence.state_slot is None:
                 continue  # what was computed is given back already
+            if draws:
+                # The step may have begun later than it was launched for, too.
+                end = len(sequence.tokens) + len(kept)  # noqa: PLW2901
+                sequence.computed -= draws - 1 - len(kept)
+                sequence.drafts.drop()
+            if launch.saved:
+                passed[sequence.sequence_id] = range(sequence.committed + 1, end + 1)
             sequence.committed = end
             if end // size > sequence.published:
-                pages.publish(sequence)
+                pages.publish(sequence, kept)
             if sequence.prefilled_s is None and end >= sequence.prompt_tokens:
                 sequence.prefilled_s = now_s
         for saved in launch.saved:
-            pages.keep(saved, succeeded=True)
+            # A state is good for a boundary that this very step passes: one that it does not reach
+            # is not there yet, and behind an earlier one too much was written.
+            rows = passed.get(saved.sequence.sequence_id, range(0))
+            pages.keep(saved, succeeded=saved.tokens in rows)
 
     def drop_copies(self, launch: Launch) -> None:
         """The copies of states that a step makes are not wanted."""
@@ -249,10 +236,11 @@ class Batch:
     ) -> Launch | None:
         if not decision.shares:
             return None
-        steps, sequences = [], []
+        steps, sequences, draws = [], [], []
         cloned: list[Copy] = []
         saved: list[Saved] = []
         size = self.limits.block_tokens
+        prefixes = self.drafting.prefixes(admitted) if self.drafting else ()
         for sequence_id, row_count, new_blocks in decision.shares:
             sequence = self._by_id[sequence_id]
             if new_blocks:
@@ -260,28 +248,44 @@ class Batch:
                 if copy is not None:
                     cloned.append(copy)
             sequences.append(sequence)
+            # If the step before keeps no draft, and this one none, it ends here.
+            least = len(sequence.tokens) + (sequence.open_tokens > 0)
             step = sequence.step(row_count)
             steps.append(step)
+            drawn = 0
             if step.wants_token:
-                sequence.open_tokens += 1
-            if sequence.stops or not sequence.computed % size:
-                kept = self.pages.save(sequence)
+                drawn = 1 + verified_drafts(step, sequence)
+                sequence.open_tokens += drawn
+            draws.append(drawn)
+            end = sequence.computed
+            if drawn and end - end % size >= least:
+                end -= end % size
+            if sequence.stops or not end % size:
+                kept = self.pages.save(sequence, end)
                 if kept is not None:
                     saved.append(kept)
         self._last_kind = decision.kind
         copies = tuple([Copy(item.sequence.state_slot or 0, item.slot) for item in saved])
-        plan = StepPlan(tuple(steps), tuple(cloned), tuple(restored), copies)
-        return Launch(plan, decision.kind, sequences, saved, admitted)
+        plan = StepPlan(tuple(steps), tuple(cloned), tuple(restored), copies, prefixes)
+        return Launch(plan, decision.kind, sequences, draws, saved, admitted)
 
     def _admit(self, sequence: Sequence, entries: dict[int, Entry]) -> Copy | None:
         self._waiting.remove(sequence)
         copy = self.pages.admit(sequence, entries[sequence.sequence_id])
+        if self.drafting is not None:
+            sequence.drafts.place = heappop(self._places)
         self._running.add(sequence)
         return copy
 
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
+        self._leave_place(sequence)
         self.pages.release(sequence)
         sequence.preemptions += 1
         self._waiting.add(sequence)
         self.preemptions += 1
+
+    def _leave_place(self, sequence: Sequence) -> None:
+        if sequence.drafts.place:
+            heappush(self._places, sequence.drafts.place)
+        sequence.drafts = DraftState()

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from deepinfer_core import __version__
-from deepinfer_core.engine.absorption import absorb
+from deepinfer_core.engine.absorption import take_in
 from deepinfer_core.engine.admission import Rules, admit
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.deadlines import Deadlines
@@ -248,12 +248,15 @@ class Engine:
     def _sample(self, step: UnderWay) -> None:
         """Queue the sampling, now that all tokens before are known."""
         began_s = self.clock_s()
-        launch = step.launch
-        rows, step.owners = sampled_rows(launch.plan, launch.sequences, self.rules)
+        launch, drafting = step.launch, self.batch.drafting
+        laws_each = drafting.laws_each if drafting else 0
+        rows, step.owners = sampled_rows(launch.plan, launch.sequences, self.rules, laws_each)
         step.rows, step.broken = self.grammars.masked(rows, step.owners)
+        if drafting is not None:
+            step.wanted, step.drafted = drafting.ask(step.rows, step.owners)
         try:
             if step.handle is not None:
-                self.runner.sample(step.handle, step.rows)
+                self.runner.sample(step.handle, step.rows, step.wanted)
         except Exception as error:  # noqa: BLE001 - components are foreign code
             step.failure = error
         step.schedule_s += self.clock_s() - began_s
@@ -265,6 +268,7 @@ class Engine:
         try:
             if step.failure is None and step.handle is not None:
                 results = self.runner.results(step.handle)
+                step.given = self.runner.drafted(step.handle)
         except Exception as error:  # noqa: BLE001 - components are foreign code
             step.failure = error
         known_s, since_s = self.clock_s(), self._ended_s
@@ -272,17 +276,12 @@ class Engine:
             self._ended_s = known_s
             return self._fail(step, failed_step(step.failure))
         step.launch.forget_plan()
-        self.batch.commit(step.launch, known_s)
-        updates = [
-            self._finish(sequence, "error", failure)
-            for sequence, failure in step.broken
-            if not sequence.is_gone
-        ]
-        updates += absorb(step, results, known_s, self.rules.vocabulary, self._finish)
+        updates = take_in(step, results, known_s, self.batch, self.rules.vocabulary, self._finish)
         self._ended_s = ended_s = self.clock_s()
-        self.instruments.stepped(
-            step.facts(since_s=since_s, asked_s=asked_s, known_s=known_s, ended_s=ended_s)
-        )
+        facts = step.facts(since_s=since_s, asked_s=asked_s, known_s=known_s, ended_s=ended_s)
+        self.instruments.stepped(facts)
+        if self.batch.drafting is not None:
+            self.batch.drafting.took(facts, step.given, len(step.drew))
         return updates
 
     def _waits_for_grammar(self) -> bool:

@@ -7,9 +7,10 @@ first round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
+from operator import mul
 from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.acceptance import accept_matching
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from deepinfer_core.engine.llm import LLM
     from deepinfer_core.model.backbone import TextModel
 
-__all__ = ["DraftRound", "draft_rounds"]
+__all__ = ["DraftRound", "DraftShares", "draft_rounds", "draft_shares"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,39 @@ class DraftRound:
     def is_whole(self) -> bool:
         """Whether there was a token to compare every guess with."""
         return len(self.wanted) == len(self.drafts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftShares:
+    """How rounds of equal length went, by draft.
+
+    Attributes:
+        rounds: whole ones; others do not count.
+        accepted_per_round: mean of accepted drafts.
+        survived: share of rounds in which each draft and all before it were accepted.
+        expected: the same as the confidences have it, their products in the mean.
+    """
+
+    rounds: int
+    accepted_per_round: float
+    survived: tuple[float, ...]
+    expected: tuple[float, ...]
+
+
+def draft_shares(found: Iterable[DraftRound]) -> DraftShares | None:
+    """Sum up rounds; None if none of them is whole."""
+    whole = [item for item in found if item.is_whole]
+    if not whole:
+        return None
+    places = range(len(whole[0].drafts))
+    survived = tuple(sum(item.accepted > place for item in whole) / len(whole) for place in places)
+    products = [tuple(accumulate(item.confidences, mul)) for item in whole]
+    return DraftShares(
+        rounds=len(whole),
+        accepted_per_round=sum(survived),
+        survived=survived,
+        expected=tuple(sum(each[place] for each in products) / len(whole) for place in places),
+    )
 
 
 def draft_rounds(llm: LLM, prompt_ids: Sequence[int], rounds: int) -> list[DraftRound]:

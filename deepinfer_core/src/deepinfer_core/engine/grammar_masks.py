@@ -126,7 +126,8 @@ class Grammars:
     ) -> None:
         sequence = one.sequence
         assert sequence.constraint is not None
-        sequence.constraint.fill(sequence.output_ids, (), mask_RW, places)
+        drafts = [rows[place].draft for place in one.places[:-1]]
+        sequence.constraint.fill(sequence.output_ids, drafts, mask_RW, places)
 
     def close(self) -> None:
         """End what compiles. May be called again."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deepinfer_core.engine.outputs import FinishReason, Timeline, Usage
 from deepinfer_core.telemetry.board import Board
-from deepinfer_core.telemetry.metric_list import FINISH_REASONS, STEP_KINDS
+from deepinfer_core.telemetry.metric_list import DRAFT_PLACES, FINISH_REASONS, STEP_KINDS
 from deepinfer_core.telemetry.statistics import Report, StatisticsLine, log_figures
 
 if TYPE_CHECKING:
@@ -77,6 +77,9 @@ class StepFacts(NamedTuple):
         first_tokens_s: from arrival to the first token, of each sequence that drew its first one.
         previous_tokens_s: ``ended_s`` of the step that drew the token before, of each sequence
             that drew a later one; as many equal values as sequences.
+        more_tokens: that sequences got beside one each, because drafts were accepted.
+        verified: of each sequence whose drafts were verified, how many, and how many of them were
+            accepted.
     """
 
     kind: str
@@ -90,6 +93,8 @@ class StepFacts(NamedTuple):
     queued_s: Sequence[float] = ()
     first_tokens_s: Sequence[float] = ()
     previous_tokens_s: Sequence[float] = ()
+    more_tokens: int = 0
+    verified: Sequence[tuple[int, int]] = ()
 
 
 class Instruments:
@@ -146,6 +151,11 @@ class Instruments:
         self._cached_tokens = board.number("prompt_cached_tokens_total")
         self._replayed_tokens = board.number("prompt_replayed_tokens_total")
         self._drawn_tokens = board.number("generation_tokens_total")
+        self._draft_rounds = board.number("draft_rounds_total")
+        self._drafts = [board.number("draft_tokens_total", place) for place in DRAFT_PLACES]
+        self._accepted = [
+            board.number("accepted_draft_tokens_total", place) for place in DRAFT_PLACES
+        ]
         self._prompt_rows = board.number("rows_total", "prompt")
         self._decode_rows = board.number("rows_total", "decode")
         self._queue = board.distribution("queue_seconds")
@@ -180,7 +190,8 @@ class Instruments:
         with self.board.lock:
             self._prompt_rows.value += facts.prompt_rows
             self._decode_rows.value += facts.decode_rows
-            self._drawn_tokens.value += len(first_tokens_s) + len(facts.previous_tokens_s)
+            drawn = len(first_tokens_s) + len(facts.previous_tokens_s) + facts.more_tokens
+            self._drawn_tokens.value += drawn
             self._step_rows.observe(facts.prompt_rows + facts.decode_rows)
             self._step[facts.kind].observe(facts.elapsed_s)
             self._schedule.observe(facts.schedule_s)
@@ -193,9 +204,20 @@ class Instruments:
             # Nearly all sequences drew their last token in the same step: few distinct values.
             for previous_s, times in Counter(facts.previous_tokens_s).items():
                 self._between_tokens.observe(ended_s - previous_s, times)
+            if facts.more_tokens:
+                self._between_tokens.observe(0.0, facts.more_tokens)
+            for (drafts, accepted), times in Counter(facts.verified).items():
+                self._verified(drafts, accepted, times)
         if self._line is not None:
             self._line.saw_first_tokens(first_tokens_s)
             self._line.tick(ended_s)
+
+    def _verified(self, drafts: int, accepted: int, times: int) -> None:
+        """So many sequences had so many drafts verified and accepted."""
+        self._draft_rounds.value += times
+        for counts, many in ((self._drafts, drafts), (self._accepted, accepted)):
+            for place in range(many):
+                counts[min(place, len(counts) - 1)].value += times
 
     def finished(self, reason: FinishReason, usage: Usage, timeline: Timeline) -> None:
         """A request that had arrived ended."""

@@ -5,7 +5,8 @@ for each row of padding as for any row, and next to nothing for recording. So ru
 rung is recorded when a step of it comes for the second time. A device that records all launches has
 ``decode_graphs``.
 
-All recordings of a model keep ``MOST_RECORDED_BYTES`` at most, which the memory plan counts.
+All recordings of a model keep ``MOST_RECORDED_BYTES`` at most for each row that a sequence may
+feed, which the memory plan counts.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class LateRecordings(RecordedSteps):
         ladder = NearRungs(max_sequences, max_tokens, block_tokens, rows_each=rows_each)
         super().__init__(model, caches, ladder)
         self._recorder = recorder
+        self._most_bytes = MOST_RECORDED_BYTES * rows_each
         self._recordings: dict[Rung, RecordedStep] = {}
         self._seen: set[Rung] = set()
         self._refused: set[Rung] = set()
@@ -75,7 +77,7 @@ class LateRecordings(RecordedSteps):
             return step.repeat(words)
         largest, inputs = self._largest(rung)
         step = self._recorded(self._recorder, rung, largest, inputs)
-        if step is None or step.recording.memory_bytes > MOST_RECORDED_BYTES:
+        if step is None or step.recording.memory_bytes > self._most_bytes:
             self._refused.add(rung)
             largest.copy_(words[: largest.shape[0]])
             return self.model.forward(inputs, self.caches)
@@ -90,7 +92,7 @@ class LateRecordings(RecordedSteps):
     def _make_room(self) -> None:
         """Give away what was not repeated for longest while all together keep too much."""
         sizes = {rung: one.recording.memory_bytes for rung, one in self._recordings.items()}
-        excess = sum(sizes.values()) - MOST_RECORDED_BYTES
+        excess = sum(sizes.values()) - self._most_bytes
         for rung, size in sizes.items():
             if excess <= 0:
                 break

@@ -20,6 +20,7 @@ from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.drafts.settings import check_speculation, draft_host
 from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
 from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
 from deepinfer_core.engine.instruments import Instruments
@@ -84,6 +85,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
     """
     began_s = time.monotonic()
     settings, stream = loaded.settings, progress or ProgressStream()
+    check_speculation(loaded)
     folder = checkpoint_folder(settings.model.path)
     config = read_config(folder, settings)
     resolution = resolve_components(loaded, model_needs(config, settings))
@@ -97,12 +99,15 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
         block_tokens=BLOCK_TOKENS,
         usable_blocks=memory.num_blocks - 1,
         mixes=settings.engine.mixed_steps,
+        rows_each=1 + settings.drafts,
     )
     counts = PageCounts(
         blocks=memory.num_blocks, slots=memory.num_slots, snapshots=memory.snapshot_slots
     )
-    batch = Batch(limits, counts, policy)
+    from deepinfer_core.engine.drafts.opening import open_drafting
+
     built = _make_ready(runner, limits, memory, settings, stream)
+    batch = Batch(limits, counts, policy, open_drafting(runner, limits, settings))
     engine = Engine(
         runner,
         batch,
@@ -134,6 +139,7 @@ def _make_ready(
         max_sequences=limits.max_sequences,
         max_tokens=memory.max_model_tokens,
         block_tokens=limits.block_tokens,
+        rows_each=limits.rows_each,
     )
     return make_ready(runner, sizes, progress, records=settings.engine.graphs)
 
@@ -232,6 +238,7 @@ def _build_runner(
     """Read the weights; torch and the components are imported here, after the cheap questions."""
     import torch
 
+    from deepinfer_core.engine.drafts.opening import open_stage
     from deepinfer_core.engine.kernels.preparing import prepare_kernels
     from deepinfer_core.engine.proof.proving import prove
     from deepinfer_core.engine.runner import ModelRunner
@@ -261,6 +268,12 @@ def _build_runner(
     )
     # Work that was launched on a device of its own is not done: only a CPU can do without a stream.
     has_stream = settings.engine.asynchronous or parts.device.torch_device.type != "cpu"
+    layout = layout_fingerprint(caches.layout)
+    policy = _reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
+    stage = None
+    if settings.drafts:
+        host = draft_host(config, settings, resolved, memory, parts.device, checkpoint.fingerprint)
+        stage = open_stage(load(resolved, "drafter"), host, model, caches, sampler)
     runner = ModelRunner(
         model,
         caches,
@@ -269,11 +282,10 @@ def _build_runner(
         vocabulary=config.text_config.vocab_size,
         truncation=truncation,
         graphs=_late_recordings(model, caches, settings, memory) if truncation is None else None,
+        stage=stage,
     )
     # Weights and caches were written by work in another order than that of the runner's stream.
     parts.device.synchronise()
-    layout = layout_fingerprint(caches.layout)
-    policy = _reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
     return runner, memory, policy
 
 
@@ -293,4 +305,5 @@ def _late_recordings(
         max_sequences=settings.engine.max_num_seqs,
         max_tokens=memory.max_model_tokens,
         block_tokens=BLOCK_TOKENS,
+        rows_each=1 + settings.drafts,
     )

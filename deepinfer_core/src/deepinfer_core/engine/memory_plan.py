@@ -57,17 +57,19 @@ class PageSizes:
         block_bytes: one block.
         state_bytes: one state slot.
         recordings_bytes: all recorded decode steps, at most.
+        laws_bytes: laws of drafts, where they are accepted by them.
     """
 
     weights_bytes: int
     block_bytes: int
     state_bytes: int
     recordings_bytes: int = 0
+    laws_bytes: int = 0
 
     @property
     def fixed_bytes(self) -> int:
         """What is needed whatever the number of pages."""
-        return self.weights_bytes + self.recordings_bytes
+        return self.weights_bytes + self.recordings_bytes + self.laws_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,19 +115,28 @@ def page_sizes(config: ModelConfig, settings: Settings) -> PageSizes:
         cache_needs(config),
         cache_formats(config, numerics),
         planned_row_bytes,
-        max_backtracking=backtracking(config, settings.engine),
+        max_backtracking=backtracking(config, settings),
         block_tokens=BLOCK_TOKENS,
     )
     return PageSizes(
         weights_bytes=_weights_bytes(config, settings.device),
         block_bytes=layout.block.stride_bytes,
         state_bytes=layout.state.stride_bytes,
-        recordings_bytes=MOST_RECORDED_BYTES if _keeps_recordings(settings) else 0,
+        recordings_bytes=_recordings_bytes(settings),
+        laws_bytes=_laws_bytes(config, settings) if settings.speculation.rule == "ratio" else 0,
     )
 
 
-def _keeps_recordings(settings: Settings) -> bool:
-    return settings.device == "cpu" and settings.engine.graphs
+def _laws_bytes(config: ModelConfig, settings: Settings) -> int:
+    """One int32 row of the vocabulary for each draft of each sequence that runs, and of padding."""
+    rows = (settings.engine.max_num_seqs + 1) * settings.drafts
+    return 4 * rows * config.text_config.vocab_size
+
+
+def _recordings_bytes(settings: Settings) -> int:
+    """What recorded steps may keep; a step with drafts has as many rows more."""
+    keeps = settings.device == "cpu" and settings.engine.graphs
+    return MOST_RECORDED_BYTES * (1 + settings.drafts) if keeps else 0
 
 
 def _weights_bytes(config: ModelConfig, device: str) -> int:
@@ -138,9 +149,10 @@ def _weights_bytes(config: ModelConfig, device: str) -> int:
     )
 
 
-def backtracking(config: ModelConfig, engine: EngineSettings) -> int:
+def backtracking(config: ModelConfig, settings: Settings) -> int:
     """Rows that a step may feed and take back: what is configured, or what drafts need."""
-    return max(engine.max_backtracking_tokens, config.verified_rows)
+    configured = settings.engine.max_backtracking_tokens
+    return max(configured, config.verified_rows, 1 + settings.drafts)
 
 
 def plan_memory(
@@ -169,6 +181,14 @@ def plan_memory(
             f"engine.max_num_seqs {engine.max_num_seqs}: a step has no row for some sequences",
             hint="raise the one or lower the other",
         )
+    drafted_rows = engine.max_num_seqs * (1 + settings.drafts)
+    if engine.max_num_batched_tokens < drafted_rows:
+        raise ConfigError(
+            f"engine.max_num_batched_tokens is {engine.max_num_batched_tokens}, below the "
+            f"{drafted_rows} rows of engine.max_num_seqs {engine.max_num_seqs} sequences with "
+            f"{settings.drafts} drafts each",
+            hint=f"set it to {drafted_rows} at least, or lower speculation.max_drafts",
+        )
     num_slots = max(int(engine.max_num_seqs * engine.state_slots_ratio), engine.max_num_seqs) + 1
     taken_bytes = sizes.fixed_bytes + num_slots * sizes.state_bytes
     _check_room("state slots", "engine.max_num_seqs", taken_bytes, sizes, memory_bytes)
@@ -181,7 +201,7 @@ def plan_memory(
     plan = MemoryPlan(
         sizes=sizes,
         max_model_tokens=longest,
-        max_backtracking=backtracking(config, engine),
+        max_backtracking=backtracking(config, settings),
         num_blocks=num_blocks,
         num_slots=num_slots,
         snapshot_slots=snapshots,

@@ -42,12 +42,16 @@ class Usage:
         completion_tokens: tokens that were drawn, the one that ended the request included.
         cached_tokens: prompt tokens whose cache entries were found when the request started.
         replayed_tokens: of these, tokens that were fed again to get their window keys back.
+        drafted_tokens: drafts that were verified.
+        accepted_tokens: of these, drafts that were accepted; some may lie behind the end.
     """
 
     prompt_tokens: int
     completion_tokens: int = 0
     cached_tokens: int = 0
     replayed_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

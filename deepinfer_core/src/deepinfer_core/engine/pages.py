@@ -172,9 +172,8 @@ class Pages:
         source, sequence.clone_source = sequence.clone_source, None
         return None if source is None else Copy(source, new[0])
 
-    def save(self, sequence: Sequence) -> Saved | None:
-        """Set a slot apart for the state behind the rows launched so far, if someone needs it."""
-        end = sequence.computed
+    def save(self, sequence: Sequence, end: int) -> Saved | None:
+        """Set a slot apart for the state behind ``end`` launched rows, if someone needs it."""
         is_stop = bool(sequence.stops) and sequence.stops[0] == end
         if is_stop:
             del sequence.stops[0]
@@ -198,17 +197,21 @@ class Pages:
         elif saved.is_fork:
             self._forks.make(saved.sequence, saved.tokens, saved.slot)
         else:
-            assert sequence.chain is not None
-            sequence.chain.extend(sequence.tokens)
+            assert sequence.chain is not None  # it has keys of all blocks that are committed
             key = sequence.chain.keys[saved.tokens // self.policy.block_tokens - 1]
             self.cache.publish_snapshot(key, saved.slot)
 
-    def publish(self, sequence: Sequence) -> None:
-        """Let others find the blocks whose rows are all computed."""
+    def publish(self, sequence: Sequence, accepted: tuple[int, ...] = ()) -> None:
+        """Let others find the blocks whose rows are all computed.
+
+        Args:
+            sequence: runs.
+            accepted: drafts that count as committed, and are its next tokens.
+        """
         whole = sequence.committed // self.policy.block_tokens
         if sequence.chain is None or not sequence.is_exact or whole <= sequence.published:
             return
-        sequence.chain.extend(sequence.tokens)
+        sequence.chain.extend([*sequence.tokens, *accepted] if accepted else sequence.tokens)
         for number in range(sequence.published, whole):
             self.cache.publish(sequence.chain.keys[number], sequence.block_ids[number])
         sequence.published = whole

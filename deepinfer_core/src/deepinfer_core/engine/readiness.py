@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
-from deepinfer_core.engine.rows import RowRequest, RowSettings
+from deepinfer_core.engine.rows import DraftRequest, RowRequest, RowSettings
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.component import Component
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
@@ -201,9 +201,20 @@ def _run(runner: ModelRunner, plan: StepPlan, sizes: StepSizes) -> None:
     is_widest = starts == [0] * sizes.max_sequences and plan.rows == len(starts)
     for settings in _DRAWN_SETTINGS if is_widest else _DRAWN_SETTINGS[:1]:
         rows = tuple([RowRequest(row, 1, settings) for row in range(len(plan.wanted_rows()))])
+        wanted = () if runner.stage is None else _draft_requests(len(rows), sizes, settings)
         handle = runner.launch(plan, None)
-        runner.sample(handle, rows)
+        runner.sample(handle, rows, wanted)
         runner.results(handle)
+
+
+def _draft_requests(rows: int, sizes: StepSizes, settings: RowSettings) -> tuple[DraftRequest, ...]:
+    """A round of drafts that nobody reads, behind each row of a step."""
+    return tuple(
+        [
+            DraftRequest(0, row, 1, 0, 0, 0, settings)
+            for row in range(min(rows, sizes.max_sequences))
+        ]
+    )
 
 
 def _components(runner: ModelRunner) -> list[Component]:

@@ -2,7 +2,8 @@
 
 Plain values, so that the step loop is tested without a model. A step takes two launches, because
 the tokens of the step before decide what may be drawn in this one, but not what is fed: first the
-forward pass is launched, then, when the engine has seen those tokens, the sampling.
+forward pass is launched, then, when the engine has seen those tokens, the sampling, and behind it
+the round of drafts for the next step.
 
 The values of one row are named tuples: a step makes several hundred.
 """
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["RowRequest", "RowResult", "RowSettings", "Runner", "StepHandle"]
+__all__ = [
+    "DraftRequest",
+    "DraftResult",
+    "Drafted",
+    "RowRequest",
+    "RowResult",
+    "RowSettings",
+    "Runner",
+    "StepHandle",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +70,8 @@ class RowRequest(NamedTuple):
         banned: tokens that must not be drawn.
         seen: token before the row, and how often it stands in the output; no token twice, and only
             those that a penalty of the row concerns.
+        draft: token that is fed behind the row and verified by it; -1: none.
+        law_row: row of the kept laws that the draft was drawn from; -1: it was certain.
         mask: int32 words, bit i of word w allows token 32 * w + i; None allows all.
     """
 
@@ -69,6 +81,8 @@ class RowRequest(NamedTuple):
     forced: int | None = None
     banned: tuple[int, ...] = ()
     seen: tuple[tuple[int, int], ...] = ()
+    draft: int = -1
+    law_row: int = -1
     mask: npt.NDArray[np.int32] | None = None
 
     def allows_any(self, vocabulary: int) -> bool:
@@ -90,6 +104,8 @@ class RowResult(NamedTuple):
         processed_logprob: the same under the distribution that was drawn from.
         top: (token, log-probability) of the likeliest tokens of the model's own distribution.
         invalid: the logits held NaN or infinity, or nothing was allowed; the rest means nothing.
+        accepted: the token is the draft behind the row, which is kept.
+        overlap: under the ratio rule, how likely a draft of that law was to be accepted.
     """
 
     token_id: int
@@ -97,6 +113,59 @@ class RowResult(NamedTuple):
     processed_logprob: float
     top: tuple[tuple[int, float], ...] = ()
     invalid: bool = False
+    accepted: bool = False
+    overlap: float = 0.0
+
+
+class DraftRequest(NamedTuple):
+    """A sequence that is drafted for, behind the sampling of a step.
+
+    Attributes:
+        place: of the sequence.
+        first: place of the first of its rows among those that are sampled.
+        rows: how many it has: one, and one for each draft that is verified.
+        start: absolute position of the first of them.
+        state_slot: of the sequence.
+        valid_start: first position whose window keys exist.
+        settings: how drafts are drawn.
+        banned: tokens that no draft need be.
+    """
+
+    place: int
+    first: int
+    rows: int
+    start: int
+    state_slot: int
+    valid_start: int
+    settings: RowSettings
+    banned: tuple[int, ...] = ()
+
+
+class DraftResult(NamedTuple):
+    """The drafts of one sequence.
+
+    Attributes:
+        token_ids: one after the other.
+        confidences: of all drafts of a round, whether there are so many or not; none if the drafter
+            gives none.
+        raw: see ``Drafts.raw_Qn``.
+    """
+
+    token_ids: tuple[int, ...]
+    confidences: tuple[float, ...] = ()
+    raw: tuple[float, ...] = ()
+
+
+class Drafted(NamedTuple):
+    """What a step did for speculation.
+
+    Attributes:
+        results: one for each request.
+        round_s: seconds of the round; None: not known, or there was none.
+    """
+
+    results: tuple[DraftResult, ...] = ()
+    round_s: float | None = None
 
 
 class StepHandle:
@@ -120,12 +189,18 @@ class Runner(ABC):
         """
 
     @abstractmethod
-    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
-        """Queue the sampling of a launched step, and return; called once a step.
+    def sample(
+        self,
+        step: StepHandle,
+        rows: tuple[RowRequest, ...],
+        wanted: tuple[DraftRequest, ...] = (),
+    ) -> None:
+        """Queue the sampling of a launched step and a round of drafts, and return; once a step.
 
         Args:
             step: from ``launch``.
             rows: the rows to sample, ascending; there may be none.
+            wanted: who is drafted for; none but by a runner that drafts.
         """
 
     @abstractmethod
@@ -135,6 +210,10 @@ class Runner(ABC):
         Raises:
             Exception: what the step raised.
         """
+
+    def drafted(self, step: StepHandle) -> Drafted:
+        """Drafts of a step whose results were given."""
+        return Drafted()
 
     def drain(self) -> None:  # noqa: B027 - there may be nothing to wait for
         """Wait until nothing is under way, whatever became of it."""

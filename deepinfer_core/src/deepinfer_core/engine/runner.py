@@ -10,19 +10,33 @@ Shapes: R sampled rows, V vocabulary.
 
 from __future__ import annotations
 
+import time
+
 import torch
 
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.cache.storage import Caches
+from deepinfer_core.engine.drafts.open_rows import Left
+from deepinfer_core.engine.drafts.packed import PackedDrafts
+from deepinfer_core.engine.drafts.proposed import Proposed
+from deepinfer_core.engine.drafts.stage import DraftStage
 from deepinfer_core.engine.drawn import Drawn
 from deepinfer_core.engine.packed_step import PackedStep
 from deepinfer_core.engine.recorded_steps import RecordedSteps
-from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
+from deepinfer_core.engine.rows import (
+    Drafted,
+    DraftRequest,
+    RowRequest,
+    RowResult,
+    Runner,
+    StepHandle,
+)
 from deepinfer_core.engine.sampler_inputs import SamplerInputs
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.device import Event, Stream
 from deepinfer_core.interfaces.sampler import Sampler, SamplerSpec
 from deepinfer_core.model.backbone import TextModel
+from deepinfer_core.model.step import StepInputs
 from deepinfer_core.schedule.plan import StepPlan
 
 __all__ = ["ModelRunner", "ModelStep"]
@@ -35,15 +49,25 @@ class ModelStep(StepHandle):
         logits_RV: of the rows that the plan wants; gone when they were sampled.
         rows: what is sampled.
         drawn: what the sampler gave, when it ran.
+        inputs: of the forward pass, and ``left`` behind the sampling: for the step behind it; only
+            where there are drafts.
+        proposed: drafts, when their round ran.
+        round_s: seconds of the round, where the device's work is done when it returns.
         ends: of the forward pass, and of the sampling if rows are sampled.
     """
 
-    __slots__ = ("drawn", "ends", "logits_RV", "rows")
+    __slots__ = (
+        "drawn", "ends", "inputs", "left", "logits_RV", "proposed", "round_s", "rows",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.logits_RV: torch.Tensor | None = None
         self.rows: tuple[RowRequest, ...] = ()
         self.drawn: Drawn | None = None
+        self.inputs: StepInputs | None = None
+        self.left: Left | None = None
+        self.proposed: Proposed | None = None
+        self.round_s: float | None = None
         self.ends: list[Event] = []
 
 
@@ -59,6 +83,7 @@ class ModelRunner(Runner):
         truncation: how the decoder half treats prompts; None keeps all rows.
         graphs: decode steps that are recorded; None: each is launched call by call. Without
             truncation only.
+        stage: verifies and draws drafts; None: there are none.
     """
 
     def __init__(
@@ -71,6 +96,7 @@ class ModelRunner(Runner):
         vocabulary: int,
         truncation: DecoderTruncation | None = None,
         graphs: RecordedSteps | None = None,
+        stage: DraftStage | None = None,
     ) -> None:
         self.model = model
         self.caches = caches
@@ -78,6 +104,7 @@ class ModelRunner(Runner):
         self.vocabulary = vocabulary
         self.truncation = truncation
         self.graphs = graphs
+        self.stage = stage
         self.device = model.parts.device
         self._stream = stream
         self._settings = SamplerInputs(vocabulary, self.device)
@@ -91,15 +118,23 @@ class ModelRunner(Runner):
         rung = None if graphs is None else graphs.rung_of(plan)
         shape = None if graphs is None or rung is None else graphs.shape_of(rung)
         packed = PackedStep(plan, self.device, self.truncation, shape=shape)
+        stage = self.stage
+        feed = None if stage is None else stage.pack_feed(plan)
 
         @torch.inference_mode()
         def work() -> None:
             self.caches.copy_blocks(plan.block_copies)
             self.caches.copy_slots(plan.restored_slots)
-            drawn = before.drawn if before is not None else None
-            words = packed.bring(None if drawn is None else drawn.out.token_R)
+            if stage is None or feed is None:
+                drawn = before.drawn if before is not None else None
+                words = packed.bring(None if drawn is None else drawn.out.token_R)
+                inputs = None
+            else:
+                words = packed.bring(None)
+                step.inputs = inputs = packed.inputs(words)
+                stage.settle(feed, inputs, before.left if before is not None else None)
             if graphs is None or rung is None:
-                step.logits_RV = self.model.forward(packed.inputs(words), self.caches)
+                step.logits_RV = self.model.forward(inputs or packed.inputs(words), self.caches)
             else:
                 step.logits_RV = graphs.run(rung, words)[: plan.rows]
             self.caches.copy_slots(plan.saved_slots)
@@ -107,8 +142,13 @@ class ModelRunner(Runner):
         step.ends.append(self._stream.submit(work))
         return step
 
-    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
-        """Queue the sampling; see ``Runner``."""
+    def sample(
+        self,
+        step: StepHandle,
+        rows: tuple[RowRequest, ...],
+        wanted: tuple[DraftRequest, ...] = (),
+    ) -> None:
+        """Queue the sampling and a round of drafts; see ``Runner``."""
         assert isinstance(step, ModelStep)
         if not rows:
             return
@@ -116,6 +156,8 @@ class ModelRunner(Runner):
         alternatives = min(max(row.settings.alternatives for row in rows), self.vocabulary)
         packed = self._settings.rows(rows)
         plan = self._sampler_plan(alternatives, len(rows))
+        stage = self.stage
+        drafts = None if stage is None else stage.pack_drafts(rows, wanted)
 
         @torch.inference_mode()
         def work() -> None:
@@ -125,12 +167,41 @@ class ModelRunner(Runner):
             row_R, settings = packed.arrive()
             if len(rows) < logits_RV.shape[0]:
                 logits_RV = logits_RV[row_R]
-            drawn = Drawn(len(rows), alternatives, self.device)
-            self.sampler.run(plan, logits_RV, settings, drawn.out)
+            drawn = Drawn(len(rows), alternatives, self.device, is_verified=stage is not None)
+            if stage is None or drafts is None:
+                self.sampler.run(plan, logits_RV, settings, drawn.out)
+            else:
+                stage.verify(drafts, self.sampler, plan, logits_RV, settings, drawn)
+                step.left = self._left(step, row_R, drawn)
             self.send(drawn)
             step.drawn = drawn
 
         step.ends.append(self._stream.submit(work))
+        if stage is not None and drafts is not None and wanted:
+            self._draft(step, stage, drafts)
+
+    def draft_again(self, step: StepHandle, wanted: tuple[DraftRequest, ...]) -> None:
+        """Queue another round behind a step that was sampled, to see how long it takes."""
+        assert isinstance(step, ModelStep)
+        assert self.stage is not None
+        self._draft(step, self.stage, self.stage.pack_drafts(step.rows, wanted))
+
+    def _draft(self, step: ModelStep, stage: DraftStage, drafts: PackedDrafts) -> None:
+        """Queue the round of drafts behind the sampling."""
+
+        @torch.inference_mode()
+        def work() -> None:
+            if step.drawn is None:
+                return  # the sampling failed
+            began_s = time.perf_counter()
+            step.proposed = stage.propose(drafts, step.drawn)
+            step.round_s = self._took_s(began_s)
+
+        step.ends.append(self._stream.submit(work))
+
+    def _took_s(self, began_s: float) -> float | None:
+        """Seconds since, where the device's work is done when it returns."""
+        return time.perf_counter() - began_s if self.device.torch_device.type == "cpu" else None
 
     def results(self, step: StepHandle) -> tuple[RowResult, ...]:
         """Wait; see ``Runner``."""
@@ -138,6 +209,12 @@ class ModelRunner(Runner):
         for end in step.ends:
             end.wait()
         return () if step.drawn is None else step.drawn.results(step.rows)
+
+    def drafted(self, step: StepHandle) -> Drafted:
+        """Drafts of a step whose results were given; see ``Runner``."""
+        assert isinstance(step, ModelStep)
+        results = () if step.proposed is None else step.proposed.results()
+        return Drafted(results, step.round_s)
 
     def send(self, drawn: Drawn) -> None:
         """Queue the copy of what was drawn to the host; called by work on the stream."""
@@ -150,6 +227,18 @@ class ModelRunner(Runner):
     def close(self) -> None:
         """Close the stream."""
         self._stream.close()
+
+    @staticmethod
+    def _left(step: ModelStep, row_R: torch.Tensor, drawn: Drawn) -> Left:
+        """What the next step needs to know where it begins."""
+        assert step.inputs is not None
+        assert drawn.verdicts is not None
+        return Left(
+            inputs=step.inputs,
+            row_R=step.inputs.sample_row_R[row_R],
+            token_R=drawn.out.token_R,
+            accepted_R=drawn.verdicts.accepted_R,
+        )
 
     def _sampler_plan(self, alternatives: int, rows: int) -> Plan:
         # Sizes are rounded up to powers of two, so that few plans serve all steps.

@@ -5,7 +5,8 @@ slots, only the step loop appends tokens.
 
 While a step is under way its rows count as computed although nobody has seen its results. A token
 that it draws is *open*: it has a position, and the next step can feed it, but its id is known to
-the device only.
+the device only. Where the step verifies drafts, all of them count as kept until it is known which
+are, and as many tokens are open.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deepinfer_core.cache.keys import KeyChain
+from deepinfer_core.engine.drafts.state import DraftState
 from deepinfer_core.engine.fork import Fork
 from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.engine.outputs import TokenLogprob
@@ -27,6 +29,7 @@ from deepinfer_core.schedule.snapshot import SequenceView
 __all__ = ["Request", "Sequence", "TokenRules"]
 
 _ONE_OPEN_TOKEN: tuple[int, ...] = (UNKNOWN_TOKEN,)
+_NO_HISTORY = (UNKNOWN_TOKEN, UNKNOWN_TOKEN, UNKNOWN_TOKEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +119,9 @@ class Sequence:
         fork_due: its prompt is still to be computed for its followers.
         fork: its computed prompt.
 
-        open_tokens: tokens that are drawn by the step under way, 0 or 1.
-        drawn_index: place of the open token among that step's sampled rows; -1: none.
-        computed: rows that were launched.
+        open_tokens: tokens that are drawn by the step under way, at most: 0, or 1 and its drafts.
+        drawn_index: place of the first of its rows among that step's sampled ones; -1: none.
+        computed: rows that were launched, at most.
         committed: rows whose step is known to have succeeded.
         admissions: how often it entered; tells results of an earlier stay from present ones.
         is_gone: it ended; what is still under way is not wanted.
@@ -132,7 +135,10 @@ class Sequence:
         stops: positions, ascending, at which a chunk must end.
         clone_source: block whose content its next new block takes over.
 
+        drafts: of the tokens behind its last one.
+
         cached_tokens, replayed_tokens: as in ``Usage``, of its first admission; None before.
+        drafted_tokens, accepted_tokens: as in ``Usage``.
         logprobs: one for each output token, if asked for.
         prompt_logprobs: by position of the prompt token, if asked for.
         first_scheduled_s: monotonic clock of its first admission, like all its times.
@@ -178,8 +184,12 @@ class Sequence:
     stops: list[int] = field(default_factory=list)
     clone_source: int | None = None
 
+    drafts: DraftState = field(default_factory=DraftState)
+
     cached_tokens: int | None = None
     replayed_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     first_scheduled_s: float | None = None
@@ -221,53 +231,68 @@ class Sequence:
 
     def view(self, idle_blocks: int = 0) -> SequenceView:
         """What the policy sees of a running sequence; one that is exhausted has nothing to feed."""
-        known, computed, stops = len(self.tokens) + self.open_tokens, self.computed, self.stops
+        open_tokens, computed, stops = self.open_tokens, self.computed, self.stops
+        known = len(self.tokens) + open_tokens
         return SequenceView(
             self.sequence_id,
-            known if known < self.longest else computed,
+            # It is not exhausted as long as drafts may be rejected.
+            known if known < self.longest or open_tokens > 1 else computed,
             computed,
             len(self.block_ids),
             idle_blocks,
             stops[0] if stops else None,
             True,
             self.rank,
+            self.drafts.wanted,
         )
 
     def step(self, row_count: int) -> SequenceStep:
         """The plan's entry for the next ``row_count`` rows, which count as computed from now on.
 
-        Blocks and slot are already taken.
+        Blocks and slot are already taken. Rows beyond the known tokens are drafts.
         """
         assert self.state_slot is not None
-        tokens, start = self.tokens, self.computed
+        tokens, start, open_tokens = self.tokens, self.computed, self.open_tokens
         count = len(tokens)
+        known = count + open_tokens
         self.computed = end = start + row_count
-        if start >= 3:
-            history = (tokens[start - 1], tokens[start - 2], tokens[start - 3])
-        else:
-            history = self._short_history(start)
-        fed, drawn_index = _ONE_OPEN_TOKEN, self.drawn_index
+        fed, drawn_index, scored, open_rows = _ONE_OPEN_TOKEN, self.drawn_index, 0, 0
         if end <= count:
             fed, drawn_index = tuple(tokens[start:end]), -1
+        elif not open_tokens:
+            fed, drawn_index = (*tokens[start:], *self.drafts.ids[: end - count]), -1
         elif start < count:
             fed = (*tokens[start:end], UNKNOWN_TOKEN)
+        else:
+            open_rows = open_tokens - 1
+            if row_count > 1:
+                fed = _ONE_OPEN_TOKEN * row_count
+        if end > known:
+            scored = end - known
+        elif self.is_scored:
+            scored = self._scored_rows(start, end)
         return SequenceStep(
             self.sequence_id,
             start,
             fed,
-            history,
+            _NO_HISTORY if open_rows else self._history(start),
             self.block_ids,
             self.state_slot,
-            end == count + self.open_tokens,
-            self._scored_rows(start, end) if self.is_scored else 0,
+            end >= known,
+            scored,
             drawn_index,
             self.cached_end,
             self.valid_start,
             self.keep_from,
+            self.drafts.place,
+            open_rows,
         )
 
-    def _short_history(self, start: int) -> tuple[int, int, int]:
-        first, second, third = (self.tokens[start - i] if start >= i else -1 for i in (1, 2, 3))
+    def _history(self, start: int) -> tuple[int, int, int]:
+        tokens = self.tokens
+        if start >= 3:
+            return (tokens[start - 1], tokens[start - 2], tokens[start - 3])
+        first, second, third = (tokens[start - i] if start >= i else -1 for i in (1, 2, 3))
         return first, second, third
 
     def _scored_rows(self, start: int, end: int) -> int:

@@ -6,11 +6,12 @@ under way the next one is decided and launched. Only *elapsed* times never overl
 
 from __future__ import annotations
 
-from deepinfer_core.engine.batch import Launch
 from deepinfer_core.engine.instruments import StepFacts
-from deepinfer_core.engine.rows import RowRequest, StepHandle
+from deepinfer_core.engine.launch import Launch
+from deepinfer_core.engine.rows import Drafted, DraftRequest, RowRequest, StepHandle
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.errors import DeepInferError
+from deepinfer_core.interfaces.draft_planner import DraftOutcome
 
 __all__ = ["UnderWay"]
 
@@ -30,12 +31,16 @@ class UnderWay:
         failure: why it failed before it ran.
         schedule_s: seconds spent on deciding and launching it.
         broken: sequences whose grammar broke, with the reason; what they draw is dropped.
-        drew: sequences that drew a token in it.
+        drew: sequences that drew in it, and how many tokens each of them got.
+        wanted: the drafts that it gives for the next step.
+        drafted: whose they are.
+        outcomes: what became of the drafts that it verified.
+        given: what the runner says about both.
     """
 
     __slots__ = (
-        "_began_s", "_queued_s", "_row_counts", "broken", "drew", "failure", "handle", "launch",
-        "owners", "rows", "schedule_s",
+        "_began_s", "_queued_s", "_row_counts", "broken", "drafted", "drew", "failure", "given",
+        "handle", "launch", "outcomes", "owners", "rows", "schedule_s", "wanted",
     )  # fmt: skip
 
     def __init__(self, launch: Launch, began_s: float) -> None:
@@ -45,8 +50,12 @@ class UnderWay:
         self.owners: list[Sequence] = []
         self.failure: Exception | None = None
         self.schedule_s = 0.0
+        self.drew: list[tuple[Sequence, int]] = []
+        self.wanted: tuple[DraftRequest, ...] = ()
+        self.drafted: list[Sequence] = []
+        self.outcomes: list[DraftOutcome] = []
+        self.given = Drafted()
         self.broken: list[tuple[Sequence, DeepInferError]] = []
-        self.drew: list[Sequence] = []
         self._row_counts = launch.row_counts()
         self._began_s = began_s
         self._queued_s: list[float] = []
@@ -66,7 +75,9 @@ class UnderWay:
         """
         previous_s: list[float] = []
         first_s: list[float] = []
-        for sequence in self.drew:
+        tokens = 0
+        for sequence, count in self.drew:
+            tokens += count
             if sequence.last_token_s is None:
                 first_s.append(known_s - sequence.request.arrival_s)
             else:
@@ -85,4 +96,6 @@ class UnderWay:
             queued_s=self._queued_s,
             first_tokens_s=first_s,
             previous_tokens_s=previous_s,
+            more_tokens=tokens - len(self.drew),
+            verified=[(one.verified, one.accepted) for one in self.outcomes],
         )

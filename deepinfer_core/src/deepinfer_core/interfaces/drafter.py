@@ -8,46 +8,44 @@ drawn at all and keeps the law that it was drawn from, so no drafter can make it
 A round runs as work on the stream of the steps, behind the sampling of the step that gave the
 anchors, for every sequence that drew a token in it, the first one included. What it reads lies on
 the device, some of it known there only, so a drafter must not wait for the device; and shapes are
-few, so that rounds can be recorded: Q is a power of two, filled up with rows of state slot 0, whose
-drafts nobody reads.
+few, so that rounds can be recorded: Q is a power of two, filled up with rows of place 0 and state
+slot 0, whose drafts nobody reads. A sequence keeps its *place* while it runs, and there are no more
+places than may run at once, so tables go by place.
 
 Call the last row that a sequence fed and kept its position a. The anchor belongs to a + 1, draft i
 to a + 2 + i.
 
-Shapes: Q sequences of a round, n drafts of each, V vocabulary, S state slots, L longest text.
+Shapes: Q sequences of a round, n drafts of each, V vocabulary, S places, L longest text.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Component
+from deepinfer_core.interfaces.draft_planner import (
+    AcceptanceRule,
+    DraftOutcome,
+    DraftPlanner,
+    StepTimer,
+)
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "AcceptanceRule",
     "Choose",
     "DraftBlock",
     "DraftHost",
-    "DraftOutcome",
-    "DraftPlanner",
     "DraftRound",
-    "DraftView",
     "Drafter",
     "DrafterCapabilities",
     "Drafts",
-    "StepTimes",
 ]
-
-AcceptanceRule = Literal["match", "ratio"]
-"""``match`` keeps a draft if the ordinary draw at its row gives the same token, so that the output
-is the one of decoding without drafts; ``ratio`` keeps more of them, and the law of the output."""
 
 Choose = Callable[["torch.Tensor", int], "torch.Tensor"]
 """From logits [Q, V] of draft number i of all sequences to tokens int64 [Q]; called with 0, 1, 2
@@ -105,26 +103,32 @@ class DraftHost:
     Attributes:
         drafts: n of every round, at most ``max_drafts``.
         vocabulary: V.
-        max_sequences: most sequences of a round, padding not counted.
-        state_slots: S.
+        max_sequences: most sequences of a round, padding not counted; S - 1.
         max_tokens: L.
         rule: how drafts are accepted.
         torch_device: where tensors live.
         block: the draft network; None if the checkpoint has none.
-        identity: tells checkpoint and numerics from others, for what is kept in files.
-        cache_dir: folder for such files; empty: none is known.
+        temperatures: divisors of the logits that ``block`` gives, one for each draft of a whole
+            block, as the settings or the checkpoint have them.
+        checkpoint: identity of the checkpoint.
+        identity: of everything that changes how long steps take: checkpoint, numerics, components
+            and their versions, device, driver, sizes.
+        cache_dir: folder for files about this machine; empty: none is known.
+        row_sizes: numbers of rows that decode steps are padded to, ascending; empty: to none.
     """
 
     drafts: int
     vocabulary: int
     max_sequences: int
-    state_slots: int
     max_tokens: int
     rule: AcceptanceRule
     torch_device: torch.device
     block: DraftBlock | None = None
+    temperatures: tuple[float, ...] = ()
+    checkpoint: str = ""
     identity: str = ""
     cache_dir: str = ""
+    row_sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,15 +139,17 @@ class DraftRound:
         anchor_token_Q: int64 anchors.
         accepted_position_Q: int64, a of each.
         first_position_Q: int64, first position whose window keys exist.
-        state_slot_Q: int64; 0 is padding.
-        token_SL: int64 tokens by state slot and position, right up to a + 1, behind which anything
-            may stand; None unless ``reads_tokens``.
+        state_slot_Q: int64, where the block network finds rings; 0 is padding.
+        place_Q: int64 from 1 to ``max_sequences``, distinct; 0 is padding.
+        token_SL: int64 tokens by place and position, right up to a + 1, behind which anything may
+            stand; None unless ``reads_tokens``.
     """
 
     anchor_token_Q: torch.Tensor
     accepted_position_Q: torch.Tensor
     first_position_Q: torch.Tensor
     state_slot_Q: torch.Tensor
+    place_Q: torch.Tensor
     token_SL: torch.Tensor | None = None
 
 
@@ -161,87 +167,6 @@ class Drafts:
     token_Qn: torch.Tensor
     confidence_Qn: torch.Tensor | None = None
     raw_Qn: torch.Tensor | None = None
-
-
-class DraftOutcome(NamedTuple):
-    """What became of a sequence's drafts in one step.
-
-    Attributes:
-        verified: drafts that were fed.
-        accepted: of these, how many in front were kept.
-        confidences: of all drafts of the round; empty if there are none.
-        raw: the same of ``Drafts.raw_Qn``.
-        overlaps: by verified draft that was reached, the probability with which the ratio rule
-            accepts a draft drawn there; empty under the match rule.
-    """
-
-    verified: int
-    accepted: int
-    confidences: tuple[float, ...] = ()
-    raw: tuple[float, ...] = ()
-    overlaps: tuple[float, ...] = ()
-
-
-class DraftView(NamedTuple):
-    """The drafts of one decoding sequence as a planner sees them.
-
-    Attributes:
-        drafts: how many a step could verify; 0 if it has none.
-        newest: survival of the drafts of the newest round whose confidences the host has; None if
-            it has none of this sequence. Not cut to ``drafts``. Survival of a draft is the product
-            of the confidences up to its own.
-        before: the same of the round before that.
-        is_current: whether ``newest`` is of the very drafts to be verified. It is not while the
-            step that drew them is still in flight; then it is of the round before.
-    """
-
-    drafts: int
-    newest: Sequence[float] | None = None
-    before: Sequence[float] | None = None
-    is_current: bool = True
-
-
-class StepTimes(NamedTuple):
-    """How long one step took that verified drafts or could have, in seconds.
-
-    Attributes:
-        sequences: that decoded.
-        rows: of the step.
-        step_s: from the end of the step before to its own end.
-        drafted: whether a draft round was run in it.
-    """
-
-    sequences: int
-    rows: int
-    step_s: float
-    drafted: bool
-
-
-class DraftPlanner(ABC):
-    """Says how many drafts a step verifies. Called by the step loop, so it must be quick."""
-
-    @abstractmethod
-    def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
-        """Say how many rows each sequence feeds.
-
-        Args:
-            views: the sequences that decode, at least one.
-            other_rows: rows of prompts that wait for the same step, at most.
-
-        Returns:
-            For each: its anchor and some of its drafts, 1 up to ``drafts`` + 1. The engine may feed
-            fewer, where blocks or rows are short.
-        """
-
-    @abstractmethod
-    def drafts_next(self) -> bool:
-        """Whether a draft round is run behind the step that ``rows`` was last asked about."""
-
-    def learn(self, outcomes: Sequence[DraftOutcome]) -> None:  # noqa: B027 - may not care
-        """Take what became of the drafts of one step."""
-
-    def took(self, times: StepTimes) -> None:  # noqa: B027 - may not care
-        """Take how long a step took."""
 
 
 class Drafter(Component):
@@ -272,13 +197,12 @@ class Drafter(Component):
     def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
         """Take what became of the drafts of one step; called on the host, so it must be quick."""
 
-    def planner(self, host: DraftHost, measure: Callable[[int], float]) -> DraftPlanner:
+    def planner(self, host: DraftHost, timer: StepTimer) -> DraftPlanner:
         """Make what decides how many drafts are verified (``speculation.budget = "planned"``).
 
         Args:
             host: as for ``attach``.
-            measure: does a decode step of so many rows, with as little context as can be, and says
-                how many seconds it took.
+            timer: to measure what steps take.
 
         Raises:
             NotSupported: it cannot say how likely its drafts are accepted, or has no such thing.

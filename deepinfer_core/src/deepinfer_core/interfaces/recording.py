@@ -21,7 +21,8 @@ __all__ = ["MOST_RECORDED_BYTES", "Recorder", "Recording"]
 
 MOST_RECORDED_BYTES = 64 << 20
 """What recorded steps may keep alive together where they do not share their memory: those of some
-thirty sizes of a step of the shipped checkpoint."""
+thirty sizes of a step of the shipped checkpoint. As much again for each draft that a step verifies
+of a sequence, which adds as many rows."""
 
 
 class Recording(ABC):

@@ -169,7 +169,8 @@ class TextModel:
         wanted = DraftRound(
             anchor_token_Q, accepted_position_Q, state_slot_Q, first_position_Q, count
         )
-        return self.drafter.draft(wanted, caches, choose)
+        token_Qn, logit_Qn = self.drafter.draft(wanted, caches, choose)
+        return token_Qn, self.drafter.markov.confidences(logit_Qn)
 
     def _context(
         self,

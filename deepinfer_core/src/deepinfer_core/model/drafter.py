@@ -126,7 +126,11 @@ class Drafter:
     def draft(
         self, wanted: DraftRound, caches: Caches, choose: Choose
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run one round; see ``TextModel.draft``."""
+        """Run one round, as ``TextModel.draft`` does.
+
+        Returns:
+            Ids [Q, n], and the logits of confidences [Q, n], neither scaled nor clipped.
+        """
         count, ring_tokens = wanted.count, caches.layout.state.ring_tokens
         room = min(self.block_tokens, ring_tokens - self.window_tokens)
         if not 1 <= count <= room:

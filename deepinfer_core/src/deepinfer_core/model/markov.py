@@ -53,16 +53,26 @@ class MarkovHead:
             choose: picks tokens from logits.
 
         Returns:
-            Ids [Q, n] and confidences [Q, n].
+            Ids [Q, n] and logits of confidences [Q, n].
         """
-        tokens, confidences = [], []
+        tokens, logits = [], []
         token_Q = anchor_token_Q
         for number in range(base_QnV.shape[1]):
             before_QM = embed(self.embedding, token_Q, self.rows.compute)
             logit_Q1 = self.confidence(torch.cat((hidden_QnD[:, number], before_QM), dim=-1))
-            temperature = max(self.temperatures[number], _LOWEST_TEMPERATURE)
-            scaled_Q = (logit_Q1[:, 0] / temperature).clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT)
             token_Q = choose(base_QnV[:, number] + self.head(before_QM), number)
             tokens.append(token_Q)
-            confidences.append(scaled_Q.sigmoid())
-        return torch.stack(tokens, dim=1), torch.stack(confidences, dim=1)
+            logits.append(logit_Q1[:, 0])
+        return torch.stack(tokens, dim=1), torch.stack(logits, dim=1)
+
+    def confidences(self, logit_Qn: torch.Tensor) -> torch.Tensor:
+        """How likely each draft is accepted if all before it are, by the checkpoint's temperatures.
+
+        Args:
+            logit_Qn: as ``extend`` gives them.
+        """
+        scaled = [
+            logit_Q / max(temperature, _LOWEST_TEMPERATURE)
+            for logit_Q, temperature in zip(logit_Qn.unbind(1), self.temperatures, strict=False)
+        ]
+        return torch.stack(scaled, dim=1).clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT).sigmoid()

@@ -31,7 +31,9 @@ class StepInputs:
         embedding_TD: rows to use in place of the embedding where ``image_T``; None without images.
         block_table_QB: int64 block ids, -1 behind a sequence's last block.
         state_slot_Q: int64 state slots.
-        starts: first position of each sequence in this step, on the host.
+        starts: first position of each sequence in this step, on the host. Where a sequence decodes
+            behind drafts that the host does not know to be kept, the highest that it may have; the
+            device knows the right one, up to ``max_backtracking`` - 1 lower.
         row_counts: rows of each sequence, on the host.
         valid_starts: first position whose window keys exist, on the host; 0 outside a replay.
         sample_row_R: int64 rows whose logits are wanted.

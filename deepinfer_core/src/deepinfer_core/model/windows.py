@@ -87,7 +87,7 @@ def window_step(step: StepInputs, layout: CacheLayout, window_tokens: int) -> Wi
     ring_tokens = layout.state.ring_tokens
     counts = step.row_counts
     is_chunk = [count > layout.max_backtracking for count in counts]
-    listing = _Listing(step, window_tokens, ring_tokens)
+    listing = _Listing(step, window_tokens, layout)
     decode_rows = _rows_of(counts, [not chunk for chunk in is_chunk])
     chunk_rows = _rows_of(counts, is_chunk)
     return WindowStep(
@@ -111,10 +111,11 @@ def _write_slots(step: StepInputs, ring_tokens: int) -> torch.Tensor:
 class _Listing:
     """The lists of both kinds of rows of one step."""
 
-    def __init__(self, step: StepInputs, window_tokens: int, ring_tokens: int) -> None:
+    def __init__(self, step: StepInputs, window_tokens: int, layout: CacheLayout) -> None:
         self._step = step
         self._window = window_tokens
-        self._ring_tokens = ring_tokens
+        self._ring_tokens = layout.state.ring_tokens
+        self._slack = layout.max_backtracking - 1
         self._device = step.position_T.device
         self._first_Q = step.valid_start_Q
 
@@ -128,8 +129,10 @@ class _Listing:
         return DecodeWindows(row_S=row_S, slot_SW=slot_SW)
 
     def _may_lack_keys(self) -> bool:
+        """Whether a row may see fewer keys than a window; it may begin before its start."""
+        sure = self._window - 1 + self._slack
         pairs = zip(self._step.starts, self._step.valid_starts, strict=True)
-        return any(start - first < self._window - 1 for start, first in pairs)
+        return any(start - first < sure for start, first in pairs)
 
     def chunks(self, rows: list[int], is_chunk: list[bool]) -> ChunkWindows:
         history = self._window - 1

@@ -9,10 +9,10 @@ frozen dataclass takes four times as long to make.
 
 from typing import NamedTuple
 
-__all__ = ["UNKNOWN_TOKEN", "Copy", "SequenceStep", "StepPlan"]
+__all__ = ["UNKNOWN_TOKEN", "Copy", "Prefix", "SequenceStep", "StepPlan"]
 
 UNKNOWN_TOKEN = -1
-"""Stands for a token that the step before draws, so that only the device knows it."""
+"""Stands for a token that only the device knows: one that the step before draws, or a draft."""
 
 
 class Copy(NamedTuple):
@@ -27,25 +27,43 @@ class Copy(NamedTuple):
     destination: int
 
 
+class Prefix(NamedTuple):
+    """Tokens in front of the first row that a sequence feeds, because they are cached.
+
+    Attributes:
+        place: of the sequence.
+        token_ids: from position 0 on.
+    """
+
+    place: int
+    token_ids: tuple[int, ...]
+
+
 class SequenceStep(NamedTuple):
     """The rows that one sequence feeds in a step.
 
+    Where the step before verifies drafts of the sequence, only the device knows how many of them
+    are kept. Then all rows are unknown, and they begin at ``start`` only if all were kept: one
+    position earlier for each that was not.
+
     Attributes:
         sequence_id: the engine's number of the sequence.
-        start: absolute position of the first row.
+        start: absolute position of the first row; the highest that it may have.
         token_ids: ids of the rows, at positions ``start`` and following; the last may be
-            ``UNKNOWN_TOKEN``.
+            ``UNKNOWN_TOKEN``, or that of a sequence with ``place`` all.
         history: the ids at ``start - 1``, ``start - 2``, ``start - 3``; -1 where there is none.
         block_ids: the sequence's blocks so far, enough for all rows.
         state_slot: the sequence's state slot.
         wants_token: whether the last row's logits are sampled.
-        scored_rows: leading rows whose logits are wanted too, to score the token behind each; not
-            the last row if it is sampled.
-        drawn_index: place of the unknown token among the sampled rows of the step before; -1 if
-            all tokens are known.
+        scored_rows: leading rows whose logits are wanted too, to score the token behind each, or
+            because drafts are fed behind them; not the last row if it is sampled.
+        drawn_index: place of the unknown token among the sampled rows of the step before, or of the
+            first of its rows there, if it verifies drafts; -1 if all tokens are known.
         cached_end: rows before this position are fed again and write no entries.
         valid_start: first position whose window keys exist.
         keep_from: first position that a truncated decoder half keeps.
+        place: its place among the sequences for which drafts are kept; 0: none are.
+        open_rows: drafts that the step before verifies, if its tokens are unknown.
     """
 
     sequence_id: int
@@ -60,6 +78,8 @@ class SequenceStep(NamedTuple):
     cached_end: int = 0
     valid_start: int = 0
     keep_from: int = 0
+    place: int = 0
+    open_rows: int = 0
 
 
 class StepPlan(NamedTuple):
@@ -70,12 +90,14 @@ class StepPlan(NamedTuple):
         block_copies: blocks to copy before the rows are fed.
         restored_slots: state slots to copy before the rows are fed.
         saved_slots: state slots to copy when the rows have left their states.
+        prefixes: of sequences that enter with the step, where a drafter reads tokens.
     """
 
     sequences: tuple[SequenceStep, ...]
     block_copies: tuple[Copy, ...] = ()
     restored_slots: tuple[Copy, ...] = ()
     saved_slots: tuple[Copy, ...] = ()
+    prefixes: tuple[Prefix, ...] = ()
 
     @property
     def rows(self) -> int:

@@ -2,12 +2,14 @@
 
 Everything goes by rank (``schedule.rank``):
 
-* A running sequence with one pending row has that row reserved. Prompts share what is left of the
-  rows, first in rank first, in chunks; a waiting prompt that goes before a running one is served
-  before it.
+* A running sequence with one pending row has that row reserved, and the drafts behind it. Prompts
+  share what is left of the rows, first in rank first, in chunks; a waiting prompt that goes before
+  a running one is served before it. Steps have room for the drafts of as many sequences as may run,
+  so drafts leave every prompt that may run as many rows as they take themselves.
 * Blocks are taken as they are needed. A sequence that finds none takes them from the last running
   sequence behind it, which then waits and is resumed later; one with nobody behind it merely skips
-  the step. The first running sequence therefore always has its blocks.
+  the step. The first running sequence therefore always has its blocks. Drafts take free blocks
+  only, and leave those that other decoding sequences need for the row that is due.
 * A waiting sequence is admitted when the blocks of all its known tokens and of one more are free,
   besides those that running sequences need for the same. Nothing that is ready overtakes the first
   that is ready; what does not fit holds up what would, or large requests would starve.
@@ -90,6 +92,8 @@ class _Round:
         self.prompt_rows = self.limits.max_rows
         self.owed_blocks = 0
         """Blocks that running sequences lack for their known tokens and the next one."""
+        self.due_blocks = 0
+        """Blocks that decoding sequences still need for the row that is due."""
         self.gains: list[int] | None = None
         self.preempted: list[int] = []
         self.admitted: list[int] = []
@@ -116,8 +120,10 @@ class _Round:
         block_tokens = self.limits.block_tokens
         admits = self.next_waiting < len(self.snapshot.waiting)
         decode_rows = 0
-        for _, known, computed, block_count, _, _, _, _ in self.snapshot.running:
-            decode_rows += known - computed == 1
+        for _, known, computed, block_count, _, _, _, _, drafts in self.snapshot.running:
+            if known - computed == 1:
+                decode_rows += 1 + drafts
+                self.due_blocks += known > block_count * block_tokens
             if admits and known > computed and known >= block_count * block_tokens:
                 self.owed_blocks += self.limits.blocks_for(known + 1) - block_count
         if self.decodes:
@@ -129,12 +135,12 @@ class _Round:
         for place, view in enumerate(self.snapshot.running):
             if place >= self.end:
                 return
-            number, known, computed, block_count, _, _, _, _ = view
+            number, known, computed, block_count, _, _, _, _, drafts = view
             if known - computed == 1:
-                if known > block_count * block_tokens:
-                    self._serve(place, view, 1, decodes)
+                if known + drafts > block_count * block_tokens:
+                    self._serve_decode(place, view)
                 elif decodes:
-                    shares.append(Share(number, 1, 0))
+                    shares.append(Share(number, 1 + drafts, 0))
             elif known > computed:
                 self._admit(view)
                 self._serve_chunk(place, view)
@@ -147,11 +153,26 @@ class _Round:
 
     def _chunk_rows(self, view: SequenceView) -> int:
         """Rows of a sequence's next chunk as far as blocks allow."""
-        _, known, computed, _, _, stop_at, _, _ = view
+        _, known, computed, _, _, stop_at, _, _, _ = view
         end = known if stop_at is None else min(known, stop_at)
         if end <= computed:
             raise ValueError(f"no chunk can start at {computed} and end by {stop_at}: {view}")
         return min(end - computed, self.prompt_rows)
+
+    def _serve_decode(self, place: int, view: SequenceView) -> None:
+        """Let a sequence claim a block for the row that is due or for its drafts."""
+        _, known, _, block_count, _, _, _, _, drafts = view
+        due = int(known > block_count * self.limits.block_tokens)
+        self.due_blocks -= due
+        if not self.decodes:
+            drafts = 0
+        else:
+            if due:
+                self._make_room(place, view, 1)
+            spare = max(self.free_blocks - due - self.due_blocks, 0)
+            room = (block_count + due + spare) * self.limits.block_tokens - known
+            drafts = min(drafts, room)
+        self._claim(view, 1 + drafts, self.decodes)
 
     def _serve(self, place: int, view: SequenceView, rows: int, is_in_step: bool) -> int:
         """Let a running sequence claim blocks for ``rows`` rows; for how many it got them.
@@ -163,7 +184,7 @@ class _Round:
         return self._claim(view, rows, is_in_step)
 
     def _claim(self, view: SequenceView, rows: int, is_in_step: bool) -> int:
-        number, _, computed, block_count, _, _, _, _ = view
+        number, _, computed, block_count, _, _, _, _, _ = view
         rows = min(rows, (block_count + self.free_blocks) * self.limits.block_tokens - computed)
         if rows <= 0:
             return 0

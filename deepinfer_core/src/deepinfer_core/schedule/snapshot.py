@@ -30,12 +30,15 @@ class Limits:
     """Sizes that hold for the life of an engine.
 
     Attributes:
-        max_rows: rows of one step, prompts and decodes together.
+        max_rows: rows of one step, prompts and decodes together; each running sequence has room for
+            ``rows_each`` in it.
         max_sequences: sequences that hold a state slot at the same time.
         block_tokens: tokens in one block.
         usable_blocks: blocks that sequences can hold, the dummy block not counted. They must hold
             any one sequence at its longest.
         mixes: chunks and decode rows may share a step.
+        rows_each: most rows that a decoding sequence feeds: the last token that is certain, and
+            drafts of those behind it.
     """
 
     max_rows: int
@@ -43,6 +46,7 @@ class Limits:
     block_tokens: int
     usable_blocks: int
     mixes: bool = True
+    rows_each: int = 1
 
     def __post_init__(self) -> None:
         """Refuse sizes under which a running sequence could be left without a row for ever.
@@ -50,12 +54,16 @@ class Limits:
         Raises:
             ValueError: a size is not positive, or a step has fewer rows than running sequences.
         """
-        smallest = min(self.max_rows, self.max_sequences, self.block_tokens, self.usable_blocks)
+        smallest = min(
+            *(self.max_rows, self.max_sequences, self.block_tokens, self.usable_blocks),
+            self.rows_each,
+        )
         if smallest < 1:
             raise ValueError(f"every limit must be at least 1, found {self}")
-        if self.max_rows < self.max_sequences:
+        if self.max_rows < self.max_sequences * self.rows_each:
             raise ValueError(
-                f"a step of {self.max_rows} rows cannot serve {self.max_sequences} sequences"
+                f"a step of {self.max_rows} rows cannot serve {self.max_sequences} sequences of "
+                f"{self.rows_each} each"
             )
 
     def blocks_for(self, tokens: int) -> int:
@@ -65,8 +73,8 @@ class Limits:
     def may_preempt(self, running_count: int, free_blocks: int) -> bool:
         """Whether a step could take blocks from a running sequence.
 
-        A decode row needs at most one new block; chunks of n rows together need at most one each
-        and n / ``block_tokens``. If False, ``idle_blocks`` of running sequences is not looked at.
+        A sequence with n rows needs at most one new block and n / ``block_tokens``. If False,
+        ``idle_blocks`` of running sequences is not looked at.
         """
         return free_blocks < running_count + self.max_rows // self.block_tokens
 
@@ -94,6 +102,9 @@ class SequenceView(NamedTuple):
             last drawn token is still on the device, is passed over and holds up nobody.
         rank: its place in the order, to compare a running with a waiting sequence; of two equal
             ranks the running sequence goes first.
+        draft_rows: of a running sequence with one known token to feed: rows of drafts to feed
+            behind it, if there is room; at most ``rows_each`` - 1, and none in front of a
+            ``stop_at``.
     """
 
     sequence_id: int
@@ -104,6 +115,7 @@ class SequenceView(NamedTuple):
     stop_at: int | None = None
     is_ready: bool = True
     rank: Rank = (0.0, 0)
+    draft_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

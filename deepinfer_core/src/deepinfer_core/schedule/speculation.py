@@ -25,27 +25,10 @@ from itertools import accumulate, islice, repeat
 from operator import mul
 from typing import NamedTuple
 
+from deepinfer_core.interfaces.draft_planner import DraftView
 from deepinfer_core.schedule.speculation_costs import StepCosts
 
-__all__ = ["DraftView", "Total", "budget_rates", "choose_total", "plan_rows", "split", "survival"]
-
-
-class DraftView(NamedTuple):
-    """The drafts of one decoding sequence as the planner sees them.
-
-    Attributes:
-        drafts: how many a step could verify; 0 if it has none.
-        newest: survival of the drafts of the newest block whose confidences the host has; None if
-            it has none of this sequence. Not cut to ``drafts``.
-        before: the same of the block before that.
-        is_current: whether ``newest`` is of the very drafts to be verified. It is not while the
-            step that drew them is still in flight; then it is of the block before.
-    """
-
-    drafts: int
-    newest: Sequence[float] | None = None
-    before: Sequence[float] | None = None
-    is_current: bool = True
+__all__ = ["Total", "budget_rates", "choose_total", "split", "survival"]
 
 
 class Total(NamedTuple):
@@ -141,27 +124,6 @@ def split(views: Sequence[DraftView], total: int, prior: Sequence[float] = ()) -
     for place in islice(ranked, total - len(views)):
         rows[owners[place]] += 1
     return tuple(rows)
-
-
-def plan_rows(
-    views: Sequence[DraftView],
-    costs: StepCosts | None,
-    prior: Sequence[float] = (),
-    *,
-    other_rows: int = 0,
-) -> tuple[int, ...]:
-    """Say how many rows each decoding sequence feeds: its last token and some of its drafts.
-
-    Args:
-        views: the sequences that decode.
-        costs: None if nothing was measured; then everything is verified.
-        prior: as in ``budget_rates``.
-        other_rows: rows of prompts in the same step.
-    """
-    if costs is None or not views:
-        return tuple(1 + view.drafts for view in views)
-    rates = [budget_rates(view, prior) for view in views]
-    return split(views, choose_total(rates, costs, other_rows=other_rows).rows, prior)
 
 
 def _filled(

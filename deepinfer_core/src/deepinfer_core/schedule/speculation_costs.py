@@ -1,8 +1,7 @@
 """How long does a decode step take, as a function of its rows?
 
-The base is a curve measured once (a step is padded to the smallest measured size that holds it, so
-the curve is a staircase); what it cannot know is added from the steps themselves: a price a row for
-contexts longer than the measured one, and the time of the sampler and of the drafter.
+A step is padded to the smallest size that holds it, so the curve is a staircase. A draft round is
+paid for apart, because it can be left out.
 """
 
 from __future__ import annotations
@@ -10,17 +9,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = ["CostCurve", "StepCosts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostCurve:
-    """Measured times of the forward pass.
+    """Times of steps.
 
     Attributes:
         rows: sizes that were measured, ascending.
-        milliseconds: what a step of each size takes.
+        milliseconds: what a step of each size takes; never less than a smaller one.
     """
 
     rows: tuple[int, ...]
@@ -30,11 +30,14 @@ class CostCurve:
         """Refuse what is no curve.
 
         Raises:
-            ValueError: sizes are not positive and ascending, or times not positive, or not as many.
+            ValueError: sizes are not positive and ascending, or times not positive or falling, or
+                not as many.
         """
-        ascending = all(a < b for a, b in zip((0, *self.rows), self.rows, strict=False))
-        positive = all(0 < ms < float("inf") for ms in self.milliseconds)
-        if not (self.rows and ascending and positive and len(self.rows) == len(self.milliseconds)):
+        is_ascending = all(a < b for a, b in pairwise((0, *self.rows)))
+        first_ms, last_ms = (*self.milliseconds, 0.0)[0], (0.0, *self.milliseconds)[-1]
+        never_falls = all(a <= b for a, b in pairwise(self.milliseconds))
+        are_times = never_falls and 0 < first_ms <= last_ms < float("inf")
+        if not (is_ascending and are_times and len(self.rows) == len(self.milliseconds)):
             raise ValueError(f"asked for a cost curve, found {self.rows}, {self.milliseconds} ms")
 
     def place(self, rows: int) -> int:
@@ -47,32 +50,24 @@ class StepCosts:
     """What steps take at present.
 
     Attributes:
-        curve: the forward pass.
-        slope_ms: more for each row, as measured along the way; below 0 counts as 0.
-        sampler_ms: for as many sequences as there are now.
-        drafter_ms: for one draft round of as many.
+        curve: steps without a draft round.
+        drafter_ms: a round of as many sequences as there are now.
     """
 
     curve: CostCurve
-    slope_ms: float = 0.0
-    sampler_ms: float = 0.0
     drafter_ms: float = 0.0
 
     def plain_ms(self, rows: int) -> float:
         """Time of a step without a draft round.
 
-        Beyond the largest measured size, where only steps with prompts go, the last row's price is
-        paid for each row more.
+        Beyond the largest size, where only steps with prompts go, the last row's price is paid for
+        each row more.
         """
         curve = self.curve
         place = curve.place(rows)
-        slope_ms = max(0.0, self.slope_ms)
         if place < len(curve.rows):
-            return curve.milliseconds[place] + slope_ms * curve.rows[place] + self.sampler_ms
-        beyond = rows - curve.rows[-1]
-        return (
-            curve.milliseconds[-1] + _last_price(curve) * beyond + slope_ms * rows + self.sampler_ms
-        )
+            return curve.milliseconds[place]
+        return curve.milliseconds[-1] + _last_price(curve) * (rows - curve.rows[-1])
 
     def drafting_ms(self, rows: int) -> float:
         """Time of a step and of the draft round behind it."""
@@ -94,4 +89,4 @@ def _last_price(curve: CostCurve) -> float:
     if len(curve.rows) == 1:
         return curve.milliseconds[0] / curve.rows[0]
     rise_ms = curve.milliseconds[-1] - curve.milliseconds[-2]
-    return max(0.0, rise_ms) / (curve.rows[-1] - curve.rows[-2])
+    return rise_ms / (curve.rows[-1] - curve.rows[-2])

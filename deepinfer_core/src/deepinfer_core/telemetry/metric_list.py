@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["FINISH_REASONS", "METRICS", "PREFIX", "STEP_KINDS", "Metric"]
+__all__ = ["DRAFT_PLACES", "FINISH_REASONS", "METRICS", "PREFIX", "STEP_KINDS", "Metric"]
 
 PREFIX: Final = "deepinfer_"
 
 FINISH_REASONS: Final = ("stop", "length", "abort", "error")
 STEP_KINDS: Final = ("prefill", "decode", "mixed")
+DRAFT_PLACES: Final = ("1", "2", "3", "4", "5", "6", "7", "later")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +121,16 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("prompt_cached_tokens_total", "Those of them that were found in the cache."),
     _counter("prompt_replayed_tokens_total", "Those of them that were fed again after a hit."),
     _counter("generation_tokens_total", "Tokens drawn, counted in the step that drew them."),
+    _counter("draft_rounds_total", "Times that drafts of one sequence were verified."),
+    _counter(
+        "draft_tokens_total",
+        "Drafts verified, by their place behind the last token.",
+        "place",
+        DRAFT_PLACES,
+    ),
+    _counter(
+        "accepted_draft_tokens_total", "Those of them that were accepted.", "place", DRAFT_PLACES
+    ),
     _counter(
         "rows_total",
         "Rows computed: of prompts, recomputed and replayed ones included, and of decoding.",
@@ -139,7 +150,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     _histogram(
         "inter_token_latency_seconds",
-        "Between two tokens of one request: one observation for each token but the first.",
+        "Between two tokens of one request, 0 within a step; one for each token but the first.",
         _STEP_S,
     ),
     _histogram("request_seconds", "From arrival to the end, whatever the reason.", _REQUEST_S),

@@ -15,7 +15,7 @@ from threading import Lock
 
 from deepinfer_core.telemetry.board import Board, Series
 from deepinfer_core.telemetry.logs import get_logger
-from deepinfer_core.telemetry.metric_list import STEP_KINDS
+from deepinfer_core.telemetry.metric_list import DRAFT_PLACES, STEP_KINDS
 
 __all__ = ["Figures", "Report", "StatisticsLine", "Window", "figures_of", "log_figures"]
 
@@ -82,6 +82,7 @@ def figures_of(window: Window) -> Figures:
         "busy_ratio": _ratio(sum(busy_s.values()), window.length_s),
         **_flow(seen, window.length_s),
         **_stock(seen),
+        **_drafts(seen),
         "first_token_mean_s": seen.mean("time_to_first_token_seconds"),
         "first_token_max_s": window.slowest_first_token_s,
         "inter_token_mean_s": seen.mean("inter_token_latency_seconds"),
@@ -109,6 +110,26 @@ def _flow(seen: _Differences, length_s: float) -> dict[str, int | float | None]:
         "output_tokens_mean": seen.mean("request_generation_tokens"),
         "cached_prompt_ratio": _ratio(seen.grown("prompt_cached_tokens_total"), prompt_tokens),
         "evicted_blocks": int(seen.grown("prefix_cache_evicted_blocks_total")),
+    }
+
+
+def _drafts(seen: _Differences) -> dict[str, int | float | None]:
+    """What became of drafts; by place only if any were verified."""
+    verified = [seen.grown("draft_tokens_total", place) for place in DRAFT_PLACES]
+    accepted = [seen.grown("accepted_draft_tokens_total", place) for place in DRAFT_PLACES]
+    rounds = seen.grown("draft_rounds_total")
+    by_place = {
+        f"accepted_ratio_{place}": _ratio(right, all_of_it)
+        for place, right, all_of_it in zip(DRAFT_PLACES, accepted, verified, strict=True)
+        if all_of_it
+    }
+    return {
+        "drafted_tokens": int(sum(verified)),
+        "accepted_tokens": int(sum(accepted)),
+        "accepted_ratio": _ratio(sum(accepted), sum(verified)),
+        "drafted_mean": _ratio(sum(verified), rounds),
+        "accepted_mean": _ratio(sum(accepted), rounds),
+        **by_place,
     }
 
 

@@ -11,11 +11,19 @@ import json
 from collections.abc import Callable
 
 from deepinfer_core.engine.byte_letters import BYTE_LETTERS
-from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
+from deepinfer_core.engine.rows import (
+    Drafted,
+    DraftRequest,
+    DraftResult,
+    RowRequest,
+    RowResult,
+    Runner,
+    StepHandle,
+)
 from deepinfer_core.interfaces.device import Event, InlineStream, Stream
 from deepinfer_core.schedule.plan import Copy, SequenceStep, StepPlan
 
-__all__ = ["CONTROL_TOKENS", "FakeRunner", "byte_tokenizer_source", "fake_token"]
+__all__ = ["CONTROL_TOKENS", "FakeGuesses", "FakeRunner", "byte_tokenizer_source", "fake_token"]
 
 
 CONTROL_TOKENS = (
@@ -38,6 +46,37 @@ def fake_token(seed: int, position: int, history: tuple[int, ...], vocabulary: i
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) % vocabulary
 
 
+MOST_FAKE_DRAFTS = 5
+"""Drafts of a round that ``FakeRunner`` takes, at most: so far may a state be ahead."""
+
+Guesses = Callable[[int, tuple[int, ...]], tuple[int, ...]]
+
+
+class FakeGuesses:
+    """Drafts that are right three times in four, and end early now and then.
+
+    Args:
+        count: of a round.
+        vocabulary: number of token ids.
+    """
+
+    def __init__(self, count: int, vocabulary: int) -> None:
+        self.count = count
+        self.vocabulary = vocabulary
+
+    def __call__(self, seed: int, history: tuple[int, ...]) -> tuple[int, ...]:
+        """Guess what a seed draws behind a history."""
+        drafts: list[int] = []
+        for _ in range(self.count):
+            known = (*history, *drafts)
+            luck = fake_token(seed + 1, len(known), known, 16)
+            if luck == 0:
+                break
+            token = fake_token(seed, len(known), known, self.vocabulary)
+            drafts.append((token + (luck < 4)) % self.vocabulary)
+        return tuple(drafts)
+
+
 class _FakeStep(StepHandle):
     """Histories of the wanted rows, then what was drawn from them."""
 
@@ -45,22 +84,24 @@ class _FakeStep(StepHandle):
         self.ends: list[Event] = []
         self.histories: list[tuple[int, ...]] | None = None
         self.results: tuple[RowResult, ...] = ()
+        self.drafts: tuple[DraftResult, ...] = ()
 
 
 class FakeRunner(Runner):
     """Draws a function of seed, position and the history that its blocks hold.
 
     A state slot holds the whole history of its sequence, so that a state restored too early, too
-    late or from elsewhere raises.
+    late or from elsewhere raises. With drafts it may be ahead by as many tokens as were rejected.
 
     Args:
         vocabulary: number of token ids.
         block_tokens: tokens in one block.
         before_step: called with the plan of each step, to raise in a test.
         stream: where the steps run; None runs each at once.
+        guesses: gives drafts from seed and history; None: there are none.
 
     Attributes:
-        plans: every plan that was executed.
+        plans: every plan that was executed, with its open tokens filled in.
     """
 
     def __init__(
@@ -69,11 +110,14 @@ class FakeRunner(Runner):
         block_tokens: int = 128,
         before_step: Callable[[StepPlan], None] = lambda plan: None,
         stream: Stream | None = None,
+        guesses: Guesses | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.block_tokens = block_tokens
         self.before_step = before_step
+        self.guesses = guesses
         self.plans: list[StepPlan] = []
+        self._drafts: dict[int, tuple[int, ...]] = {}
         self._stream = stream or InlineStream()
         self._blocks: dict[int, dict[int, int]] = {}
         self._slots: dict[int, tuple[int, ...] | None] = {}
@@ -86,11 +130,16 @@ class FakeRunner(Runner):
         step.ends.append(self._stream.submit(lambda: self._forward(step, plan, before)))
         return step
 
-    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
+    def sample(
+        self,
+        step: StepHandle,
+        rows: tuple[RowRequest, ...],
+        wanted: tuple[DraftRequest, ...] = (),
+    ) -> None:
         """Queue drawing from what is stored; see ``Runner``."""
         assert isinstance(step, _FakeStep)
         if rows:
-            step.ends.append(self._stream.submit(lambda: self._sample(step, rows)))
+            step.ends.append(self._stream.submit(lambda: self._sample(step, rows, wanted)))
 
     def results(self, step: StepHandle) -> tuple[RowResult, ...]:
         """Wait; see ``Runner``."""
@@ -98,6 +147,11 @@ class FakeRunner(Runner):
         for end in step.ends:
             end.wait()
         return step.results
+
+    def drafted(self, step: StepHandle) -> Drafted:
+        """Drafts; see ``Runner``."""
+        assert isinstance(step, _FakeStep)
+        return Drafted(step.drafts)
 
     def drain(self) -> None:
         """Do what is queued."""
@@ -114,6 +168,8 @@ class FakeRunner(Runner):
             # What such a step leaves of its sequences means nothing to a step launched before.
             self._broken |= {entry.sequence_id for entry in plan.sequences}
             raise
+        filled = tuple([self._filled_in(entry, before) for entry in plan.sequences])
+        plan = plan._replace(sequences=filled)
         self.plans.append(plan)
         self._check_plan(plan)
         blocks = {copy.source: dict(self._blocks[copy.source]) for copy in plan.block_copies}
@@ -124,7 +180,7 @@ class FakeRunner(Runner):
         for entry in plan.sequences:
             whole = (0,) * (entry.start + len(entry.token_ids))
             if entry.sequence_id not in self._broken:
-                self._store(_filled_in(entry, before))
+                self._store(entry)
                 whole = self._history(entry)
             ends = [entry.start + 1 + row for row in range(entry.scored_rows)]
             ends += [len(whole)] if entry.wants_token else []
@@ -132,9 +188,27 @@ class FakeRunner(Runner):
         self._copy_slots(plan.saved_slots)
         step.histories = histories
 
-    def _sample(self, step: _FakeStep, rows: tuple[RowRequest, ...]) -> None:
-        if step.histories is not None:
-            step.results = self.draw(rows, [step.histories[row.row] for row in rows])
+    def _sample(
+        self, step: _FakeStep, rows: tuple[RowRequest, ...], wanted: tuple[DraftRequest, ...]
+    ) -> None:
+        if step.histories is None:
+            return
+        histories = [step.histories[row.row] for row in rows]
+        step.results = self.draw(rows, histories)
+        step.drafts = tuple([self._draft(step, histories, one) for one in wanted])
+
+    def _draft(
+        self, step: _FakeStep, histories: list[tuple[int, ...]], wanted: DraftRequest
+    ) -> DraftResult:
+        assert self.guesses is not None
+        kept = _kept(step, wanted.first, wanted.rows)
+        last = wanted.first + kept
+        if len(histories[last]) != wanted.start + 1 + kept:
+            raise ValueError(f"{wanted} does not begin at {len(histories[wanted.first]) - 1}")
+        history = (*histories[last], step.results[last].token_id)
+        drafts = self.guesses(wanted.settings.seed, history)
+        self._drafts[wanted.place] = drafts
+        return DraftResult(drafts)
 
     def draw(
         self, rows: tuple[RowRequest, ...], histories: list[tuple[int, ...]]
@@ -172,9 +246,16 @@ class FakeRunner(Runner):
         whole = self._history(step)
         state = self._slots.get(step.state_slot)
         # Behind a replay the state is made of what is fed again.
-        if step.start > step.valid_start and state != whole[: step.start]:
+        if step.start > step.valid_start and not self._is_state(state, whole[: step.start]):
             raise ValueError(f"slot {step.state_slot} holds {state}, not the state of {step}")
         self._slots[step.state_slot] = whole
+
+    def _is_state(self, state: tuple[int, ...] | None, history: tuple[int, ...]) -> bool:
+        """Whether a state is the one behind a history, or ahead by no more than can be rejected."""
+        most_ahead = MOST_FAKE_DRAFTS if self.guesses else 0
+        if state is None or not 0 <= len(state) - len(history) <= most_ahead:
+            return False
+        return state[: len(history)] == history
 
     def _token_at(self, step: SequenceStep, position: int) -> int:
         block, offset = divmod(position, self.block_tokens)
@@ -201,16 +282,36 @@ class FakeRunner(Runner):
             token = row.forced
         logprob = -1.0 - token / self.vocabulary
         top = tuple((i, -0.1 * (i + 1)) for i in range(row.settings.alternatives))
-        return RowResult(token, logprob, logprob, top)
+        return RowResult(token, logprob, logprob, top, accepted=token == row.draft)
+
+    def _filled_in(self, step: SequenceStep, before: _FakeStep | None) -> SequenceStep:
+        """With the tokens that the step before drew, where they belong; any, if that one failed."""
+        if step.drawn_index < 0:
+            return step
+        assert before is not None
+        if not before.results:
+            return step._replace(token_ids=tuple(max(token, 0) for token in step.token_ids))
+        kept = _kept(before, step.drawn_index, step.open_rows + 1)
+        start = step.start - step.open_rows + kept
+        drafts = step.scored_rows if step.token_ids[0] < 0 else 0
+        opened = [before.results[step.drawn_index + kept].token_id]
+        if drafts:
+            opened += [*self._drafts[step.place], *[0] * drafts][:drafts]
+        token_ids = (*step.token_ids[: len(step.token_ids) - len(opened)], *opened)
+        history = step.history
+        if step.open_rows:
+            found = [self._token_at(step, position) for position in range(start)]
+            first, second, third = (found[-i] if start >= i else -1 for i in (1, 2, 3))
+            history = (first, second, third)
+        return step._replace(start=start, token_ids=token_ids, history=history)
 
 
-def _filled_in(step: SequenceStep, before: _FakeStep | None) -> SequenceStep:
-    """With the token that the step before drew; any, if that one failed."""
-    if step.drawn_index < 0:
-        return step
-    assert before is not None
-    drawn = before.results[step.drawn_index].token_id if before.results else 0
-    return step._replace(token_ids=(*step.token_ids[:-1], drawn))
+def _kept(step: _FakeStep, first: int, rows: int) -> int:
+    """How many drafts of a sequence a step kept, whose rows are these."""
+    kept = 0
+    while kept < rows - 1 and step.results[first + kept].accepted:
+        kept += 1
+    return kept
 
 
 def byte_tokenizer_source() -> str:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
+from deepinfer_core.engine.rows import (
+    Drafted,
+    DraftRequest,
+    RowRequest,
+    RowResult,
+    Runner,
+    StepHandle,
+)
 from deepinfer_core.schedule.plan import StepPlan
 
 __all__ = ["FaultyRunner"]
@@ -34,16 +41,25 @@ class FaultyRunner(Runner):
         self._fail("launch")
         return self.runner.launch(plan, before)
 
-    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
+    def sample(
+        self,
+        step: StepHandle,
+        rows: tuple[RowRequest, ...],
+        wanted: tuple[DraftRequest, ...] = (),
+    ) -> None:
         """See ``Runner``."""
         self._fail("sample")
-        self.runner.sample(step, rows)
+        self.runner.sample(step, rows, wanted)
 
     def results(self, step: StepHandle) -> tuple[RowResult, ...]:
         """See ``Runner``."""
         found = self.runner.results(step)
         self._fail("results")
         return found
+
+    def drafted(self, step: StepHandle) -> Drafted:
+        """See ``Runner``."""
+        return self.runner.drafted(step)
 
     def drain(self) -> None:
         """See ``Runner``."""

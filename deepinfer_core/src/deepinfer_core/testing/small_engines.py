@@ -20,16 +20,22 @@ from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.drafts.host import VerifyAll
+from deepinfer_core.engine.drafts.opening import drafting_with, open_stage
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.device import InlineStream
+from deepinfer_core.interfaces.draft_planner import AcceptanceRule, DraftPlanner
+from deepinfer_core.interfaces.drafter import Drafter, DraftHost
 from deepinfer_core.interfaces.sampler import Sampler
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.caches import allocate_caches
 from deepinfer_core.model.config import ModelConfig
+from deepinfer_core.plugin import BuildContext, ModelNeeds
+from deepinfer_core.reference.sampler import build as build_sampler
 from deepinfer_core.schedule.plan import SequenceStep
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.testing.cache_rows import Kept, kept_rows
@@ -94,6 +100,8 @@ class EngineShape:
         truncation: of the decoder half.
         is_asynchronous: a step under way while results are read, on a stream of the device.
         mixes: chunks and decode rows share steps.
+        drafts: of a round, if there is a drafter.
+        rule: how they are accepted.
     """
 
     block_tokens: int = 16
@@ -107,6 +115,8 @@ class EngineShape:
     truncation: DecoderTruncation | None = None
     is_asynchronous: bool = False
     mixes: bool = True
+    drafts: int = 5
+    rule: AcceptanceRule = "match"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +142,8 @@ class Answer:
         done: what a caller sees.
         logits_RV: of the rows that its tokens were drawn from.
         steps: what it fed.
-        kept: rows of the caches that it left, by region; nothing of an asynchronous engine, which
-            may be a row ahead.
+        kept: rows of the caches that it left, by region; nothing of an engine that may be ahead,
+            because it is asynchronous or drafts.
     """
 
     done: Completion
@@ -181,7 +191,7 @@ class SmallEngine(Engine):
         return [self._answer(number, done[number], kept[number], logits) for number in numbers]
 
     def _kept(self, number: int) -> dict[str, Kept]:
-        if self.is_asynchronous:
+        if self.is_asynchronous or self.batch.drafting is not None:
             return {}
         runner = self.runner
         text = runner.model.config.text_config
@@ -203,7 +213,12 @@ class SmallEngine(Engine):
 
 
 def small_engine(
-    model: TextModel, shape: EngineShape, *, sampler: Sampler | None = None
+    model: TextModel,
+    shape: EngineShape,
+    *,
+    sampler: Sampler | None = None,
+    drafter: Drafter | None = None,
+    planner: DraftPlanner | None = None,
 ) -> SmallEngine:
     """Build an engine over a model; nothing ends an answer but its length.
 
@@ -211,6 +226,8 @@ def small_engine(
         model: the network.
         shape: sizes and modes.
         sampler: draws tokens; None: the one of the reference.
+        drafter: guesses tokens; None: nobody does.
+        planner: how many drafts are verified; None: all.
     """
     parts, text = model.parts, model.config.text_config
     slots = 1 + shape.max_sequences + shape.snapshots
@@ -221,7 +238,7 @@ def small_engine(
         parts.device,
         num_blocks=shape.blocks + 1,
         num_slots=slots,
-        max_backtracking=model.config.verified_rows,
+        max_backtracking=max(model.config.verified_rows, 1 + shape.drafts if drafter else 1),
         block_tokens=shape.block_tokens,
     )
     has_stream = shape.is_asynchronous or parts.device.torch_device.type != "cpu"
@@ -232,7 +249,22 @@ def small_engine(
         block_tokens=shape.block_tokens,
         usable_blocks=shape.blocks,
         mixes=shape.mixes,
+        rows_each=1 + shape.drafts if drafter else 1,
     )
+    stage, drafting = None, None
+    if drafter is not None:
+        host = DraftHost(
+            drafts=shape.drafts,
+            vocabulary=text.vocab_size,
+            max_sequences=shape.max_sequences,
+            max_tokens=shape.longest,
+            rule=shape.rule,
+            torch_device=parts.device.torch_device,
+            temperatures=text.confidence_temperatures,
+        )
+        draws = sampler or build_sampler(None, BuildContext(device="cpu", needs=ModelNeeds()))
+        stage = open_stage(drafter, host, model, caches, draws)
+        drafting = drafting_with(stage, planner or VerifyAll())
     policy = ReusePolicy(
         block_tokens=shape.block_tokens,
         window_tokens=text.sliding_window,
@@ -248,8 +280,8 @@ def small_engine(
         keep_tokens=shape.truncation.keep_tokens if shape.truncation else None,
     )
     return SmallEngine(
-        WatchedRunner(model, caches, stream, shape.truncation, sampler),
-        Batch(limits, counts, policy),
+        WatchedRunner(model, caches, stream, shape.truncation, sampler, stage),
+        Batch(limits, counts, policy, drafting),
         rules,
         is_asynchronous=shape.is_asynchronous,
     )

@@ -9,11 +9,19 @@ import torch
 
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.cache.storage import Caches
-from deepinfer_core.engine.rows import RowRequest, StepHandle
+from deepinfer_core.engine.drafts.stage import DraftStage
+from deepinfer_core.engine.rows import DraftRequest, RowRequest, StepHandle
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.device import Stream
-from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
+from deepinfer_core.interfaces.sampler import (
+    DraftedRows,
+    Sampler,
+    SamplerOutputs,
+    SamplerRows,
+    SamplerSpec,
+    Verdicts,
+)
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.reference import sampler as reference_sampler
@@ -42,6 +50,18 @@ class _WatchedSampler(Sampler):
         self.seen.append(logits_RV.clone())
         self._inner.run(plan, logits_RV, rows, out)
 
+    def verify(
+        self,
+        plan: Plan,
+        logits_RV: torch.Tensor,
+        rows: SamplerRows,
+        drafted: DraftedRows,
+        out: SamplerOutputs,
+        verdicts: Verdicts,
+    ) -> None:
+        self.seen.append(logits_RV.clone())
+        self._inner.verify(plan, logits_RV, rows, drafted, out, verdicts)
+
 
 class WatchedRunner(ModelRunner):
     """A model's runner that remembers what it was asked and what the model gave.
@@ -52,6 +72,7 @@ class WatchedRunner(ModelRunner):
         stream: where steps run.
         truncation: how the decoder half treats prompts.
         sampler: draws tokens; None: the one of the reference.
+        stage: verifies and draws drafts; None: there are none.
 
     Attributes:
         plans: of all steps.
@@ -64,6 +85,7 @@ class WatchedRunner(ModelRunner):
         stream: Stream,
         truncation: DecoderTruncation | None = None,
         sampler: Sampler | None = None,
+        stage: DraftStage | None = None,
     ) -> None:
         if sampler is None:
             context = BuildContext(device="cpu", needs=ModelNeeds())
@@ -71,7 +93,13 @@ class WatchedRunner(ModelRunner):
         self._watched = _WatchedSampler(sampler)
         vocabulary = model.config.text_config.vocab_size
         super().__init__(
-            model, caches, self._watched, stream, vocabulary=vocabulary, truncation=truncation
+            model,
+            caches,
+            self._watched,
+            stream,
+            vocabulary=vocabulary,
+            truncation=truncation,
+            stage=stage,
         )
         self.plans: list[StepPlan] = []
         self._keys: list[list[tuple[int, int]]] = []
@@ -81,12 +109,17 @@ class WatchedRunner(ModelRunner):
         self.plans.append(plan)
         return super().launch(plan, before)
 
-    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
+    def sample(
+        self,
+        step: StepHandle,
+        rows: tuple[RowRequest, ...],
+        wanted: tuple[DraftRequest, ...] = (),
+    ) -> None:
         """Queue the sampling; see ``Runner``. The engine samples each step before the next."""
         if rows:
-            wanted = _wanted(self.plans[-1])
-            self._keys.append([wanted[row.row] for row in rows])
-        super().sample(step, rows)
+            owners = _owners(self.plans[-1])
+            self._keys.append([(owners[row.row], row.position - 1) for row in rows])
+        super().sample(step, rows, wanted)
 
     def forget(self) -> None:
         """Drop what was remembered."""
@@ -96,7 +129,10 @@ class WatchedRunner(ModelRunner):
         self._watched.seen.clear()
 
     def logits(self) -> dict[tuple[int, int], torch.Tensor]:
-        """Logits [V] of every sampled row, by sequence and position of the row."""
+        """Logits [V] of every sampled row, by sequence and position of the row.
+
+        Of a position that was fed again, behind a rejected draft, those of the last time.
+        """
         self.drain()
         found: dict[tuple[int, int], torch.Tensor] = {}
         for keys, logits_RV in zip(self._keys, self._watched.seen, strict=True):
@@ -108,11 +144,9 @@ class WatchedRunner(ModelRunner):
         return [step for plan in self.plans for step in plan.sequences if step[0] == sequence_id]
 
 
-def _wanted(plan: StepPlan) -> list[tuple[int, int]]:
-    """Sequence and position of each row whose logits a plan wants."""
-    rows: list[tuple[int, int]] = []
+def _owners(plan: StepPlan) -> list[int]:
+    """Sequence of each row whose logits a plan wants."""
+    owners: list[int] = []
     for step in plan.sequences:
-        rows += [(step.sequence_id, step.start + row) for row in range(step.scored_rows)]
-        if step.wants_token:
-            rows.append((step.sequence_id, step.start + len(step.token_ids) - 1))
-    return rows
+        owners += [step.sequence_id] * (step.scored_rows + step.wants_token)
+    return owners

@@ -1,0 +1,272 @@
+"""How does the step loop speculate: who is drafted for, how much is verified, who learns from it?
+
+The host's side; ``stage`` is the device's, where it is decided which drafts are kept. Here they are
+only counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from deepinfer_core.engine.instruments import StepFacts
+from deepinfer_core.engine.rows import Drafted, DraftRequest, RowRequest, RowResult
+from deepinfer_core.engine.sequence import Sequence as Text
+from deepinfer_core.errors import EngineError
+from deepinfer_core.interfaces.draft_planner import (
+    AcceptanceRule,
+    DraftOutcome,
+    DraftPlanner,
+    DraftView,
+    StepTimes,
+)
+from deepinfer_core.schedule.plan import Prefix
+from deepinfer_core.schedule.snapshot import SequenceView
+
+__all__ = ["Drafting", "VerifyAll", "accepted_drafts", "draft_requests"]
+
+Learn = Callable[[Sequence[DraftOutcome]], None]
+
+
+class VerifyAll(DraftPlanner):
+    """The fixed budget: every draft is verified, and a round is run behind every step."""
+
+    def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
+        """One row, and one for each draft."""
+        return [1 + view.drafts for view in views]
+
+    def drafts_next(self) -> bool:
+        """Always."""
+        return True
+
+
+class Drafting:
+    """What is decided about drafts on the host.
+
+    Args:
+        drafts: of a round.
+        planner: how many of them are verified.
+        rule: how drafts are accepted.
+        reads_tokens: the drafter wants all tokens of a sequence.
+        laws_each: laws that are kept for one sequence; 0: none are.
+        learners: told what became of drafts.
+    """
+
+    def __init__(
+        self,
+        drafts: int,
+        planner: DraftPlanner,
+        *,
+        rule: AcceptanceRule = "match",
+        reads_tokens: bool = False,
+        laws_each: int = 0,
+        learners: tuple[Learn, ...] = (),
+    ) -> None:
+        self.drafts = drafts
+        self.rule = rule
+        self.reads_tokens = reads_tokens
+        self.laws_each = laws_each
+        self._drafter_learns = learners
+        self.use(planner)
+
+    def use(self, planner: DraftPlanner) -> None:
+        """Let another planner decide from now on."""
+        self.planner = planner
+        self._learners = (planner.learn, *self._drafter_learns)
+
+    def want(
+        self, running: Iterable[Text], waiting: Sequence[SequenceView], *, max_rows: int
+    ) -> None:
+        """Note in each sequence how many drafts the next step is to verify.
+
+        Args:
+            running: sequences.
+            waiting: those that may be admitted.
+            max_rows: of a step.
+
+        Raises:
+            EngineError: the planner gives another number of sequences, or more drafts than there
+                are, or less than a row.
+        """
+        views: list[DraftView] = []
+        decoding: list[Text] = []
+        other_rows = sum(view.known_tokens - view.computed_tokens for view in waiting)
+        for text in running:
+            view = draft_view(text)
+            text.drafts.wanted = 0
+            if view is None:
+                other_rows += max(len(text.tokens) - text.computed, 0)
+            else:
+                views.append(view)
+                decoding.append(text)
+        if not views:
+            return
+        other_rows = min(other_rows, max_rows - len(views))
+        rows = list(self.planner.rows(views, other_rows=other_rows))
+        fits = (1 <= row <= 1 + view.drafts for row, view in zip(rows, views, strict=False))
+        if len(rows) != len(views) or not all(fits):
+            raise EngineError(
+                f"{type(self.planner).__name__} gives {rows} rows to sequences with "
+                f"{[view.drafts for view in views]} drafts",
+                hint="report this to the authors of the drafter",
+            )
+        for text, count in zip(decoding, rows, strict=True):
+            text.drafts.wanted = count - 1
+
+    def prefixes(self, admitted: Iterable[Text]) -> tuple[Prefix, ...]:
+        """What a drafter that reads tokens will not see fed of sequences that enter."""
+        if not self.reads_tokens:
+            return ()
+        return tuple(
+            [
+                Prefix(text.drafts.place, tuple(text.tokens[: text.computed]))
+                for text in admitted
+                if text.computed
+            ]
+        )
+
+    def ask(
+        self, rows: tuple[RowRequest, ...], owners: list[Text]
+    ) -> tuple[tuple[DraftRequest, ...], list[Text]]:
+        """Who is drafted for behind a step; see ``draft_requests``."""
+        return draft_requests(rows, owners, self.drafts if self.planner.drafts_next() else 0)
+
+    def take(self, drafted: Sequence[Text], wanted: Sequence[DraftRequest], given: Drafted) -> None:
+        """Take the drafts of a round, behind tokens that are known by now.
+
+        Args:
+            drafted: whose they are.
+            wanted: what was asked for.
+            given: what came.
+        """
+        for text, asked, drafts in zip(drafted, wanted, given.results, strict=True):
+            if text.drafts.place == asked.place:  # it runs still
+                text.drafts.take(drafts)
+
+    def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
+        """Tell planner and drafter what became of the drafts of one step."""
+        if outcomes:
+            for learn in self._learners:
+                learn(outcomes)
+
+    def took(self, facts: StepFacts, given: Drafted, sequences: int) -> None:
+        """Tell the planner how long a step of decode rows took.
+
+        Args:
+            facts: of the step.
+            given: what the runner says about drafts.
+            sequences: that drew a token in it.
+        """
+        if facts.kind != "decode":
+            return
+        self.planner.took(
+            StepTimes(
+                sequences=sequences,
+                rows=facts.decode_rows,
+                step_s=facts.elapsed_s,
+                drafted=bool(given.results),
+                round_s=given.round_s,
+            )
+        )
+
+
+def draft_view(text: Text) -> DraftView | None:
+    """What a planner sees of a running sequence; None if it does not decode."""
+    drafts, is_open = text.drafts, text.open_tokens > 0
+    known = len(text.tokens) + text.open_tokens
+    if known - text.computed != 1 or known >= text.longest:
+        return None
+    at_hand = drafts.open_count if is_open else len(drafts.ids)
+    # All of them and one token more must fit.
+    most = min(at_hand, text.longest - known - 1)
+    return DraftView(most, drafts.newest, drafts.before, not is_open)
+
+
+def draft_requests(
+    rows: tuple[RowRequest, ...], owners: list[Text], drafts: int
+) -> tuple[tuple[DraftRequest, ...], list[Text]]:
+    """Who is drafted for behind a step, and whose request each is; remembers how many drafts come.
+
+    Args:
+        rows: that the step samples.
+        owners: whose row each of them is.
+        drafts: of a round; 0: none is run.
+    """
+    requests: list[DraftRequest] = []
+    drafted: list[Text] = []
+    for first, (row, text) in enumerate(zip(rows, owners, strict=True)):
+        if first != text.drawn_index:
+            continue
+        # The next step draws a token itself: if that is the last, it has no use for drafts.
+        is_wanted = drafts > 0 and text.longest - len(text.tokens) > 2
+        text.drafts.open_count = drafts if is_wanted else 0
+        if is_wanted:
+            assert text.state_slot is not None
+            drafted.append(text)
+            requests.append(
+                DraftRequest(
+                    text.drafts.place,
+                    first,
+                    _run_length(owners, first),
+                    row.position - 1,
+                    text.state_slot,
+                    text.valid_start,
+                    text.settings,
+                    text.rules.banned,
+                )
+            )
+    return tuple(requests), drafted
+
+
+def _run_length(owners: list[Text], first: int) -> int:
+    """How many rows from the first one on have the same owner."""
+    last = first
+    while last + 1 < len(owners) and owners[last + 1] is owners[first]:
+        last += 1
+    return last + 1 - first
+
+
+def accepted_drafts(
+    rows: tuple[RowRequest, ...],
+    owners: list[Text],
+    results: tuple[RowResult, ...],
+    *,
+    has_overlaps: bool,
+) -> tuple[dict[int, tuple[int, ...]], list[DraftOutcome]]:
+    """Which drafts were kept, by the number of the sequence, and what the drafter may learn.
+
+    Counts them in each sequence, too.
+
+    Args:
+        rows: that the step sampled.
+        owners: whose row each of them is.
+        results: of each.
+        has_overlaps: the rule says how likely a draft was to be accepted.
+    """
+    accepted: dict[int, tuple[int, ...]] = {}
+    outcomes: list[DraftOutcome] = []
+    verified: list[tuple[int, bool, float]] = []
+    for row, text, result in zip(rows, owners, results, strict=True):
+        if row.draft >= 0:
+            verified.append((row.draft, result.accepted, result.overlap))
+            continue
+        if verified:
+            kept = _leading([one[1] for one in verified])
+            accepted[text.sequence_id] = tuple([one[0] for one in verified[:kept]])
+            given = text.drafts.given
+            text.drafted_tokens += len(verified)
+            text.accepted_tokens += kept
+            outcomes.append(
+                DraftOutcome(
+                    len(verified),
+                    kept,
+                    given.confidences if given else (),
+                    given.raw if given else (),
+                    tuple([one[2] for one in verified[: kept + 1]]) if has_overlaps else (),
+                )
+            )
+            verified = []
+    return accepted, outcomes
+
+
+def _leading(truths: list[bool]) -> int:
+    return truths.index(False) if False in truths else len(truths)

@@ -1,0 +1,45 @@
+"""Which budgets of drafts does a test try that no planner would give?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from deepinfer_core.interfaces.draft_planner import DraftOutcome, DraftPlanner, DraftView
+
+__all__ = ["RandomBudget"]
+
+
+class RandomBudget(DraftPlanner):
+    """Any number of drafts of any sequence, and a round behind two steps of three.
+
+    Args:
+        seed: of all choices.
+
+    Attributes:
+        verified: drafts so far.
+        accepted: of these.
+        by_count: how often so many drafts of a sequence were accepted.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(seed)
+        self.verified = 0
+        self.accepted = 0
+        self.by_count: dict[int, int] = {}
+
+    def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
+        """Anything that is allowed, mostly much."""
+        draw = self._draw
+        return [1 + max(draw.randint(0, one.drafts), draw.randint(0, one.drafts)) for one in views]
+
+    def drafts_next(self) -> bool:
+        """Mostly."""
+        return self._draw.random() < 2 / 3
+
+    def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
+        """Count."""
+        for outcome in outcomes:
+            self.verified += outcome.verified
+            self.accepted += outcome.accepted
+            self.by_count[outcome.accepted] = self.by_count.get(outcome.accepted, 0) + 1

@@ -1,0 +1,130 @@
+"""The drafter inside an engine: the same answers as without, and everything recorded.
+
+The model is random, so its drafts are hardly better than chance; acceptance is a matter of
+``tests/e2e`` with the shipped checkpoint.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.interfaces.draft_planner import DraftPlanner, DraftView
+from deepinfer_core.interfaces.numerics import Numerics
+from deepinfer_core.model.backbone import TextModel
+from deepinfer_core.plugin import BuildContext
+from deepinfer_core.plugin.context import ModelNeeds
+from deepinfer_core.schedule.speculation_costs import CostCurve
+from deepinfer_core.testing.small_engines import Ask, EngineShape, slim_config, small_engine
+from deepinfer_core.testing.tiny_model import tiny_model
+from deepinfer_dspark.drafter import DsparkDrafter, build
+from deepinfer_dspark.measuring import MeasuredCosts
+from deepinfer_dspark.options import DsparkOptions
+from deepinfer_dspark.planner import DsparkPlanner
+from deepinfer_dspark.recording import read_records
+
+TOKENS = 24
+PROMPTS = [[3 + n] * (5 + 7 * n) for n in range(5)]
+ASKS = [
+    Ask(prompt=prompt, params=SamplingParams(temperature=n % 2, seed=n, max_tokens=TOKENS))
+    for n, prompt in enumerate(PROMPTS)
+]
+COSTS = MeasuredCosts(
+    steps=CostCurve(rows=(1, 4, 8, 30), milliseconds=(1.0, 1.1, 1.2, 9.0)),
+    rounds=CostCurve(rows=(1, 8), milliseconds=(0.01, 0.01)),
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> TextModel:
+    return tiny_model(Numerics(), config=slim_config(16))
+
+
+def drafter(record: Path | None = None) -> DsparkDrafter:
+    return build(DsparkOptions(record=record), BuildContext(device="cpu", needs=ModelNeeds()))
+
+
+def answers(model: TextModel, shape: EngineShape, **parts: object) -> list[tuple[int, ...]]:
+    engine = small_engine(model, shape, **parts)
+    return [one.done.token_ids for one in engine.answer(ASKS)]
+
+
+@pytest.fixture(scope="module")
+def plain(model: TextModel) -> list[tuple[int, ...]]:
+    return answers(model, EngineShape())
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+@pytest.mark.parametrize("drafts", [1, 4, 5])
+def test_answers_are_those_without_drafts(
+    model: TextModel, plain: list[tuple[int, ...]], drafts: int, is_asynchronous: bool
+) -> None:
+    shape = EngineShape(drafts=drafts, is_asynchronous=is_asynchronous)
+    assert answers(model, shape, drafter=drafter()) == plain
+
+
+class Watched(DsparkPlanner):
+    """Remembers what it planned."""
+
+    def __init__(self) -> None:
+        super().__init__(COSTS, 5)
+        self.planned: list[tuple[list[DraftView], list[int]]] = []
+
+    def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
+        rows = super().rows(views, other_rows=other_rows)
+        self.planned.append((list(views), list(rows)))
+        return rows
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+def test_answers_do_not_depend_on_what_is_planned(
+    model: TextModel, plain: list[tuple[int, ...]], is_asynchronous: bool
+) -> None:
+    planner = Watched()
+    shape = EngineShape(is_asynchronous=is_asynchronous)
+    assert answers(model, shape, drafter=drafter(), planner=planner) == plain
+    totals = {sum(rows) for _, rows in planner.planned}
+    assert len(totals) > 1
+    assert all(total <= 30 for total in totals)
+
+
+def test_there_are_drafts_behind_the_first_token_of_an_answer(model: TextModel) -> None:
+    planner = Watched()
+    answers(model, EngineShape(), drafter=drafter(), planner=planner)
+    # The second step decodes with all sequences; only the shortest prompts ended in the first.
+    views, _ = planner.planned[1]
+    assert [view.drafts for view in views] == [5] * len(ASKS)
+    assert all(view.newest is not None for view in views)
+    assert any(view.before is None for view in views)
+
+
+def test_all_blocks_are_recorded_with_what_became_of_them(model: TextModel, tmp_path: Path) -> None:
+    answers(model, EngineShape(), drafter=drafter(tmp_path / "record"))
+    header, records = read_records(tmp_path / "record")
+    assert header.temperatures == model.config.text_config.confidence_temperatures
+    assert bool(records.logit_Bn.isfinite().all())
+    # Every step emits one token more than it accepts drafts; the first token is drawn without.
+    whole = records.verified_B == 5
+    assert int(whole.sum()) >= len(ASKS) * (TOKENS - 1 - 6) - int(records.accepted_B.sum())
+    assert bool((records.accepted_B <= records.verified_B).all())
+    assert len(torch.unique(records.logit_Bn, dim=0)) == len(records.logit_Bn)
+
+
+class Silent(DraftPlanner):
+    """Never wants a draft."""
+
+    def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
+        return [1] * len(views)
+
+    def drafts_next(self) -> bool:
+        return False
+
+
+def test_where_drafting_is_off_nothing_is_drafted(
+    model: TextModel, plain: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    found = answers(model, EngineShape(), drafter=drafter(record), planner=Silent())
+    assert found == plain
+    assert len(read_records(record)[1].verified_B) == 0

@@ -1,0 +1,144 @@
+"""The planner's memory: costs from steps, means of blocks, and whether drafting pays."""
+
+from collections.abc import Sequence
+
+from deepinfer_core.interfaces.draft_planner import DraftView, StepTimes
+from deepinfer_core.schedule.speculation_costs import CostCurve
+from deepinfer_dspark.measuring import MeasuredCosts
+from deepinfer_dspark.planner import DsparkPlanner
+
+BAD = DraftView(2, (0.1, 0.01), (0.1, 0.01))
+GOOD = DraftView(2, (0.9, 0.8), (0.9, 0.8))
+BARE = DraftView(0)
+
+
+def planner(
+    rows: Sequence[int] = (1, 2, 3, 6), times: Sequence[float] = (10.0, 10.5, 11.0, 13.0),
+    round_ms: float = 1.0,
+) -> DsparkPlanner:  # fmt: skip
+    return DsparkPlanner(
+        MeasuredCosts(
+            steps=CostCurve(rows=tuple(rows), milliseconds=tuple(times)),
+            rounds=CostCurve(rows=(1, 2), milliseconds=(round_ms, round_ms)),
+        ),
+        drafts=2,
+    )
+
+
+def decode(made: DsparkPlanner, view: DraftView, steps: int) -> list[bool]:
+    """Whether each step is followed by a draft round; drafts are all alike."""
+    found = []
+    for _ in range(steps):
+        made.rows([view], other_rows=0)
+        found.append(made.drafts_next())
+    return found
+
+
+def test_rows_are_planned_with_the_measured_costs() -> None:
+    """1.9 / 10.5 and 2.7 / 11 and with a round of 1 ms more: 3 rows are the best."""
+    assert list(planner().rows([GOOD], other_rows=0)) == [3]
+    assert list(planner(times=(10.0, 10.5, 21.0, 26.0)).rows([GOOD], other_rows=0)) == [2]
+
+
+def test_rows_are_planned_with_what_steps_took_lately() -> None:
+    """Steps of 3 rows take 20 ms now."""
+    made = planner()
+    for _ in range(5):
+        made.took(StepTimes(sequences=1, rows=3, step_s=0.020, drafted=False))
+    assert list(made.rows([GOOD], other_rows=0)) == [2]
+
+
+def test_what_rounds_take_is_learned_from_steps() -> None:
+    """Measured 1 ms, now 30: 1.9 tokens in 10.5 ms become 1.9 in 40.5, against 1 in 10."""
+    made = planner()
+    for _ in range(5):
+        made.took(StepTimes(sequences=1, rows=2, step_s=0.0405, drafted=True, round_s=0.03))
+    half = DraftView(2, (0.9, 0.0), (0.9, 0.0))
+    assert decode(made, half, 50)[-1] is False
+    assert all(decode(planner(), half, 50))
+
+
+def test_a_step_that_prompts_make_long_anyway_is_no_reason_to_stop() -> None:
+    """100 ms with prompts, 10 without: a round of 1 ms wins 0.1 tokens of 100 ms each."""
+    made = planner(rows=(1, 2, 3, 60, 90), times=(10.0, 10.5, 11.0, 100.0, 100.0))
+    for _ in range(50):
+        made.rows([BAD], other_rows=50)
+        assert made.drafts_next()
+
+
+def test_rows_go_where_drafts_are_known_to_be_good_before_where_they_are_like_all() -> None:
+    """Two rows are cheap; a third is not."""
+    made = planner(rows=(2, 3, 6), times=(10.0, 10.0, 90.0))
+    decode(made, BAD, 20_000)
+    new, good = DraftView(2), DraftView(2, (0.5, 0.4), (0.5, 0.4))
+    assert list(made.rows([new, good], other_rows=0)) == [1, 2]
+
+
+def test_drafting_stops_where_it_does_not_pay() -> None:
+    """A round takes 1 ms and wins 0.1 tokens in a step of 10 ms: just too little."""
+    assert decode(planner(), BAD, 50)[-1] is False
+    assert all(decode(planner(), GOOD, 50))
+
+
+def test_sequences_that_happen_to_have_no_drafts_are_no_reason_to_stop() -> None:
+    """The other one's are good, whatever newer ones have taught meanwhile."""
+    made = planner()
+    for _ in range(50):
+        made.rows([DraftView(2, (0.0, 0.0), (0.9, 0.9)), BARE], other_rows=0)
+        assert made.drafts_next()
+
+
+def test_drafting_is_tried_again_now_and_then() -> None:
+    made = planner()
+    decode(made, BAD, 1000)
+    tried = decode(made, BARE, 2600)
+    # A step takes 10 ms and a round 1: 26 steps take 256 ms, and a round follows the next one.
+    assert sum(tried) == 2600 // 27
+
+
+def test_drafting_comes_back_when_blocks_look_better() -> None:
+    made = planner()
+    decode(made, BAD, 1000)
+    decode(made, GOOD, 5000)
+    assert decode(made, BARE, 50)[-1] is True
+
+
+def test_drafting_comes_back_when_the_load_makes_it_pay() -> None:
+    """Two rows more cost 8 ms for one sequence and nothing for two."""
+    made = planner(rows=(1, 3, 6), times=(2.0, 10.0, 10.0))
+    mixed = DraftView(2, (0.5, 0.3), (0.5, 0.3))
+    assert decode(made, mixed, 1000)[-1] is False
+    found = []
+    for _ in range(50):
+        made.rows([BARE, BARE], other_rows=0)
+        found.append(made.drafts_next())
+    assert found[-1] is True
+
+
+def test_sequences_without_drafts_teach_nothing() -> None:
+    made = planner()
+    for _ in range(1000):
+        made.rows([DraftView(0, (0.0, 0.0), (0.0, 0.0))], other_rows=0)
+    # Both rates are still 1, so two rows more for 1 ms are worth it.
+    assert list(made.rows([DraftView(2)], other_rows=0)) == [3]
+
+
+def test_a_step_is_not_planned_with_the_mean_of_its_own_blocks() -> None:
+    """With rates of 1, as nothing is known, 6 tokens in 21 ms beat 3 in 11; with less not."""
+    made = planner(rows=(2, 3, 6), times=(10.0, 10.0, 20.0))
+    views = [DraftView(2, (0.0, 0.0)), DraftView(2, (0.5, 0.5))]
+    assert list(made.rows(views, other_rows=0)) == [3, 3]
+    assert sum(made.rows(views, other_rows=0)) == 3
+
+
+def test_a_new_block_is_expected_to_be_like_earlier_ones() -> None:
+    made = planner()
+    decode(made, DraftView(2, (0.9, 0.0), (0.9, 0.0)), 20_000)
+    assert list(made.rows([DraftView(2)], other_rows=0)) == [2]
+
+
+def test_rows_of_prompts_are_part_of_the_step() -> None:
+    """From 2 to 3 rows the step gets ten times as long."""
+    made = planner(rows=(1, 2, 3), times=(1.0, 1.0, 10.0))
+    assert list(made.rows([GOOD], other_rows=0)) == [2]
+    assert list(made.rows([GOOD], other_rows=1)) == [1]
