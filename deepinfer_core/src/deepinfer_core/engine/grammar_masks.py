@@ -84,10 +84,12 @@ class Grammars:
                 found.append((sequence, failure))
         return found
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait a little for grammars that are compiled."""
-        if self._pool is not None:
+    def wait(self, sequences: Iterable[Sequence], timeout_s: float) -> bool:
+        """Whether some grammar is being compiled; waits for it a little."""
+        waits = any(one.constraint and not one.constraint.is_settled for one in sequences)
+        if waits and self._pool is not None:
             self._pool.wait(timeout_s)
+        return waits
 
     def masked(
         self, rows: tuple[RowRequest, ...], owners: list[Sequence]
