@@ -23,3 +23,5 @@ def test_a_kernel_is_lowered_under_the_name_of_its_operator(kernel: str, arch: s
     trial = chosen(kernel)
     lowered = lower(trial.function(), arch, pass_configs=trial.pass_configs)
     assert f"{operator_of(kernel)}_kernel(" in lowered.source
+    # racecheck loses count after a barrier of some of the threads, and reports what is no race.
+    assert "__sync_thread_partial" not in lowered.source

@@ -48,6 +48,8 @@ def take_in(
 ) -> list[Update]:
     """Commit the rows of a step that succeeded, take in what it drew, and what it drafted.
 
+    Sequences whose grammar broke end before that.
+
     Args:
         step: notes who drew, and what became of drafts.
         results: one for each sampled row.
@@ -59,26 +61,18 @@ def take_in(
     drafting = batch.drafting
     if drafting is None:
         batch.commit(step.launch, known_s)
-        updates = _end_broken(step, finish)
-        return updates + absorb(step, results, known_s, vocabulary, finish)
-    accepted, step.outcomes = accepted_drafts(
-        step.rows, step.owners, results, has_overlaps=drafting.rule == "ratio"
-    )
-    batch.commit(step.launch, known_s, accepted)
-    updates = _end_broken(step, finish)
+    else:
+        accepted, step.outcomes = accepted_drafts(
+            step.rows, step.owners, results, has_overlaps=drafting.rule == "ratio"
+        )
+        batch.commit(step.launch, known_s, accepted)
+    broken = [one for one in step.broken if not one[0].is_gone]
+    updates = [finish(sequence, "error", failure) for sequence, failure in broken]
     updates += absorb(step, results, known_s, vocabulary, finish)
-    drafting.take(step.drafted, step.wanted, step.given)
-    drafting.learn(step.outcomes)
+    if drafting is not None:
+        drafting.take(step.drafted, step.wanted, step.given)
+        drafting.learn(step.outcomes)
     return updates
-
-
-def _end_broken(step: UnderWay, finish: Finish) -> list[Update]:
-    """End the sequences whose grammar broke, before what they drew is looked at."""
-    return [
-        finish(sequence, "error", failure)
-        for sequence, failure in step.broken
-        if not sequence.is_gone
-    ]
 
 
 def absorb(

@@ -28,10 +28,10 @@ from deepinfer_core.engine.deadlines import Deadlines
 from deepinfer_core.engine.failures import expired, failed_step
 from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
 from deepinfer_core.engine.instruments import Instruments
+from deepinfer_core.engine.launching import launched, sample
 from deepinfer_core.engine.outputs import FinishReason
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.results import Update, completion_of, last_delta
-from deepinfer_core.engine.row_requests import sampled_rows
 from deepinfer_core.engine.rows import RowResult, Runner
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.sequence import Request, Sequence
@@ -172,7 +172,7 @@ class Engine:
             if not self.is_asynchronous:
                 current, self._under_way = self._under_way, None
                 updates += self._conclude(current)
-        elif is_idle and len(self.batch) and not updates and not self._waits_for_grammar():
+        elif is_idle and len(self.batch) and not (updates or self._waits()):
             raise EngineError(f"none of {len(self.batch)} sequences can proceed")
         if not len(self.batch):
             self._forget()
@@ -233,33 +233,14 @@ class Engine:
         return [self._finish(one, "error", expired(one)) for one in sequences if one is not None]
 
     def _launch(self, before: UnderWay | None) -> UnderWay | None:
-        began_s = self.clock_s()
-        launch = self.batch.launch()
-        if launch is None:
-            return None
-        step = UnderWay(launch, began_s)
-        try:
-            step.handle = self.runner.launch(launch.plan, before.handle if before else None)
-        except Exception as error:  # noqa: BLE001 - components are foreign code
-            step.failure = error
-        step.schedule_s = self.clock_s() - began_s
-        return step
+        return launched(self.batch, self.runner, before, self.clock_s)
 
     def _sample(self, step: UnderWay) -> None:
         """Queue the sampling, now that all tokens before are known."""
-        began_s = self.clock_s()
-        launch, drafting = step.launch, self.batch.drafting
-        laws_each = drafting.laws_each if drafting else 0
-        rows, step.owners = sampled_rows(launch.plan, launch.sequences, self.rules, laws_each)
-        step.rows, step.broken = self.grammars.masked(rows, step.owners)
-        if drafting is not None:
-            step.wanted, step.drafted = drafting.ask(step.rows, step.owners)
-        try:
-            if step.handle is not None:
-                self.runner.sample(step.handle, step.rows, step.wanted)
-        except Exception as error:  # noqa: BLE001 - components are foreign code
-            step.failure = error
-        step.schedule_s += self.clock_s() - began_s
+        sample(step, self.batch.drafting, self.runner, self.rules, self.grammars, self.clock_s)
+
+    def _waits(self) -> bool:
+        return self.grammars.wait(self.batch, _GRAMMAR_WAIT_S)
 
     def _conclude(self, step: UnderWay) -> list[Update]:
         """Wait for a step and take in what it gave."""
@@ -283,13 +264,6 @@ class Engine:
         if self.batch.drafting is not None:
             self.batch.drafting.took(facts, step.given, len(step.drew))
         return updates
-
-    def _waits_for_grammar(self) -> bool:
-        """Whether some grammar is being compiled; waits for it a little."""
-        waits = any(one.constraint and not one.constraint.is_settled for one in self.batch)
-        if waits:
-            self.grammars.wait(_GRAMMAR_WAIT_S)
-        return waits
 
     def _forget(self) -> None:
         """Nobody is left to want what is under way; later work waits for it on the device."""

@@ -81,10 +81,12 @@ class Grammars:
                 found.append((sequence, failure))
         return found
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait a little for grammars that are compiled."""
-        if self._pool is not None:
+    def wait(self, sequences: Iterable[Sequence], timeout_s: float) -> bool:
+        """Whether some grammar is being compiled; waits for it a little."""
+        waits = any(one.constraint and not one.constraint.is_settled for one in sequences)
+        if waits and self._pool is not None:
             self._pool.wait(timeout_s)
+        return waits
 
     def masked(
         self, rows: tuple[RowRequest, ...], owners: list[Sequence]
@@ -127,7 +129,10 @@ class Grammars:
         sequence = one.sequence
         assert sequence.constraint is not None
         drafts = [rows[place].draft for place in one.places[:-1]]
-        sequence.constraint.fill(sequence.output_ids, drafts, mask_RW, places)
+        known = drafts.index(-1) if -1 in drafts else len(drafts)
+        # Behind a place where there is no draft nobody draws.
+        mask_RW[places[known + 1 :]] = -1
+        sequence.constraint.fill(sequence.output_ids, drafts[:known], mask_RW, places[: known + 1])
 
     def close(self) -> None:
         """End what compiles. May be called again."""

@@ -8,7 +8,7 @@ between calls: two engines share nothing.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,8 @@ from deepinfer_core.engine.model_folder import model_needs, read_config
 from deepinfer_core.engine.model_loading import model_parts, read_model
 from deepinfer_core.engine.observers import tell_resolved, tell_started
 from deepinfer_core.engine.pages import PageCounts
-from deepinfer_core.engine.prefix_reuse import CacheIdentity, ReusePolicy
+from deepinfer_core.engine.prefix_reuse import ReusePolicy
+from deepinfer_core.engine.reuse_settings import reuse_policy
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.device import InlineStream
@@ -206,28 +207,6 @@ def _truncation(
     return truncation
 
 
-def _reuse_policy(
-    config: ModelConfig, settings: Settings, resolved: Resolved, fingerprint: str, layout: bytes
-) -> ReusePolicy:
-    picks = (f"{pick.kind}/{pick.slot}={pick.identity}" for pick in resolved.picks)
-    versions = (f"{name}=={version}" for name, version in resolved.distributions)
-    numerics = asdict(settings.model.numerics.numerics())
-    return ReusePolicy(
-        block_tokens=BLOCK_TOKENS,
-        window_tokens=config.text_config.sliding_window,
-        # One more than layers: the drafter's keys are made of what the last layers give.
-        layers=config.text_config.num_hidden_layers + 1,
-        recovery=settings.engine.recovery,
-        is_enabled=settings.engine.prefix_cache,
-        truncates=settings.engine.replay != "off",
-        identity=CacheIdentity(
-            model=bytes.fromhex(fingerprint),
-            layout=layout,
-            numerics="|".join((*picks, *versions, str(numerics))),
-        ),
-    )
-
-
 def _build_runner(
     folder: Path,
     config: ModelConfig,
@@ -269,7 +248,7 @@ def _build_runner(
     # Work that was launched on a device of its own is not done: only a CPU can do without a stream.
     has_stream = settings.engine.asynchronous or parts.device.torch_device.type != "cpu"
     layout = layout_fingerprint(caches.layout)
-    policy = _reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
+    policy = reuse_policy(config, settings, resolved, checkpoint.fingerprint, layout)
     stage = None
     if settings.drafts:
         host = draft_host(config, settings, resolved, memory, parts.device, checkpoint.fingerprint)

@@ -224,8 +224,8 @@ class Sequence:
     @property
     def is_ready(self) -> bool:
         """Whether it need not wait for its grammar, nor for the first sample of its prompt."""
-        leader, constraint = self.leader, self.constraint
-        if constraint is not None and not constraint.is_settled:
+        leader = self.leader
+        if self.constraint is not None and not self.constraint.is_settled:
             return False
         return leader is None or leader.is_gone or not leader.fork_due
 
@@ -247,16 +247,16 @@ class Sequence:
         )
 
     def step(self, row_count: int) -> SequenceStep:
-        """The plan's entry for the next ``row_count`` rows, which count as computed from now on.
+        """The plan's entry for the next rows, which count as computed from now on.
 
         Blocks and slot are already taken. Rows beyond the known tokens are drafts.
         """
         assert self.state_slot is not None
         tokens, start, open_tokens = self.tokens, self.computed, self.open_tokens
-        count = len(tokens)
-        known = count + open_tokens
+        count, known = len(tokens), len(tokens) + open_tokens
         self.computed = end = start + row_count
-        fed, drawn_index, scored, open_rows = _ONE_OPEN_TOKEN, self.drawn_index, 0, 0
+        drawn_index, scored, open_rows = self.drawn_index, 0, 0
+        fed: tuple[int, ...]
         if end <= count:
             fed, drawn_index = tuple(tokens[start:end]), -1
         elif not open_tokens:
@@ -264,9 +264,7 @@ class Sequence:
         elif start < count:
             fed = (*tokens[start:end], UNKNOWN_TOKEN)
         else:
-            open_rows = open_tokens - 1
-            if row_count > 1:
-                fed = _ONE_OPEN_TOKEN * row_count
+            fed, open_rows = _ONE_OPEN_TOKEN * row_count, open_tokens - 1
         if end > known:
             scored = end - known
         elif self.is_scored:

@@ -50,12 +50,12 @@ class UnderWay:
         self.owners: list[Sequence] = []
         self.failure: Exception | None = None
         self.schedule_s = 0.0
+        self.broken: list[tuple[Sequence, DeepInferError]] = []
         self.drew: list[tuple[Sequence, int]] = []
         self.wanted: tuple[DraftRequest, ...] = ()
         self.drafted: list[Sequence] = []
         self.outcomes: list[DraftOutcome] = []
         self.given = Drafted()
-        self.broken: list[tuple[Sequence, DeepInferError]] = []
         self._row_counts = launch.row_counts()
         self._began_s = began_s
         self._queued_s: list[float] = []

@@ -51,10 +51,10 @@ def test_a_single_step_has_no_span() -> None:
     assert trace().steps == 0
 
 
-def test_the_top_list_is_by_time() -> None:
-    # Of 195: a 25 and 80, b 40, the results 10, 20 and 10, the first 10.
-    assert TWO_STEPS.top(1) == [("a", pytest.approx(105 / 195), 2)]
-    assert [calls for _, _, calls in TWO_STEPS.top(9)] == [2, 3, 1, 1]
+def test_the_top_list_is_by_time_and_of_as_many_steps_as_the_span_has() -> None:
+    # Of 175: a 25 and 80, b 40, the results 20 and 10; the step before the span is left out.
+    assert TWO_STEPS.top(1) == [("a", pytest.approx(105 / 175), 2)]
+    assert [calls for _, _, calls in TWO_STEPS.top(9)] == [2, 1, 2]
 
 
 def test_a_cpu_has_no_record_of_its_own() -> None:

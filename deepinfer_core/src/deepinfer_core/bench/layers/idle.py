@@ -81,10 +81,13 @@ class Trace:
         return 1 - busy_us / self.span_us
 
     def top(self, count: int) -> list[tuple[str, float, int]]:
-        """Names that took most time: name, share of all activity, calls."""
+        """Names that took most time in the span: name, share of all activity, calls."""
         time_us: Counter[str] = Counter()
         calls: Counter[str] = Counter()
+        ends = self._step_ends()
         for one in self.activities:
+            if len(ends) < 2 or not ends[0] <= one.start_us < ends[-1]:
+                continue
             time_us[one.name] += one.end_us - one.start_us  # type: ignore[assignment]
             calls[one.name] += 1
         total = sum(time_us.values())

@@ -47,9 +47,10 @@ _EQUAL: tuple[tuple[int, Setting], ...] = (
     (1024, (1.0, 0.25, 512, 0.0, -1)),
     (8800, (1.0, 0.96875, -1, 0.0, -1)),
     (1024, (1.0, 1.0, -1, 0.0, -1)),
+    (1024, (0.0, 1.0, -1, 0.0, 0)),
 )
 _SEGMENT_END, _CHUNK_END, _LATE, _UNLIKELY, _HALF, _GREEDY = 0, 1, 3, 5, 9, 10
-_FIRST, _LAST, _BEHIND, _BELOW, _BAD = 13, 14, 15, 16, 19
+_FIRST, _LAST, _BEHIND, _BELOW, _BAD, _FORCED = 13, 14, 15, 16, 19, 20
 
 _WIDE: tuple[Setting, ...] = (
     (0.375, 0.875, -1, 0.0, -1),
@@ -107,9 +108,11 @@ def _place_ends(logits_RV: torch.Tensor) -> None:
     logits_RV[_BEHIND, :1024], logits_RV[_BEHIND, 1024:] = equal, -torch.inf
     logits_RV[_BEHIND, 3 * CHUNK_TOKENS - 1] = equal + 1
     # Not a number, where a thread looks last; counts as 0, which is the best.
+    logits_RV[_BAD] -= 1
     logits_RV[_BAD, SEGMENT_TOKENS - 1] = torch.nan
-    # Forced: a token that min-p alone leaves out.
+    # Forced: a token that min-p alone leaves out, and one that is not the likeliest.
     logits_RV[_BELOW, 0] = logits_RV[_BELOW].amax() - 2
+    logits_RV[_FORCED, 0] = logits_RV[_FORCED].amax() - 2
 
 
 def _few_a_pair(given: Tensors, _generator: torch.Generator) -> None:

@@ -5,8 +5,10 @@ or session scope:
 
 * ``cold_texts``: ``(window_tokens, **text_overrides) -> ColdText``, a text fed to a small model
   without an engine;
-* ``make_engine``: ``(model, shape) -> SmallEngine``;
-* for ``CompanySweep`` also ``model``, with a window of 16; it may have parameters.
+* ``make_engine``: ``(model, shape) -> SmallEngine``; for ``DraftsSweep`` with the keywords
+  ``drafter`` and ``planner``;
+* for ``CompanySweep`` and ``DraftsSweep`` also ``model``, with a window of 16; it may have
+  parameters.
 
 So the very same requests run on a CPU and on a device. This package imports pytest, which
 ``deepinfer-core`` does not install: it belongs to the test environment of whoever runs the sweeps.
@@ -15,6 +17,7 @@ So the very same requests run on a CPU and on a device. This package imports pyt
 from deepinfer_core.testing.sweeps.cached_lengths import CachedLengthsSweep
 from deepinfer_core.testing.sweeps.chunk_sizes import ChunkSizesSweep
 from deepinfer_core.testing.sweeps.company import CompanySweep
+from deepinfer_core.testing.sweeps.drafts import DraftsSweep
 from deepinfer_core.testing.sweeps.fixtures import ColdTexts, MakeEngine
 from deepinfer_core.testing.sweeps.modes import ModesSweep
 
@@ -23,6 +26,7 @@ __all__ = [
     "ChunkSizesSweep",
     "ColdTexts",
     "CompanySweep",
+    "DraftsSweep",
     "MakeEngine",
     "ModesSweep",
 ]
