@@ -154,13 +154,14 @@ def main() -> None:
     for kind in KINDS:
         shares = draft_shares([*halves[kind][0], *halves[kind][1]])
         assert shares is not None
+        both = [records(half, own) for half in halves[kind]]
         figures.append(
             figure(
                 f"drafts.accepted_per_round.{kind}", round(shares.accepted_per_round, 3), "tokens",
                 openings=count[kind], rounds=shares.rounds,
                 survived=[round(x, 4) for x in shares.survived],
                 expected=[round(x, 4) for x in shares.expected],
-                calibration_error=errors([records(half, own) for half in halves[kind]], own, fitted),
+                calibration_error=errors(both, own, fitted),
             )
         )  # fmt: skip
     figures.append(
