@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from deepinfer_core.bench.layers import survey as surveying
 from deepinfer_core.bench.layers.bound import Rates
 from deepinfer_core.bench.layers.loads import Decoding
 from deepinfer_core.bench.layers.opening import storage_of
@@ -27,12 +26,14 @@ from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.plugin import DeviceTarget
 from deepinfer_core.telemetry.progress import ProgressStream
 from deepinfer_core.testing.rerun_device import RerunDevice
+from deepinfer_nvidia.all_to_all.tilelang import TileLangExchange
 from deepinfer_nvidia.attention.tilelang import TileLangAttention
 from deepinfer_nvidia.gemm.tilelang import TileLangGemm
 from deepinfer_nvidia.kernels.launch import TileLangCompiler
 from deepinfer_nvidia.sampler.tilelang import TileLangSampler
 from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
+EXCHANGE = "components.all_to_all.use=nvidia.tilelang"
 RATES = Rates(copy_bytes_per_s=1e12, flops_per_s=1e12, host_bytes_per_s=1e10)
 
 
@@ -61,6 +62,7 @@ def noting_parts(rehearsal: Rehearsal, folder: Path) -> tuple[ModelParts, TileLa
         dense=gemm,
         grouped=gemm,
         transform=TileLangTransform(kernels),
+        all_to_all=TileLangExchange(kernels),
     )
     return parts, TileLangSampler(kernels, "cpu")
 
@@ -70,7 +72,7 @@ def small(**changes: Any) -> Scale:
 
 
 def rehearsed(scale: Scale, room: Room, folder: Path) -> set[WantedKernel]:
-    loaded = load_settings(None, ["device=nvidia", f"kernels.cache_dir={folder}"])
+    loaded = load_settings(None, ["device=nvidia", f"kernels.cache_dir={folder}", EXCHANGE])
     needs = model_needs(scale.config, loaded.settings)
     resolved = resolve_components(loaded, needs, DeviceTarget(arch="sm_90a")).require()
     return set(load_kernels(scale, room.config, room.pool, loaded.settings, resolved))
@@ -78,10 +80,8 @@ def rehearsed(scale: Scale, room: Room, folder: Path) -> set[WantedKernel]:
 
 @pytest.mark.parametrize(("sequences", "records"), [((2,), False), ((1, 5), True)])
 def test_a_survey_calls_no_kernel_that_was_not_rehearsed(
-    sequences: tuple[int, ...], records: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sequences: tuple[int, ...], records: bool, tmp_path: Path
 ) -> None:
-    # The exchange, of a CPU here, cannot be recorded; that of a GPU can.
-    monkeypatch.setattr(surveying, "can_record", lambda _runner: True)
     scale = small(sequences=sequences, contexts=(40, 300))
     rehearsal = Rehearsal()
     parts, sampler = noting_parts(rehearsal, tmp_path)

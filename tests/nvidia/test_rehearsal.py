@@ -30,6 +30,7 @@ from deepinfer_core.reference.device import build_cpu
 from deepinfer_core.testing.byte_checkpoint import make_byte_checkpoint
 from deepinfer_core.weights.checkpoint import open_checkpoint
 from deepinfer_core.weights.manifest import manifest_of
+from deepinfer_nvidia.all_to_all.tilelang import TileLangExchange
 from deepinfer_nvidia.attention.tilelang import TileLangAttention
 from deepinfer_nvidia.gemm.tilelang import TileLangGemm
 from deepinfer_nvidia.kernels.launch import TileLangCompiler
@@ -40,6 +41,7 @@ Case = tuple[Path, LoadedSettings, Resolved]
 
 OVERRIDES = (
     "device=nvidia",
+    "components.all_to_all.use=nvidia.tilelang",
     "engine.max_num_seqs=3",
     "engine.max_num_batched_tokens=40",
     "engine.max_model_len=300",
@@ -96,6 +98,7 @@ def called_with_numbers(case: Case) -> set[WantedKernel]:
         dense=gemm,
         grouped=gemm,
         transform=TileLangTransform(kernels),
+        all_to_all=TileLangExchange(kernels),
     )
     memory = plan_memory(config, settings, parts.device.memory().total_bytes)
     ids_V = torch.zeros(config.text_config.vocab_size, dtype=torch.int64)

@@ -24,6 +24,7 @@ from deepinfer_core.testing.side_by_side import Written, side_by_side
 from deepinfer_core.testing.small_engines import slim_config
 from deepinfer_core.testing.tiles import InterpretedKernels
 from deepinfer_core.testing.tiny_model import reference_parts, stored_tiny_model
+from deepinfer_nvidia.all_to_all.tilelang import TileLangExchange
 from deepinfer_nvidia.attention.tilelang import TileLangAttention
 from deepinfer_nvidia.gemm.tilelang import TileLangGemm
 from deepinfer_nvidia.transform.tilelang import TileLangTransform
@@ -135,6 +136,7 @@ def interpreted_parts(numerics: Numerics) -> ModelParts:
         dense=gemm,
         grouped=gemm,
         transform=TileLangTransform(kernels),
+        all_to_all=TileLangExchange(kernels),
     )
 
 

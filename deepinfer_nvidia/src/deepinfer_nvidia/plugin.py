@@ -22,12 +22,16 @@ _PROMISES: Mapping[str, Promise] = {
 }
 
 _FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "all_to_all": ("all_to_all",),
     "attention": ("prefill", "decode", "indexer", "cache_codec"),
     "gemm": ("dense", "grouped"),
     "sampler": ("sampler",),
     "transform": ("transform",),
 }
 """Slots of each kind that has kernels in TileLang."""
+
+_PROBES: Mapping[str, str] = {"all_to_all": "exchange"}
+"""Of kinds whose kernels ask for another answer than the others."""
 
 _WRAPPED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "deep_gemm": ("gemm", ("dense",)),
@@ -58,7 +62,7 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
             slots=slots,
             contract=1,
             factory=f"deepinfer_nvidia.{kind}.tilelang:build",
-            probe="deepinfer_nvidia.probe:tilelang",
+            probe=f"deepinfer_nvidia.probe:{_PROBES.get(kind, 'tilelang')}",
             devices=(_DEVICE,),
             kernels="deepinfer_nvidia.kernels.catalogue:catalogue",
             properties=_PROMISES,

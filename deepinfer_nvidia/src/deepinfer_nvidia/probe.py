@@ -6,6 +6,7 @@ and nothing heavy is imported. What the user of this very machine can supply is 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import importlib_metadata
@@ -17,9 +18,11 @@ __all__ = [
     "SCORE",
     "TILELANG",
     "TILE_KERNELS",
+    "UNTRIED_SCORE",
     "WRAPPER_SCORE",
     "cuda",
     "deep_gemm",
+    "exchange",
     "kernel_folder",
     "tile_kernels",
     "tilelang",
@@ -43,6 +46,9 @@ SCORE = 50
 WRAPPER_SCORE = 40
 """Of other people's libraries: ``auto`` takes them for nothing that kernels of ours serve."""
 
+UNTRIED_SCORE = -1
+"""Of kernels that no device has run yet: ``auto`` takes even plain torch before them."""
+
 _WRAPPED_GENERATIONS = {9: "9.x", 10: "10.x"}
 """Devices that the wrapped libraries have kernels for; only the first has been run on."""
 
@@ -65,6 +71,14 @@ def tilelang(context: ProbeContext) -> Verdict:
         or _nvcc_problem(context)
     )
     return refusal or Verdict(True, score=SCORE, reason=f"kernels for {_arch(context.device)}")
+
+
+def exchange(context: ProbeContext) -> Verdict:
+    """Whether the kernels of the exchange between experts can run, which none has done yet."""
+    found = tilelang(context)
+    if not found.usable:
+        return found
+    return replace(found, score=UNTRIED_SCORE, reason=f"{found.reason}, not run on a device yet")
 
 
 def tile_kernels(context: ProbeContext) -> Verdict:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.testing.contracts import (
+    AllToAllContract,
     AttentionContract,
     CacheCodecContract,
     DenseGemmContract,
@@ -15,6 +16,7 @@ from deepinfer_core.testing.contracts import (
     TransformContract,
 )
 from deepinfer_core.testing.tolerance import roundoff
+from deepinfer_nvidia.all_to_all import tilelang as exchange
 from deepinfer_nvidia.attention import tilelang as attention
 from deepinfer_nvidia.gemm import tilelang as gemm
 from deepinfer_nvidia.sampler import tilelang as sampler
@@ -114,6 +116,16 @@ class TestGroupedOfExactRows(GroupedGemmContract):
     def component(self) -> gemm.TileLangGemm:
         needs = ModelNeeds(compute="float32")
         return gemm.build(None, BuildContext(device="nvidia", needs=needs))
+
+
+class TestExchange(AllToAllContract):
+    device = "cuda"
+    compute_dtypes = COMPUTE
+    alignments: ClassVar[tuple[int, ...]] = (1,)
+
+    @pytest.fixture
+    def component(self) -> exchange.TileLangExchange:
+        return exchange.build(None, CONTEXT)
 
 
 class TestSampler(SamplerContract):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepinfer_core.cli.parser import UsageError, add_settings_arguments, settings_from
 
 if TYPE_CHECKING:
     from deepinfer_core.config import LoadedSettings
+    from deepinfer_core.engine.grammar_request import GrammarRequest
     from deepinfer_core.engine.llm import LLM
     from deepinfer_core.engine.sampling_params import SamplingParams
     from deepinfer_core.telemetry.progress import ProgressStream
@@ -22,6 +24,9 @@ __all__ = [
     "progress_of",
     "sampling_params",
 ]
+
+_GRAMMAR_COMPONENTS = '["grammar.xgrammar", "grammar.llguidance"]'
+"""Who is asked where structured output is wanted and the settings name nobody."""
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +59,44 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, *, max_tokens: int) 
     add("--seed", type=int, metavar="N", help="0 to 2^64 - 1; default: a new one each time")
     add("--stop", action="append", metavar="TEXT", help="text that ends it; may be repeated")
     add("--ignore-eos", action="store_true", help="go on after the end-of-sequence token")
+    _add_grammar_arguments(parser)
+
+
+def _add_grammar_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("structured output")
+    one = group.add_mutually_exclusive_group()
+    for option, what in (
+        ("--json-schema", "answer with JSON of this schema"),
+        ("--regex", "answer with a text that this regular expression matches as a whole"),
+        ("--ebnf", "answer with a text of this grammar, whose start rule is root"),
+    ):
+        one.add_argument(option, metavar="TEXT", help=f"{what}; @FILE reads it from a file")
+
+
+def _grammar(args: argparse.Namespace) -> GrammarRequest | None:
+    """What the options ask of the text.
+
+    Raises:
+        UsageError: a file cannot be read.
+    """
+    from deepinfer_core.engine.grammar_request import GrammarRequest
+
+    for kind in ("json_schema", "regex", "ebnf"):
+        text = getattr(args, kind, None)
+        if text is not None:
+            return GrammarRequest(kind=kind, grammar=_text_or_file(kind, text))
+    return None
+
+
+def _text_or_file(kind: str, text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"--{kind.replace('_', '-')} {text}: {error}", hint="give a text, or @ and a file"
+        ) from error
 
 
 def sampling_params(args: argparse.Namespace, *, n: int = 1) -> SamplingParams:
@@ -83,6 +126,7 @@ def sampling_params(args: argparse.Namespace, *, n: int = 1) -> SamplingParams:
         seed=args.seed,
         stop=args.stop,
         ignore_eos=args.ignore_eos,
+        grammar=_grammar(args),
     )
 
 
@@ -104,7 +148,11 @@ def model_settings(args: argparse.Namespace) -> LoadedSettings:
     """
     if args.model is not None:
         args.overrides = [*args.overrides, f"model.path={args.model}"]
-    return settings_from(args)
+    loaded = settings_from(args)
+    if loaded.settings.components.grammar.use == "none" and _grammar(args) is not None:
+        args.overrides = [*args.overrides, f"components.grammar.use={_GRAMMAR_COMPONENTS}"]
+        return settings_from(args)
+    return loaded
 
 
 def progress_of(loaded: LoadedSettings) -> ProgressStream:

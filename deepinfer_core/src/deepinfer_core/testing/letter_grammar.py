@@ -1,6 +1,6 @@
 """A grammar component for tests of the engine: slow, obvious, and broken in the ways asked for.
 
-A token is one byte, its id; the grammar is a list of whole texts (``choice``). Texts with special
+A token is one byte; the grammar is a list of whole texts (``choice``). Texts with special
 meanings stand for what a component may do wrong.
 """
 
@@ -69,7 +69,9 @@ class LetterGrammar(Grammar):
 
 class _Texts(CompiledGrammar):
     def __init__(self, texts: list[str], vocabulary: GrammarVocabulary) -> None:
-        self._texts = [text.encode() for text in texts]
+        pieces = enumerate(vocabulary.pieces)
+        tokens = {piece: token for token, piece in pieces if token not in vocabulary.end_ids}
+        self._texts = [[tokens[bytes([byte])] for byte in text.encode()] for text in texts]
         self._vocabulary = vocabulary
 
     def matcher(self) -> GrammarMatcher:
@@ -77,7 +79,7 @@ class _Texts(CompiledGrammar):
 
 
 class _Matcher(GrammarMatcher):
-    def __init__(self, texts: list[bytes], vocabulary: GrammarVocabulary) -> None:
+    def __init__(self, texts: list[list[int]], vocabulary: GrammarVocabulary) -> None:
         self._texts = texts
         self._vocabulary = vocabulary
         self._ids: list[int] = []
@@ -99,7 +101,7 @@ class _Matcher(GrammarMatcher):
 
     @property
     def can_end(self) -> bool:
-        return bytes(self._ids) in self._texts
+        return self._ids in self._texts
 
     @property
     def is_terminated(self) -> bool:
@@ -113,7 +115,7 @@ class _Matcher(GrammarMatcher):
     def _next(self) -> set[int]:
         if self.is_terminated:
             return set()
-        done, count = bytes(self._ids), len(self._ids)
+        done, count = self._ids, len(self._ids)
         found = {text[count] for text in self._texts if text[:count] == done and len(text) > count}
         return found | (set(self._vocabulary.end_ids) if self.can_end else set())
 

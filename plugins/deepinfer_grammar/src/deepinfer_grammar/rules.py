@@ -97,10 +97,13 @@ class RuleSet:
     Attributes:
         rules: in the order in which they were added.
         start: name of the first rule; no rule refers to it.
+        followed: what stands behind each match of a rule, if anything does, by name of the rule;
+            true anyway, and of use to an engine that can look ahead.
     """
 
     rules: dict[str, Expression] = field(default_factory=dict)
     start: str = "start"
+    followed: dict[str, Expression] = field(default_factory=dict)
 
     def add(self, name: str, expression: Expression) -> Reference:
         """Add a rule.
@@ -174,7 +177,9 @@ def pruned(grammar: RuleSet) -> RuleSet | None:
             if name not in used:
                 used.add(name)
                 waiting.append(name)
-    return RuleSet({name: rule for name, rule in kept.items() if name in used}, grammar.start)
+    rules = {name: rule for name, rule in kept.items() if name in used}
+    followed = {name: rule for name, rule in grammar.followed.items() if name in used}
+    return RuleSet(rules, grammar.start, followed)
 
 
 def _without(expression: Expression, live: set[str]) -> Expression:

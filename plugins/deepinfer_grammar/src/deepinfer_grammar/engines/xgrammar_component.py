@@ -7,7 +7,7 @@ one that the rules do not name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from deepinfer_core.interfaces.component import Properties
@@ -34,6 +34,9 @@ __all__ = ["XgrammarGrammar", "build"]
 
 _NO_TEXT = b"\xff"
 """A byte that is in no UTF-8 text: rules can name a token that begins with it, never match it."""
+
+_WHOLE = -1
+"""Bits of the last word of a mask if all of them stand for tokens; xgrammar may set the others."""
 
 
 class XgrammarGrammar(Grammar):
@@ -91,17 +94,20 @@ class XgrammarGrammar(Grammar):
             return
         if self._batch is None:
             self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)
-        running = [
-            (cast(_Matcher, one).native, row)
-            for one, row in zip(matchers, rows, strict=True)
-            if not one.is_terminated
-        ]
-        for one, row in zip(matchers, rows, strict=True):
-            if one.is_terminated:
-                mask_RW[row] = -1
+        running = cast("Sequence[_Matcher]", matchers)
+        if any(one.ended for one in running):
+            for one, row in zip(running, rows, strict=True):
+                if one.ended:
+                    mask_RW[row] = -1
+            places = [row for one, row in zip(running, rows, strict=True) if not one.ended]
+            running = [one for one in running if not one.ended]
+        else:
+            places = list(rows)
         if running:
-            natives, places = zip(*running, strict=True)
-            self._batch.batch_fill_next_token_bitmask(list(natives), mask_RW, list(places))
+            natives = [one.native for one in running]
+            self._batch.batch_fill_next_token_bitmask(natives, mask_RW, places)
+            if running[0].tail != _WHOLE:
+                mask_RW[places, -1] &= running[0].tail
 
     def _info(self, vocabulary: GrammarVocabulary) -> Any:
         """The token info of the vocabulary that was asked for last."""
@@ -126,37 +132,42 @@ class XgrammarGrammar(Grammar):
 class _Compiled(CompiledGrammar):
     def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
         self._native = native
-        self._vocabulary = vocabulary
+        self._tail = (1 << len(vocabulary.pieces) % 32) - 1 or _WHOLE
 
     def matcher(self) -> GrammarMatcher:
         import xgrammar
 
-        return _Matcher(xgrammar.GrammarMatcher(self._native), self._vocabulary)
+        return _Matcher(xgrammar.GrammarMatcher(self._native), self._tail)
 
 
 class _Matcher(GrammarMatcher):
-    """A matcher of xgrammar; it takes end tokens only where the text is whole."""
+    """A matcher of xgrammar, and whether an end token was accepted."""
 
-    __slots__ = ("_vocabulary", "native")
+    __slots__ = ("ended", "native", "tail")
 
-    def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
+    def __init__(self, native: Any, tail: int, *, ended: bool = False) -> None:
         self.native = native
-        self._vocabulary = vocabulary
+        self.tail = tail
+        self.ended = ended
 
     def accept(self, token_id: int) -> bool:
-        if self.native.is_terminated():
+        if self.ended or not self.native.accept_token(token_id):
             return False
-        return bool(self.native.accept_token(token_id))
+        self.ended = self.native.is_terminated()
+        return True
 
     def rollback(self, count: int) -> None:
         if count:
             self.native.rollback(count)
+            self.ended = False
 
     def fill_mask(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
-        if self.native.is_terminated():
+        if self.ended:
             mask_RW[row] = -1
         else:
             self.native.fill_next_token_bitmask(mask_RW, row)
+            if self.tail != _WHOLE:
+                mask_RW[row, -1] &= self.tail
 
     @property
     def can_end(self) -> bool:
@@ -164,13 +175,10 @@ class _Matcher(GrammarMatcher):
 
     @property
     def is_terminated(self) -> bool:
-        return bool(self.native.is_terminated())
+        return self.ended
 
     def fork(self) -> _Matcher:
-        return _Matcher(self.native.fork(), self._vocabulary)
-
-    def replay(self, token_ids: Iterable[int]) -> bool:
-        return all(self.accept(token) for token in token_ids)
+        return _Matcher(self.native.fork(), self.tail, ended=self.ended)
 
 
 def build(options: None, context: BuildContext) -> Grammar:

@@ -1,12 +1,11 @@
 """How are rules written for xgrammar?
 
-Its EBNF, with everything but printable ASCII as escapes. Classes are written as ranges without
-negation: its own negation would let in the bytes of surrogates, which are no characters.
+Its EBNF, with everything but printable ASCII as escapes.
 """
 
 from __future__ import annotations
 
-from deepinfer_grammar.regular.charset import CharSet
+from deepinfer_grammar.regular.charset import LAST, CharSet, complement
 from deepinfer_grammar.rules import (
     Choice,
     Class,
@@ -21,11 +20,24 @@ from deepinfer_grammar.rules import (
 
 __all__ = ["as_xgrammar"]
 
+SURROGATES = (0xD800, 0xDFFF)
+"""Half characters: UTF-8 has no bytes for them, and xgrammar would make some up."""
+
+_SPECIAL = ']-^\\["'
+
 
 def as_xgrammar(grammar: RuleSet) -> str:
     """The text of a pruned grammar; its start rule is called ``start``."""
-    lines = [f"{name} ::= {_written(rule)}" for name, rule in grammar.rules.items()]
+    lines = [
+        f"{name} ::= {_written(rule)}{_lookahead(grammar.followed.get(name))}"
+        for name, rule in grammar.rules.items()
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _lookahead(followed: Expression | None) -> str:
+    """With it, xgrammar knows beforehand of most tokens that pass the end of a rule."""
+    return "" if followed is None else f" (=({_written(followed)}))"
 
 
 def _written(expression: Expression) -> str:
@@ -59,14 +71,19 @@ def _bracketed(expression: Expression) -> str:
 
 
 def _class(chars: CharSet) -> str:
-    special = ']-^\\["'
-    pieces = []
-    for low, high in chars:
-        piece = _letter(chr(low), special)
-        if high > low:
-            piece += "-" + _letter(chr(high), special)
-        pieces.append(piece)
-    return "[" + "".join(pieces) + "]"
+    """A class that ends with the last character is written by what it leaves out.
+
+    It is the same class, and one that xgrammar can count; surrogates must be left out by name.
+    """
+    if chars[-1][1] == LAST:
+        rest = [*complement(chars), SURROGATES]
+        return "[^" + "".join(_range(low, high) for low, high in sorted(rest)) + "]"
+    return "[" + "".join(_range(low, high) for low, high in chars) + "]"
+
+
+def _range(low: int, high: int) -> str:
+    first = _letter(chr(low), _SPECIAL)
+    return first if high == low else f"{first}-{_letter(chr(high), _SPECIAL)}"
 
 
 def _letter(letter: str, special: str) -> str:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from deepinfer_grammar.errors import SchemaFault
-from deepinfer_grammar.json_schema.formulas import Constant, Formula, both, negated
+from deepinfer_grammar.json_schema.formulas import NOTHING, Constant, Formula, both, negated
 from deepinfer_grammar.json_schema.shapes import Arrays
 from deepinfer_grammar.regular.dfa import Dfa
 from deepinfer_grammar.rules import Choice, Expression, Reference, Sequence, Text
@@ -59,35 +59,44 @@ class _Writer:
             raise SchemaFault(f"over {MAX_COUNTED_ITEMS} items cannot be counted", "#")
         self.last = bound
         self.options = self._distinct() if shape.unique_at else None
-        self.names: dict[_State, str] = {}
-        self.waiting: list[_State] = []
+        self.names: dict[tuple[str, _State], str] = {}
+        self.waiting: list[tuple[str, _State]] = []
 
     def build(self) -> Expression:
         """Add the rules of all states."""
         self.base = self.rules.grammar.fresh("array")
-        first = self._after(_State(0, (0,) * len(self.shape.counted)))
+        first = self._rule("open", _State(0, (0,) * len(self.shape.counted)))
         while self.waiting:
-            state = self.waiting.pop()
-            self.rules.grammar.add(self.names[state], self._state(state))
+            kind, state = self.waiting.pop()
+            self.rules.grammar.add(self.names[kind, state], self._written(kind, state))
         return Sequence((Text("["), first))
 
-    def _after(self, state: _State) -> Reference:
-        """The rest of the array from a state on."""
-        if state not in self.names:
-            self.names[state] = f"{self.base}i{len(self.names)}"
-            self.waiting.append(state)
-        return Reference(self.names[state])
+    def _rule(self, kind: str, state: _State) -> Reference:
+        """The rest of the array from a state on: behind its bracket, a comma, or an item."""
+        if (kind, state) not in self.names:
+            self.names[kind, state] = f"{self.base}i{len(self.names)}"
+            self.waiting.append((kind, state))
+        return Reference(self.names[kind, state])
 
-    def _state(self, state: _State) -> Expression:
-        options: list[Expression] = []
-        if self._may_end(state):
-            options.append(Sequence((self.rules.space, Text("]"))))
-        if self.shape.high is None or state.count < self.shape.high:
-            comma = (Text(","),) if state.count else ()
-            for formula, following in self._steps(state):
-                item = self.rules.value(formula)
-                options.append(Sequence((*comma, self.rules.space, item, self._after(following))))
+    def _written(self, kind: str, state: _State) -> Expression:
+        end = [(Text("]"),)] if self._may_end(state) else []
+        if kind == "next":
+            options = self.rules.spaced(end)
+            if self._items(state):
+                options.append(Sequence((Text(","), self._rule("comma", state))))
+        else:
+            options = self.rules.spaced([*self._items(state), *(end if kind == "open" else ())])
         return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _items(self, state: _State) -> list[tuple[Expression, ...]]:
+        """What the next item may be, each with what follows it."""
+        if self.shape.high is not None and state.count >= self.shape.high:
+            return []
+        return [
+            (self.rules.value(formula), self._rule("next", following))
+            for formula, following in self._steps(state)
+            if formula != NOTHING
+        ]
 
     def _may_end(self, state: _State) -> bool:
         return state.count >= self.shape.low and all(

@@ -1,19 +1,19 @@
 """How does a set of JSON values become rules?
 
 Members are written in the order in which the schema names them, others after them. Between tokens
-stands white space of bounded length: up to two blanks, or a line end and an indentation; none
-before a comma or colon, and none around the whole. A weak model cannot idle in it.
+stands white space of bounded length: one blank, or a line end and an indentation; none before a
+comma or colon, and none around the whole. A weak model cannot idle in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from deepinfer_grammar.json_schema.array_rules import add_array
 from deepinfer_grammar.json_schema.formulas import NOTHING, Formula
 from deepinfer_grammar.json_schema.object_rules import add_object
-from deepinfer_grammar.json_schema.strings import add_strings
+from deepinfer_grammar.json_schema.strings import BEHIND, add_strings
 from deepinfer_grammar.regular.charset import of_text
 from deepinfer_grammar.regular.rules_of import add_automaton
 from deepinfer_grammar.rules import (
@@ -51,7 +51,8 @@ class JsonRules:
         self._names: dict[Formula, str] = {}
         self._waiting: list[Formula] = []
         self._parts: dict[object, Expression] = {}
-        self.space = self.grammar.add("space", _space())
+        indent = Repeat(Class(of_text(" \t")), 0, INDENTATION)
+        self._indent = self.grammar.add("indent", indent)
 
     def build(self, formula: Formula) -> RuleSet:
         """The grammar whose start is a formula."""
@@ -69,6 +70,20 @@ class JsonRules:
             self._names[formula] = f"value_{len(self._names)}"
             self._waiting.append(formula)
         return Reference(self._names[formula])
+
+    def spaced(self, parts: Iterable[tuple[Expression, ...]]) -> list[Expression]:
+        """Alternatives, each with white space before it or none.
+
+        They are written flat, so that an engine has one state for all of them: a rule for the space
+        would be one more, at most places of a text.
+        """
+        options = [*parts]
+        blank, line = Text(" "), Text("\n")
+        return [
+            *(Sequence(one) for one in options),
+            *(Sequence((blank, *one)) for one in options),
+            *(Sequence((line, self._indent, *one)) for one in options),
+        ]
 
     def shared(self, key: object, build: Callable[[], Expression]) -> Expression:
         """A part that several rules use, made once."""
@@ -89,7 +104,8 @@ class JsonRules:
             numbers = values.numbers
             options.append(
                 self.shared(
-                    ("number", numbers), lambda: add_automaton(self.grammar, numbers, "number")
+                    ("number", numbers),
+                    lambda: add_automaton(self.grammar, numbers, "number", BEHIND),
                 )
             )
         if not values.strings.is_empty:
@@ -100,11 +116,3 @@ class JsonRules:
         options.extend(add_array(self, shape) for shape in values.arrays)
         options.extend(add_object(self, shape) for shape in values.objects)
         return options[0] if len(options) == 1 else Choice(tuple(options))
-
-
-def _space() -> Expression:
-    """White space between tokens."""
-    blank = Class(of_text(" \t\r"))
-    indented = Sequence((Text("\n"), Repeat(Class(of_text(" \t")), 0, INDENTATION)))
-    crossed = Sequence((blank, Choice((EMPTY, blank, Text("\n")))))
-    return Choice((EMPTY, crossed, indented))

@@ -30,6 +30,10 @@ __all__ = ["add_object"]
 MAX_COUNTED_MEMBERS = 200
 """Largest bound on members; each number of members has rules."""
 
+WRITTEN_TOGETHER = 16
+"""Most optional members written as alternatives of one rule; each rule names those behind it too,
+so the grammar grows as the square."""
+
 _LETTERS: tuple[CharSet, ...] = tuple(((code, code),) for code in range(97, 123))
 _BEGINNINGS = (*_LETTERS, complement(union(*_LETTERS)))
 """Sets of first letters; names that begin in different ones are different."""
@@ -83,64 +87,80 @@ class _Writer:
             raise SchemaFault(f"over {MAX_COUNTED_MEMBERS} members cannot be counted", "#")
         self.needed = max(0, self.low - required)
         self.is_ascending = self.needed > 2
-        self.names: dict[_State, str] = {}
-        self.waiting: list[_State] = []
+        self.names: dict[tuple[str, _State], str] = {}
+        self.waiting: list[tuple[str, _State]] = []
 
     def build(self) -> Expression:
         """Add the rules of all states."""
         self.base = self.rules.grammar.fresh("object")
-        first = self._after(_State(0, 0))
+        first = self._rule("open", _State(0, 0))
         while self.waiting:
-            state = self.waiting.pop()
-            self.rules.grammar.add(self.names[state], self._state(state))
+            kind, state = self.waiting.pop()
+            self.rules.grammar.add(self.names[kind, state], self._written(kind, state))
         return Sequence((Text("{"), first))
 
-    def _after(self, state: _State) -> Reference:
-        if state not in self.names:
-            self.names[state] = f"{self.base}m{len(self.names)}"
-            self.waiting.append(state)
-        return Reference(self.names[state])
+    def _rule(self, kind: str, state: _State) -> Reference:
+        """The rest of the object from a state on: behind its brace, a comma, or a member."""
+        if (kind, state) not in self.names:
+            self.names[kind, state] = f"{self.base}m{len(self.names)}"
+            self.waiting.append((kind, state))
+        return Reference(self.names[kind, state])
 
-    def _state(self, state: _State) -> Expression:
-        options = [
-            Sequence((*self._comma(state), self.rules.space, member, following))
-            for member, following in self._steps(state)
-        ]
-        if state.place < len(self.named):
-            if not self.named[state.place].is_required:
-                options.append(Sequence((self._after(_State(state.place + 1, state.count)),)))
-        elif not self.shape.some and self._may_end(state):
-            options.append(Sequence((self.rules.space, Text("}"))))
+    def _written(self, kind: str, state: _State) -> Expression:
+        end = [(Text("}"),)] if self._may_end(state) else []
+        if kind == "more":
+            options = [Sequence(one) for one in self._members(state)]
+        elif kind == "next":
+            options = self.rules.spaced(end)
+            if self._members(state):
+                options.append(Sequence((Text(","), self._rule("comma", state))))
+        else:
+            options = self.rules.spaced([*self._members(state), *(end if kind == "open" else ())])
         return options[0] if len(options) == 1 else Choice(tuple(options))
 
-    def _may_end(self, state: _State) -> bool:
-        return state.count >= self.low and all(
-            one.name in state.seen for one in self.loose if one.is_required
-        )
-
-    def _comma(self, state: _State) -> tuple[Expression, ...]:
-        return (Text(","),) if state.count else ()
-
-    def _steps(self, state: _State) -> Iterator[tuple[Expression, Expression]]:
+    def _members(self, state: _State) -> list[tuple[Expression, ...]]:
         """Members that may come next, each with what follows it."""
         if self.high is not None and state.count >= self.high:
-            return
+            return []
+        found: list[tuple[Expression, ...]] = []
         count = min(state.count + 1, self.cap)
-        if state.place < len(self.named):
-            one = self.named[state.place]
-            member = self._member(Text(quoted(one.name)), one.formula)
-            yield member, self._after(_State(state.place + 1, count))
-            return
+        for place in range(state.place, len(self.named)):
+            if place == state.place + WRITTEN_TOGETHER:
+                return [*found, (self._rule("more", replace(state, place=place)),)]
+            one = self.named[place]
+            following = self._rule("next", _State(place + 1, count))
+            found.append((Text(quoted(one.name)), *self._value(one.formula, following)))
+            if one.is_required:
+                return found
+        at_end = replace(state, place=len(self.named))
+        return [*found, *self._unlisted(at_end, count), *self._last(at_end)]
+
+    def _value(self, formula: Formula, following: Expression) -> tuple[Expression, ...]:
+        """A colon, a value and what follows it."""
+        value = self.rules.value(formula)
+        rest = self.rules.shared(
+            ("value", formula, following),
+            lambda: Choice(tuple(self.rules.spaced([(value, following)]))),
+        )
+        return Text(":"), rest
+
+    def _may_end(self, state: _State) -> bool:
+        if self.shape.some or state.count < self.low:
+            return False
+        if any(one.is_required for one in self.named[state.place :]):
+            return False
+        return all(one.name in state.seen for one in self.loose if one.is_required)
+
+    def _unlisted(self, state: _State, count: int) -> Iterator[tuple[Expression, ...]]:
+        """Members behind the listed ones."""
         for one in self.loose:
             if one.name not in state.seen:
-                member = self._member(Text(quoted(one.name)), one.formula)
                 seen = state.seen | {one.name}
-                yield member, self._after(replace(state, count=count, seen=seen))
+                following = self._rule("next", replace(state, count=count, seen=seen))
+                yield (Text(quoted(one.name)), *self._value(one.formula, following))
         for dfa, formula in self.others:
             for part, following in self._beginnings(dfa, state):
-                yield self._other(part, formula), self._after(following)
-        if self.shape.some:
-            yield from self._last(state)
+                yield (self._name(part), *self._value(formula, self._rule("next", following)))
 
     def _beginnings(self, dfa: Dfa, state: _State) -> Iterator[tuple[Dfa, _State]]:
         """Names of the next other member, and the state after it."""
@@ -169,30 +189,27 @@ class _Writer:
             begun = frozenset()
         return replace(state, count=count, extras=extras, begun=begun)
 
-    def _last(self, state: _State) -> Iterator[tuple[Expression, Expression]]:
+    def _last(self, state: _State) -> Iterator[tuple[Expression, ...]]:
         """The member that fulfils all of ``some``, and the end of the object."""
         needed = {one.name for one in self.loose if one.is_required}
-        if state.count + 1 < self.low or state.begun or not needed <= state.seen:
+        if not self.shape.some or state.count + 1 < self.low or state.begun:
             return
-        end = Sequence((self.rules.space, Text("}")))
+        if not needed <= state.seen:
+            return
+        end = self.rules.shared("end", lambda: Choice(tuple(self.rules.spaced([(Text("}"),)]))))
         for dfa, formula in self.others:
-            for wanted, condition in self.shape.some[:1]:
-                names = intersection(dfa, wanted)
-                formulas = [formula, condition]
-                for more, further in self.shape.some[1:]:
-                    names = intersection(names, more)
-                    formulas.append(further)
-                if not names.is_empty:
-                    yield self._other(names, both(*formulas)), end
+            names, formulas = dfa, [formula]
+            for wanted, condition in self.shape.some:
+                names = intersection(names, wanted)
+                formulas.append(condition)
+            if not names.is_empty:
+                yield (self._name(names), *self._value(both(*formulas), end))
 
-    def _other(self, names: Dfa, formula: Formula) -> Expression:
-        name = self.rules.shared(
-            ("string", Strings(names)), lambda: add_strings(self.rules.grammar, Strings(names))
+    def _name(self, names: Dfa) -> Expression:
+        strings = Strings(names)
+        return self.rules.shared(
+            ("string", strings), lambda: add_strings(self.rules.grammar, strings)
         )
-        return self._member(name, formula)
-
-    def _member(self, name: Expression, formula: Formula) -> Expression:
-        return Sequence((name, Text(":"), self.rules.space, self.rules.value(formula)))
 
 
 @cache

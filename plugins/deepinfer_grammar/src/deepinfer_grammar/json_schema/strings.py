@@ -49,7 +49,7 @@ EXACTLY_COUNTED = 32
 """Largest bound on a length that an automaton counts where the engines could count by themselves;
 up to it texts may have escapes anywhere."""
 
-ESCAPES = 4
+ESCAPES = 2
 """Most escapes in a text that engines count."""
 
 
@@ -149,12 +149,17 @@ def add_strings(grammar: RuleSet, strings: Strings) -> Expression:
     search where a rule ends. Long repetitions of one class they count by themselves.
     """
     if strings == ALL_STRINGS:
-        return add_automaton(grammar, _any_spelling(), "text")
+        return add_automaton(grammar, _any_spelling(), "text", BEHIND)
     chars, low = _repeated(strings)
     if chars and max(low, strings.high or 0) > EXACTLY_COUNTED:
         return _add_repeated(grammar, chars, low, strings.high)
     is_counted = strings.low > 0 or strings.high is not None
-    return add_automaton(grammar, _Spelling(strings.counted(), is_counted).build(), "text")
+    spelling = _Spelling(strings.counted(), is_counted).build()
+    return add_automaton(grammar, spelling, "text", BEHIND)
+
+
+BEHIND = Sequence((Repeat(Class(of_text(" \n\t")), 0, None), Class(of_text(",:]}"))))
+"""What stands behind a value or a name in a JSON text; a little more than may stand there."""
 
 
 def _repeated(strings: Strings) -> tuple[CharSet, int]:
@@ -172,19 +177,26 @@ def _repeated(strings: Strings) -> tuple[CharSet, int]:
 def _add_repeated(grammar: RuleSet, chars: CharSet, low: int, high: int | None) -> Expression:
     """Long texts of one class: with any number of plain characters, or with some escapes.
 
-    Texts with escapes are kept shorter than they might be, so that each run between two escapes
-    can be counted by itself.
+    A rule for each number of escapes, with runs between them that each engine counts by itself. The
+    runs are so short that together they keep the bound.
     """
     quote = Text('"')
     unit = grammar.add(grammar.fresh("unit"), Class(intersect(chars, _PLAIN)))
-    options: list[Expression] = [Sequence((quote, Repeat(unit, low, high), quote))]
-    escapes = [_SHORT[code] for code in sorted(_SHORT) if contains(chars, code)]
-    if escapes and low <= 1:
-        bound = 2 * ESCAPES * EXACTLY_COUNTED if high is None else high
-        run = (bound - ESCAPES) // (ESCAPES + 1)
-        part = Sequence((Text("\\"), Class(of_text("".join(escapes))), Repeat(unit, 0, run)))
-        options.append(Sequence((quote, Repeat(unit, 0, run), Repeat(part, 1, ESCAPES), quote)))
-    return grammar.add(grammar.fresh("text"), Choice(tuple(options)))
+    whole = Sequence((quote, Repeat(unit, low, high), quote))
+    options: list[Expression] = [_add_followed(grammar, whole)]
+    escapes = "".join(_SHORT[code] for code in sorted(_SHORT) if contains(chars, code))
+    for count in range(1, ESCAPES + 1 if escapes and low <= 1 else 0):
+        run = None if high is None else (high - count) // (count + 1)
+        escape = (Text("\\"), Class(of_text(escapes)), Repeat(unit, 0, run))
+        parts = (quote, Repeat(unit, 0, run), *(escape * count), quote)
+        options.append(_add_followed(grammar, Sequence(parts)))
+    return Choice(tuple(options))
+
+
+def _add_followed(grammar: RuleSet, expression: Expression) -> Expression:
+    name = grammar.fresh("text")
+    grammar.followed[name] = BEHIND
+    return grammar.add(name, expression)
 
 
 class _Spelling:

@@ -12,6 +12,7 @@ from functools import cache
 
 __all__ = [
     "ANY",
+    "LAST",
     "CharSet",
     "complement",
     "contains",

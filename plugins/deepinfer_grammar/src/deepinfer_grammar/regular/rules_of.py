@@ -1,13 +1,10 @@
 """How does an automaton become rules?
 
 One rule a state, right-linear: an engine that follows a last reference without growing its stack
-walks them as the automaton itself. ``spell`` says how one character is written, which is where JSON
-strings differ from plain text.
+walks them as the automaton itself.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from deepinfer_grammar.regular.charset import CharSet, union
 from deepinfer_grammar.regular.dfa import Dfa
@@ -23,15 +20,13 @@ from deepinfer_grammar.rules import (
     Text,
 )
 
-__all__ = ["add_automaton", "as_written"]
+__all__ = ["add_automaton"]
 
 INLINED = 24
 """Most states written inside one rule, each in the brackets of the one before."""
 
-Spelling = Callable[[CharSet], Expression]
 
-
-def as_written(chars: CharSet) -> Expression:
+def _as_written(chars: CharSet) -> Expression:
     """Each character stands for itself."""
     if len(chars) == 1 and chars[0][0] == chars[0][1]:
         return Text(chr(chars[0][0]))
@@ -39,16 +34,25 @@ def as_written(chars: CharSet) -> Expression:
 
 
 def add_automaton(
-    grammar: RuleSet, dfa: Dfa, prefix: str, spell: Spelling = as_written
+    grammar: RuleSet, dfa: Dfa, prefix: str, followed: Expression | None = None
 ) -> Expression:
-    """Add the rules of an automaton; gives what matches its language."""
+    """Add the rules of an automaton; gives what matches its language.
+
+    Args:
+        grammar: takes the rules.
+        dfa: the automaton.
+        prefix: of their names.
+        followed: what stands behind each match, if anything does; None: not known.
+    """
     if dfa.is_empty:
         return NOTHING
     base = grammar.fresh(prefix)
     entered = _entered_twice(dfa)
     for state in range(len(dfa.edges)):
         if state in entered:
-            grammar.add(f"{base}s{state}", _state(dfa, state, base, entered, spell))
+            grammar.add(f"{base}s{state}", _state(dfa, state, base, entered))
+            if followed is not None:
+                grammar.followed[f"{base}s{state}"] = followed
     return Reference(f"{base}s0")
 
 
@@ -78,7 +82,7 @@ def _entered_twice(dfa: Dfa) -> set[int]:
     return chosen
 
 
-def _state(dfa: Dfa, state: int, base: str, entered: set[int], spell: Spelling) -> Expression:
+def _state(dfa: Dfa, state: int, base: str, entered: set[int]) -> Expression:
     targets: dict[int, list[tuple[int, int]]] = {}
     for low, high, to in dfa.edges[state]:
         targets.setdefault(to, []).append((low, high))
@@ -89,12 +93,12 @@ def _state(dfa: Dfa, state: int, base: str, entered: set[int], spell: Spelling) 
             has_end = not dfa.edges[to] and dfa.accepting[to]
             rest = EMPTY if has_end else Reference(f"{base}s{to}")
         else:
-            rest = _state(dfa, to, base, entered, spell)
-        options.append(_followed(spell(union(ranges)), rest))
+            rest = _state(dfa, to, base, entered)
+        options.append(_joined(_as_written(union(ranges)), rest))
     return options[0] if len(options) == 1 else Choice(tuple(options))
 
 
-def _followed(first: Expression, rest: Expression) -> Expression:
+def _joined(first: Expression, rest: Expression) -> Expression:
     if rest == EMPTY:
         return first
     tail = rest.parts if isinstance(rest, Sequence) else (rest,)

@@ -1,0 +1,1 @@
+"""How do rows reach their experts on one NVIDIA GPU?"""

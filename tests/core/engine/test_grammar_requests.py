@@ -1,0 +1,158 @@
+"""What becomes of requests with a grammar in an engine: each alone, whatever the others do?
+
+The model is random and its tokens are bytes; the component is the slow and obvious one of
+``testing.letter_grammar``, compiled in real child processes.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deepinfer_core.engine.grammar_masks import Grammars
+from deepinfer_core.engine.grammar_pool import GrammarPool, PoolLimits
+from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
+from deepinfer_core.errors import RequestError
+from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Resolved
+from deepinfer_core.plugin.resolved import Pick
+
+from deepinfer_core import LLM, SamplingParams
+
+TEXTS = ["yes", "no", "yes!", "abcdefgh" * 4]
+
+
+def resolved() -> Resolved:
+    spec = ComponentSpec(
+        kind="grammar",
+        name="test.letters",
+        slots=("grammar",),
+        contract=1,
+        factory="deepinfer_core.testing.letter_grammar:build",
+    )
+    pick = Pick(kind="grammar", slot="grammar", spec=spec, settings={}, distribution="test")
+    context = BuildContext(device="cpu", needs=ModelNeeds())
+    return Resolved(context=context, picks=(pick,), distributions=())
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["asynchronous", "lockstep"])
+def llm(byte_checkpoint: Path, request: pytest.FixtureRequest) -> Iterator[LLM]:
+    with LLM(byte_checkpoint, asynchronous=request.param, num_blocks=24) as llm:
+        end = llm.loaded.config.eos_token_id
+        size = llm.loaded.config.text_config.vocab_size
+        vocabulary = grammar_vocabulary(llm.tokenizer, end_ids=[end], size=size)
+        limits = PoolLimits(workers=2, timeout_s=3.0)
+        llm.engine.grammars = Grammars(
+            GrammarPool(resolved(), vocabulary, limits), frozenset({end})
+        )
+        yield llm
+
+
+def asked(*texts: str, **more: object) -> SamplingParams:
+    grammar = {"kind": "choice", "grammar": list(texts), **more.pop("grammar", {})}  # type: ignore[dict-item]
+    return SamplingParams(**{"max_tokens": 64, "seed": 7, "grammar": grammar, **more})  # type: ignore[arg-type]
+
+
+def test_every_answer_is_one_of_the_texts(llm: LLM) -> None:
+    answers = llm.generate(["a", "b"], asked(*TEXTS, n=8))
+    assert {answer.finish_reason for answer in answers} == {"stop"}
+    assert {answer.text for answer in answers} <= set(TEXTS)
+    assert len({answer.text for answer in answers}) > 1
+
+
+def test_a_request_without_a_grammar_is_as_ever(llm: LLM) -> None:
+    plain = SamplingParams(max_tokens=12, seed=3)
+    alone = llm.generate("a", plain)[0]
+    beside = llm.generate(["a", "b"], [plain, asked(*TEXTS)])
+    assert beside[0].token_ids == alone.token_ids
+    assert beside[1].text in TEXTS
+
+
+def test_tokens_do_not_depend_on_neighbours(llm: LLM) -> None:
+    alone = llm.generate("a", asked(*TEXTS))[0]
+    others = [asked("x" * count, seed=count) for count in range(1, 8)]
+    together = llm.generate(["a", *"bcdefgh"], [asked(*TEXTS), *others])
+    assert together[0].token_ids == alone.token_ids
+
+
+def test_a_text_that_is_cut_says_so(llm: LLM) -> None:
+    [answer] = llm.generate("a", asked("x" * 40, max_tokens=10))
+    assert (answer.text, answer.finish_reason) == ("x" * 10, "length")
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [("!fault", "at character 3"), ("!break", "a bug"), ("!abort", "process"), ("!sleep50", "3 s")],
+)
+def test_a_grammar_that_fails_fails_its_request_alone(llm: LLM, first: str, message: str) -> None:
+    good, bad = asked(*TEXTS), asked(first, "x")
+    answers = llm.generate(["a", "b", "c"], [good, bad, SamplingParams(max_tokens=5, seed=1)])
+    assert answers[0].text in TEXTS
+    assert answers[1].finish_reason == "error"
+    assert message in str(answers[1].error)
+    assert answers[2].finish_reason == "length"
+
+
+def test_others_run_while_a_grammar_is_compiled(llm: LLM) -> None:
+    order = []
+    slow = asked("!sleep1", "x")
+    for delta in llm.stream(["a", "b"], [slow, SamplingParams(max_tokens=20, seed=1)]):
+        if delta.completion is not None:
+            order.append(delta.index)
+    assert order == [1, 0]
+
+
+def test_a_text_starts_behind_its_trigger(llm: LLM) -> None:
+    [bound, *trigger] = llm.tokenizer.encode("uqz")
+    where = {"trigger_token_ids": trigger, "bound_token_id": bound}
+    params = asked("yes", grammar=where, max_tokens=200, logit_bias={bound: 4.0}, n=4)
+    answers = llm.generate("a", params)
+    ended = [answer.text for answer in answers if answer.finish_reason == "stop"]
+    assert ended
+    assert all(text.endswith("uqzyes") for text in ended)
+
+
+def test_a_request_that_lost_its_blocks_goes_on_where_it_was(llm: LLM) -> None:
+    text = "abcdefgh" * 30
+    prompts = [f"{letter}" * 200 for letter in "abcdefghij"]
+    before = llm.engine.batch.preemptions
+    answers = llm.generate(prompts, asked(text, max_tokens=400))
+    assert [answer.text for answer in answers] == [text] * len(prompts)
+    assert llm.engine.batch.preemptions > before, "too many blocks for the test to mean anything"
+
+
+def test_published_words_mean_the_same(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="schema_type"):
+        SamplingParams(so_args={"schema_type": "xml", "schema": "x"})
+    with pytest.raises(RequestError, match="'serialized'"):
+        SamplingParams(so_args={"schema_type": "regex", "schema": "x", "serialized": 1})
+    params = SamplingParams(
+        so_args={"schema_type": "json", "schema": "{}", "trigger_token_ids": [[5, 6]]}
+    )
+    assert params.grammar_request is not None
+    assert params.grammar_request.kind == "json_schema"
+    assert params.grammar_request.trigger_ids == (5, 6)
+
+
+def test_a_kind_that_nobody_takes_is_refused(llm: LLM) -> None:
+    [answer] = llm.generate("a", SamplingParams(grammar={"kind": "regex", "grammar": "a"}))
+    assert "found a component without it" in str(answer.error)
+
+
+@pytest.mark.parametrize("more", [{"ignore_eos": True}, {"golden_token_ids": [5]}])
+def test_what_goes_against_a_grammar_is_refused(more: dict[str, object]) -> None:
+    with pytest.raises(RequestError, match="together"):
+        asked("x", **more)
+
+
+def test_without_a_component_the_error_names_the_distribution(byte_checkpoint: Path) -> None:
+    with LLM(byte_checkpoint) as llm:
+        [answer] = llm.generate("a", asked("x"))
+    assert "install deepinfer-grammar" in str(answer.error)
+
+
+def test_a_mapping_is_a_request(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="'colour'"):
+        SamplingParams(grammar={"kind": "regex", "colour": 1})
+    params = SamplingParams(grammar={"kind": "json_schema", "grammar": {"type": "null"}})
+    assert params.grammar_request is not None
+    assert json.loads(params.grammar_request.text.text) == {"type": "null"}
