@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_GRAMMARS", "Grammars"]
 
-_NO_DRAFT = -1
-"""``RowRequest.draft`` of a row that verifies none."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -84,10 +81,12 @@ class Grammars:
                 found.append((sequence, failure))
         return found
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait a little for grammars that are compiled."""
-        if self._pool is not None:
+    def wait(self, sequences: Iterable[Sequence], timeout_s: float) -> bool:
+        """Whether some grammar is being compiled; waits for it a little."""
+        waits = any(one.constraint and not one.constraint.is_settled for one in sequences)
+        if waits and self._pool is not None:
             self._pool.wait(timeout_s)
+        return waits
 
     def masked(
         self, rows: tuple[RowRequest, ...], owners: list[Sequence]
@@ -127,13 +126,13 @@ class Grammars:
         mask_RW: npt.NDArray[np.int32],
         places: range,
     ) -> None:
-        constraint = one.sequence.constraint
-        assert constraint is not None
+        sequence = one.sequence
+        assert sequence.constraint is not None
         drafts = [rows[place].draft for place in one.places[:-1]]
-        # Where a sequence has fewer drafts than rows, nobody draws in the rows behind.
-        known = drafts.index(_NO_DRAFT) if _NO_DRAFT in drafts else len(drafts)
-        mask_RW[places.start + known + 1 : places.stop] = -1
-        constraint.fill(one.sequence.output_ids, drafts[:known], mask_RW, places[: known + 1])
+        known = drafts.index(-1) if -1 in drafts else len(drafts)
+        # Behind a place where there is no draft nobody draws.
+        mask_RW[places[known + 1 :]] = -1
+        sequence.constraint.fill(sequence.output_ids, drafts[:known], mask_RW, places[: known + 1])
 
     def close(self) -> None:
         """End what compiles. May be called again."""

@@ -109,7 +109,7 @@ class _Writer:
     def _written(self, kind: str, state: _State) -> Expression:
         end = [(Text("}"),)] if self._may_end(state) else []
         if kind == "more":
-            options = [Sequence(one) for one in self._members(state)]
+            options: list[Expression] = [Sequence(one) for one in self._members(state)]
         elif kind == "next":
             options = self.rules.spaced(end)
             if self._members(state):
@@ -159,8 +159,8 @@ class _Writer:
                 following = self._rule("next", replace(state, count=count, seen=seen))
                 yield (Text(quoted(one.name)), *self._value(one.formula, following))
         for dfa, formula in self.others:
-            for part, following in self._beginnings(dfa, state):
-                yield (self._name(part), *self._value(formula, self._rule("next", following)))
+            for part, after in self._beginnings(dfa, state):
+                yield (self._name(part), *self._value(formula, self._rule("next", after)))
 
     def _beginnings(self, dfa: Dfa, state: _State) -> Iterator[tuple[Dfa, _State]]:
         """Names of the next other member, and the state after it."""
