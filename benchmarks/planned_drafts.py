@@ -94,13 +94,11 @@ def prompts(llm: LLM, count: int) -> list[list[int]]:
 def decode(llm: LLM, ids: list[list[int]], args: Any, temperature: float) -> Turn:
     """Let all sequences decode, and count so many steps, or until the first one ends."""
     engine, count = llm.engine, len(ids)
+    usual = {"temperature": temperature, "max_tokens": args.tokens, "ignore_eos": True}
     numbers = [
-        engine.submit(
-            index, each,
-            SamplingParams(temperature=temperature, seed=index, max_tokens=args.tokens, ignore_eos=True),
-        )
+        engine.submit(index, each, SamplingParams(seed=index, **usual))
         for index, each in enumerate(ids)
-    ]  # fmt: skip
+    ]
     begun: set[int] = set()
     while len(begun) < count:
         begun |= {number for number, delta in engine.step() if delta.token_ids}
