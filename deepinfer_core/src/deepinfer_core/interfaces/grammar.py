@@ -152,7 +152,10 @@ class Grammar(Component):
 
     @abstractmethod
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
-        """Make a result of ``compile`` usable; quick."""
+        """Make a result of ``compile`` usable; takes no longer than that did.
+
+        Called in the engine's process, by a thread of its own, for grammars that compiled in time.
+        """
 
     def fill_masks(
         self,

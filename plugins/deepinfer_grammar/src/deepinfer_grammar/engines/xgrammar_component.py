@@ -57,28 +57,28 @@ class XgrammarGrammar(Grammar):
         return frozenset(GRAMMAR_KINDS)
 
     def compile(self, grammar: GrammarText, vocabulary: GrammarVocabulary) -> bytes:
-        """See ``Grammar.compile``."""
-        import xgrammar
+        """See ``Grammar.compile``.
 
-        text = as_xgrammar(grammar_rules(grammar, vocabulary))
-        compiler = xgrammar.GrammarCompiler(
-            self._info(vocabulary), max_threads=1, cache_enabled=False
-        )
-        try:
-            rules = xgrammar.Grammar.from_ebnf(text, root_rule_name="start")
-            compiled = compiler.compile_grammar(rules)
-        except RuntimeError as error:
-            raise GrammarFault(f"xgrammar refused the rules: {error}") from error
-        check_beginning(_Compiled(compiled, vocabulary).matcher(), vocabulary)
-        return str(compiled.serialize_json()).encode()
+        What is passed on are the rules, which were compiled once to see that it can be done:
+        xgrammar's own form of a compiled grammar may be hundreds of times as large as the grammar.
+        """
+        text = as_xgrammar(grammar_rules(grammar, vocabulary)).encode()
+        check_beginning(self.open(text, vocabulary).matcher(), vocabulary)
+        return text
 
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
         """See ``Grammar.open``."""
         import xgrammar
 
-        info = self._info(vocabulary)
-        found = xgrammar.CompiledGrammar.deserialize_json(compiled.decode(), info)
-        return _Compiled(found, vocabulary)
+        compiler = xgrammar.GrammarCompiler(
+            self._info(vocabulary), max_threads=1, cache_enabled=False
+        )
+        try:
+            rules = xgrammar.Grammar.from_ebnf(compiled.decode(), root_rule_name="start")
+            native = compiler.compile_grammar(rules)
+        except RuntimeError as error:
+            raise GrammarFault(f"xgrammar refused the rules: {error}") from error
+        return _Compiled(native, vocabulary)
 
     def fill_masks(
         self,
