@@ -38,10 +38,9 @@ class ProgressLines:
                 self._write(event.phase, event.done, event.total)
 
     def _write(self, phase: str, done: int, total: int | None) -> None:
-        amount = f"{done} of {total}" if total is not None else "begun,"
+        unit = self._units.get(phase, "")
+        amount = "begun" if total is None else f"{done} of {total} {unit}".rstrip()
         # Whoever closed the stream does not want to know, and the work goes on.
         with contextlib.suppress(OSError, ValueError):
-            self._stream.write(
-                f"{phase}: {amount} {self._units.get(phase, '')}".rstrip(" ,") + "\n"
-            )
+            self._stream.write(f"{phase}: {amount}\n")
             self._stream.flush()
