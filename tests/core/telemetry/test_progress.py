@@ -110,6 +110,7 @@ def test_a_bar_needs_a_terminal_and_the_users_consent(
     consumers = progress_consumers(TelemetrySettings(progress=progress), stream)
     assert sum(isinstance(item, TerminalBars) for item in consumers) == bars
     assert log_progress in consumers
+    assert not any(isinstance(item, ProgressLines) for item in consumers)
 
 
 @pytest.mark.parametrize(
