@@ -9,21 +9,26 @@ and as it came out. Its calibration error is taken as they come from the network
 with the checkpoint's own temperatures, and with temperatures fitted by ``deepinfer calibrate`` to
 the other half of all openings; mean over the drafts of a block, 15 bins. Even exact estimates have
 an error in a finite sample, which is given beside.
+
+The confidences of the shipped checkpoint speak of greedy text. So the same is done for answers that
+are drawn at temperature 1, by either rule of acceptance, as an engine records them.
 """
 
 import ast
 import inspect
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from deepinfer_core.engine.draft_rounds import DraftRound, draft_rounds, draft_shares
 from deepinfer_dspark.fitting import BlockRecords, calibration_error, fit, survival
+from deepinfer_dspark.recording import read_records
 from record import figure, options, write
 
-from deepinfer_core import LLM
+from deepinfer_core import LLM, SamplingParams
 
 HELDOUT = Path(__file__).parent.parent / "tests" / "data" / "heldout.jsonl"
 KINDS = ("stories", "chat", "code")
@@ -70,10 +75,9 @@ def mean_error(survival_Bn: torch.Tensor, survived_Bn: torch.Tensor) -> float:
 
 
 def errors(
-    halves: Halves, own: tuple[float, ...], fitted: tuple[tuple[float, ...], ...]
+    both: Sequence[BlockRecords], own: tuple[float, ...], fitted: tuple[tuple[float, ...], ...]
 ) -> dict[str, float]:
     """Calibration errors of both halves together, the fitted temperatures being of the other."""
-    both = [records(half, own) for half in halves]
     accepted_B = torch.cat([half.accepted_B for half in both])
     survived_Bn = (accepted_B[:, None] > torch.arange(len(own))).double()
 
@@ -98,10 +102,43 @@ def chance_error(survival_Bn: torch.Tensor) -> float:
     return sum(mean_error(survival_Bn, (d < survival_Bn).double()) for d in draws) / DRAWS
 
 
+def sampled(rule: str, tokens: int) -> dict[str, object]:
+    """Both halves of the openings answered by drawing, and what that says about confidences."""
+    both = []
+    for half in (0, 1):
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "record.jsonl"
+            drafter = {"use": "dspark.block", "options": {"record": str(file)}}
+            with LLM(threads=1, components={"drafter": drafter}, speculation={"rule": rule}) as llm:
+                own = llm.loaded.config.text_config.confidence_temperatures
+                ids = [each for _, each in openings(llm)][half::2]
+                params = SamplingParams(temperature=1, seed=1, max_tokens=tokens)
+                llm.generate(prompt_token_ids=ids, sampling_params=params)
+            found = read_records(file)[1]
+        whole_B = found.verified_B == len(own)
+        both.append(
+            BlockRecords(
+                logit_Bn=found.logit_Bn[whole_B],
+                verified_B=found.verified_B[whole_B],
+                accepted_B=found.accepted_B[whole_B],
+            )
+        )
+    fitted = tuple(fit(each, own).temperatures for each in both)
+    accepted_B = torch.cat([each.accepted_B for each in both])
+    return figure(
+        f"drafts.accepted_per_round.sampled_{rule}", round(float(accepted_B.double().mean()), 3),
+        "tokens", rounds=len(accepted_B),
+        survived=[round(float((accepted_B > n).double().mean()), 4) for n in range(len(own))],
+        calibration_error=errors(both, own, fitted),
+        fitted=[[round(t, 3) for t in each] for each in fitted],
+    )  # fmt: skip
+
+
 def main() -> None:
     """Draft, fit and store."""
     parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="behind each opening")
+    parser.add_argument("--sampled-tokens", type=int, default=48, help="of each drawn answer")
     args = parser.parse_args()
     halves: dict[str, Halves] = {k: ([], []) for k in KINDS}
     count = dict.fromkeys(KINDS, 0)
@@ -117,13 +154,14 @@ def main() -> None:
     for kind in KINDS:
         shares = draft_shares([*halves[kind][0], *halves[kind][1]])
         assert shares is not None
+        both = [records(half, own) for half in halves[kind]]
         figures.append(
             figure(
                 f"drafts.accepted_per_round.{kind}", round(shares.accepted_per_round, 3), "tokens",
                 openings=count[kind], rounds=shares.rounds,
                 survived=[round(x, 4) for x in shares.survived],
                 expected=[round(x, 4) for x in shares.expected],
-                calibration_error=errors(halves[kind], own, fitted),
+                calibration_error=errors(both, own, fitted),
             )
         )  # fmt: skip
     figures.append(
@@ -132,6 +170,7 @@ def main() -> None:
             halves=[[round(t, 3) for t in each] for each in fitted],
         )
     )  # fmt: skip
+    figures += [sampled(rule, args.sampled_tokens) for rule in ("match", "ratio")]
     write("draft_acceptance.json", figures, is_record=args.record)
 
 

@@ -169,6 +169,21 @@ def component_of(name: str) -> Grammar:
     return found
 
 
+def scored(
+    component: str, folder: Path, checkpoint: Path | None = None, kinds: tuple[str, ...] = FILES
+) -> Report:
+    """Score a component by name, with the tokenizer of a checkpoint; None: the tiny one."""
+    if checkpoint is None:
+        from deepinfer_tiny import checkpoint_path
+
+        checkpoint = Path(checkpoint_path())
+    tokenizer = open_tokenizer(checkpoint)
+    if tokenizer is None:
+        raise SystemExit(f"{checkpoint} has no tokenizer.json")
+    vocabulary = grammar_vocabulary(tokenizer, end_ids=_end_ids(checkpoint))
+    return score(Judge(component_of(component), tokenizer, vocabulary), folder, kinds)
+
+
 def main() -> int:
     """Print a table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -180,17 +195,7 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(FILES))
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    if args.tokenizer is None:
-        from deepinfer_tiny import checkpoint_path
-
-        args.tokenizer = Path(checkpoint_path())
-    tokenizer = open_tokenizer(args.tokenizer)
-    if tokenizer is None:
-        print(f"{args.tokenizer} has no tokenizer.json", file=sys.stderr)
-        return 1
-    vocabulary = grammar_vocabulary(tokenizer, end_ids=_end_ids(args.tokenizer))
-    judge = Judge(component_of(args.component), tokenizer, vocabulary)
-    report = score(judge, args.folder, tuple(args.kinds.split(",")))
+    report = scored(args.component, args.folder, args.tokenizer, tuple(args.kinds.split(",")))
     if args.json:
         named = {name: _counts(one) for name, one in sorted(report.categories.items())}
         print(

@@ -91,24 +91,22 @@ def prompts(llm: LLM, count: int) -> list[list[int]]:
     return found
 
 
-def decode(llm: LLM, ids: list[list[int]], tokens: int, temperature: float) -> Turn:
-    """Let all sequences decode, and count until the first one ends."""
+def decode(llm: LLM, ids: list[list[int]], args: Any, temperature: float) -> Turn:
+    """Let all sequences decode, and count so many steps, or until the first one ends."""
     engine, count = llm.engine, len(ids)
+    usual = {"temperature": temperature, "max_tokens": args.tokens, "ignore_eos": True}
     numbers = [
-        engine.submit(
-            index, each,
-            SamplingParams(temperature=temperature, seed=index, max_tokens=tokens, ignore_eos=True),
-        )
+        engine.submit(index, each, SamplingParams(seed=index, **usual))
         for index, each in enumerate(ids)
-    ]  # fmt: skip
+    ]
     begun: set[int] = set()
     while len(begun) < count:
         begun |= {number for number, delta in engine.step() if delta.token_ids}
     for _ in range(STEPS_BEFORE):
         engine.step()
-    emitted, steps, is_over = 0, 0, False
+    emitted, steps, wall_s, cpu_s, is_over = 0, 0, 0.0, 0.0, False
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
-    while not is_over:
+    while not is_over and steps < args.steps:
         updates = engine.step()
         is_over = any(delta.completion is not None for _, delta in updates)
         if not is_over:
@@ -153,13 +151,13 @@ def compared(count: int, temperature: float, args: Any) -> list[dict[str, object
     turns: dict[str, list[Turn]] = {budget: [] for budget in BUDGETS}
     for budget, llm in engines.items():
         watched[budget].attach(llm)
-        decode(llm, prompts(llm, count), args.tokens, temperature)  # warms up, and learns
+        decode(llm, prompts(llm, count), args, temperature)  # warms up, and learns
         watched[budget].rows.clear()
         watched[budget].steps.clear()
     for _ in range(args.turns):
         for budget, llm in engines.items():
             ids = prompts(llm, count)
-            turns[budget].append(decode(llm, ids, args.tokens, temperature))
+            turns[budget].append(decode(llm, ids, args, temperature))
     for llm in engines.values():
         llm.close()
     best: Callable[[str], float] = lambda b: max(t.tokens / t.cpu_s for t in turns[b])  # noqa: E731
@@ -190,7 +188,8 @@ def main() -> None:
     """Compare at every number of sequences, and store."""
     parser = options(__doc__)
     parser.add_argument("--sequences", type=int, nargs="+", default=SEQUENCES)
-    parser.add_argument("--tokens", type=int, default=160, help="of an answer")
+    parser.add_argument("--tokens", type=int, default=240, help="of an answer")
+    parser.add_argument("--steps", type=int, default=40, help="counted, of each turn")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--temperatures", type=float, nargs="+", default=(0.0, 1.0))
     parser.add_argument("--rule", default="match")

@@ -18,7 +18,10 @@ from deepinfer_core.weights.checkpoint import Checkpoint
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 GREEDY = ("--temperature", "0", "--max-tokens", "3")
-USAGE = ("prompt_tokens", "completion_tokens", "cached_tokens", "replayed_tokens")
+USAGE = (
+    *("prompt_tokens", "completion_tokens", "cached_tokens", "replayed_tokens"),
+    *("drafted_tokens", "accepted_tokens"),
+)
 
 
 @pytest.fixture

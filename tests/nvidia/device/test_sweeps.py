@@ -29,6 +29,7 @@ from deepinfer_core.testing.sweeps import (
     ChunkSizesSweep,
     ColdTexts,
     CompanySweep,
+    DraftsSweep,
     MakeEngine,
     ModesSweep,
 )
@@ -104,6 +105,12 @@ class TestModes(ModesSweep):
 
 class TestCompany(CompanySweep):
     """Alone, first, last and in the middle."""
+
+
+class TestDrafts(DraftsSweep):
+    """With drafts, right, wrong and none."""
+
+    has_ratio_rule = False
 
 
 class TestRecordedCompany(TestCompany):

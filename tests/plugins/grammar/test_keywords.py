@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deepinfer_core.errors import RequestError
 from deepinfer_core.interfaces.grammar import GrammarText
-from deepinfer_core.testing.contracts.grammar import GRAMMAR_VOCABULARY, encoded, produces
+from deepinfer_core.testing.contracts.grammar_texts import GRAMMAR_VOCABULARY, encoded, produces
 from deepinfer_grammar.errors import SchemaFault
 from deepinfer_grammar.json_schema.compile import schema_rules
 from deepinfer_grammar.json_schema.formats import FORMATS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from deepinfer_core.errors import RequestError
 from deepinfer_core.interfaces.grammar import GrammarText
-from deepinfer_core.testing.contracts.grammar import GRAMMAR_VOCABULARY
+from deepinfer_core.testing.contracts.grammar_texts import GRAMMAR_VOCABULARY
 
 sys.path.insert(0, str(Path(__file__).parent))
 from random_schemas import schema, written

@@ -171,6 +171,7 @@ def pruned(grammar: RuleSet) -> RuleSet | None:
     if grammar.start not in live:
         return None
     kept = {name: _without(grammar.rules[name], live) for name in grammar.rules if name in live}
+    kept = _without_detours(kept)
     used, waiting = {grammar.start}, [grammar.start]
     while waiting:
         for name in references(kept[waiting.pop()]):
@@ -180,6 +181,34 @@ def pruned(grammar: RuleSet) -> RuleSet | None:
     rules = {name: rule for name, rule in kept.items() if name in used}
     followed = {name: rule for name, rule in grammar.followed.items() if name in used}
     return RuleSet(rules, grammar.start, followed)
+
+
+def _without_detours(rules: dict[str, Expression]) -> dict[str, Expression]:
+    """Rules that refer past rules which are nothing but another one; each costs engines a level."""
+    target = {name: rule.name for name, rule in rules.items() if isinstance(rule, Reference)}
+
+    def end(name: str) -> str:
+        seen = {name}
+        while (following := target.get(name)) is not None and following not in seen:
+            seen.add(following)
+            name = following
+        return name
+
+    final = {name: end(name) for name in target}
+    return {name: _redirected(rule, final) for name, rule in rules.items()}
+
+
+def _redirected(expression: Expression, final: dict[str, str]) -> Expression:
+    match expression:
+        case Reference(name):
+            return Reference(final.get(name, name))
+        case Sequence(parts):
+            return Sequence(tuple(_redirected(part, final) for part in parts))
+        case Choice(parts):
+            return Choice(tuple(_redirected(part, final) for part in parts))
+        case Repeat(part, low, high):
+            return Repeat(_redirected(part, final), low, high)
+    return expression
 
 
 def _without(expression: Expression, live: set[str]) -> Expression:

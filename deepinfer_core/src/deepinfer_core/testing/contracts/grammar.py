@@ -1,18 +1,12 @@
-"""Does a component for grammars keep the contract of ``interfaces.grammar``?
-
-The vocabulary is made here: every single byte, pieces of several characters, pieces that split a
-character, control tokens without text, an id beyond the tokenizer, and two end tokens.
-"""
+"""Does a component for grammars keep the contract of ``interfaces.grammar``?"""
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from deepinfer_core.errors import RequestError
@@ -20,149 +14,24 @@ from deepinfer_core.interfaces.grammar import (
     CompiledGrammar,
     Grammar,
     GrammarKind,
-    GrammarMatcher,
     GrammarText,
     GrammarVocabulary,
 )
-
-__all__ = ["GRAMMAR_VOCABULARY", "GrammarContract", "allowed", "encoded", "produces"]
-
-_WORDS = ("ab", "abc", "{", '{"', '":', ", ", "true", "null", "12", "é", "\U0001f600", "a b", '"}')
-
-GRAMMAR_VOCABULARY = GrammarVocabulary(
-    pieces=(
-        *(bytes([byte]) for byte in range(256)),
-        *(word.encode() for word in _WORDS),
-        "é".encode()[:1] + b"",
-        b"b\xc3",
-        b"",  # <call>
-        b"",  # <think>
-        b"",  # end
-        b"",  # another end
-        b"",  # no token of the tokenizer
-    ),
-    end_ids=(len(_WORDS) + 260, len(_WORDS) + 261),
-    controls={"<call>": len(_WORDS) + 258, "<think>": len(_WORDS) + 259},
+from deepinfer_core.testing.contracts.grammar_texts import (
+    FAULTS,
+    GRAMMAR_VOCABULARY,
+    TEXTS,
+    UNSATISFIABLE,
+    allowed,
+    encoded,
+    mask_bits,
+    produces,
 )
-"""The tokens of the suite."""
+
+__all__ = ["GrammarContract"]
 
 _V = GRAMMAR_VOCABULARY
 _CALL = _V.controls["<call>"]
-
-_TEXTS: dict[str, tuple[GrammarText, tuple[str, ...], tuple[str, ...]]] = {
-    "regex": (
-        GrammarText(kind="regex", text="(ab|abc|é)+[^x]"),
-        ("abé", "abcababc\n", "éé", "ab\U0001f600"),
-        ("", "ab", "abx", "xab", "éx"),
-    ),
-    "choice": (
-        GrammarText(kind="choice", text='["ab", "abc", ""]'),
-        ("ab", "abc", ""),
-        ("a", "abcd", "b"),
-    ),
-    "ebnf": (
-        GrammarText(kind="ebnf", text='top ::= "a" top "b" | top "c" | ""\n', root="top"),
-        ("", "ab", "aabb", "abc", "acb", "aacbbcc"),
-        ("a", "ba", "abb", "cab"),
-    ),
-    "json_object": (
-        GrammarText(kind="json_object"),
-        ("{}", '{"a": null}', '{"é": [12, {"b": "true"}]}'),
-        ("", "[]", "12", '{"a"}', '{"a": }', "{}{}"),
-    ),
-    "json_schema": (
-        GrammarText(
-            kind="json_schema",
-            text=json.dumps(
-                {
-                    "type": "object",
-                    "properties": {
-                        "a": {"type": "integer", "minimum": 1},
-                        "b": {"$ref": "#"},
-                    },
-                    "required": ["a"],
-                    "additionalProperties": False,
-                }
-            ),
-        ),
-        ('{"a": 12}', '{"a": 1, "b": {"a": 2}}', '{"a":12,"b":{"a":3,"b":{"a":1}}}'),
-        (
-            "{}", '{"a": 0}', '{"a": 1.5}', '{"b": {"a": 2}}', '{"a": 1, "c": 2}',
-            '{"a": 1, "b": {}}',
-        ),
-    ),
-    "structural_tag": (
-        GrammarText(
-            kind="structural_tag",
-            text=json.dumps(
-                {
-                    "type": "structural_tag",
-                    "format": {"type": "optional", "content": {"type": "regex", "pattern": "ab"}},
-                }
-            ),
-        ),
-        ("ab", ""),
-        ("a", "abab"),
-    ),
-}  # fmt: skip
-
-_FAULTS: dict[str, tuple[GrammarText, str]] = {
-    "regex": (GrammarText(kind="regex", text="ab(c"), r"character 2"),
-    "choice": (GrammarText(kind="choice", text='["a"'), r"character \d"),
-    "ebnf": (GrammarText(kind="ebnf", text='root ::= "a" missing'), r"character 13"),
-    "json_object": (GrammarText(kind="json_object", text="{}"), r"no text"),
-    "json_schema": (
-        GrammarText(kind="json_schema", text='{"properties": {"a": {"type": "strin"}}}'),
-        r"#/properties/a/type",
-    ),
-    "structural_tag": (
-        GrammarText(
-            kind="structural_tag", text='{"type": "structural_tag", "format": {"type": "x"}}'
-        ),
-        r"#/format/type",
-    ),
-}  # fmt: skip
-
-_UNSATISFIABLE: dict[str, GrammarText] = {
-    "regex": GrammarText(kind="regex", text=r"a\bb"),
-    "ebnf": GrammarText(kind="ebnf", text='root ::= "a" root'),
-    "json_schema": GrammarText(
-        kind="json_schema", text='{"type": "string", "minLength": 2, "maxLength": 1}'
-    ),
-}
-
-
-def encoded(text: str, *, by_byte: bool = False) -> list[int]:
-    """A text as tokens: the longest that fit, or single bytes."""
-    data, ids = text.encode(), []
-    pieces = sorted(range(len(_V.pieces)), key=lambda token: -len(_V.pieces[token]))
-    while data:
-        token = next(t for t in pieces if _V.pieces[t] and data.startswith(_V.pieces[t]))
-        token = data[0] if by_byte else token
-        ids.append(token)
-        data = data[len(_V.pieces[token]) :]
-    return ids
-
-
-def allowed(matcher: GrammarMatcher, vocabulary: GrammarVocabulary = _V) -> set[int]:
-    """The tokens of the next mask."""
-    mask_RW = np.full((1, vocabulary.words), 0x5A5A5A5A, dtype=np.int32)
-    matcher.fill_mask(mask_RW, 0)
-    return _bits(mask_RW[0])
-
-
-def _bits(words: npt.NDArray[np.int32]) -> set[int]:
-    bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-    return set(np.flatnonzero(bits).tolist())
-
-
-def produces(grammar: CompiledGrammar, ids: Iterable[int]) -> bool:
-    """Whether the masks let tokens through and then an end."""
-    matcher = grammar.matcher()
-    for token in (*ids, _V.end_ids[0]):
-        if token not in allowed(matcher) or not matcher.accept(token):
-            return False
-    return matcher.is_terminated
 
 
 class GrammarContract:
@@ -182,9 +51,9 @@ class GrammarContract:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run a test once for each kind that it concerns."""
         tables: dict[str, dict[str, object]] = {
-            "kind": dict(_TEXTS),
-            "faulty_kind": dict(_FAULTS),
-            "empty_kind": dict(_UNSATISFIABLE),
+            "kind": dict(TEXTS),
+            "faulty_kind": dict(FAULTS),
+            "empty_kind": dict(UNSATISFIABLE),
         }
         for argument, table in tables.items():
             if argument in metafunc.fixturenames:
@@ -197,27 +66,27 @@ class GrammarContract:
 
     def test_it_says_which_kinds_it_takes(self, component: Grammar) -> None:
         """And takes all but those that the suite was told to skip."""
-        assert component.kinds == frozenset(_TEXTS) - self.skipped_kinds
+        assert component.kinds == frozenset(TEXTS) - self.skipped_kinds
 
     def test_members_can_be_produced_and_ended(self, component: Grammar, kind: str) -> None:
         """In long tokens and in single bytes."""
-        grammar = self.compiled(component, _TEXTS[kind][0])
-        for text in _TEXTS[kind][1]:
+        grammar = self.compiled(component, TEXTS[kind][0])
+        for text in TEXTS[kind][1]:
             assert produces(grammar, encoded(text)), text
             assert produces(grammar, encoded(text, by_byte=True)), text
 
     def test_others_cannot(self, component: Grammar, kind: str) -> None:
         """However they are split."""
-        grammar = self.compiled(component, _TEXTS[kind][0])
-        for text in _TEXTS[kind][2]:
+        grammar = self.compiled(component, TEXTS[kind][0])
+        for text in TEXTS[kind][2]:
             assert not produces(grammar, encoded(text)), text
             assert not produces(grammar, encoded(text, by_byte=True)), text
 
     def test_masks_and_acceptance_agree(self, component: Grammar, kind: str) -> None:
         """At every place of every member, for every token."""
-        grammar = self.compiled(component, _TEXTS[kind][0])
+        grammar = self.compiled(component, TEXTS[kind][0])
         matcher = grammar.matcher()
-        for token in encoded(_TEXTS[kind][1][-1]):
+        for token in encoded(TEXTS[kind][1][-1]):
             mask = allowed(matcher)
             for candidate in range(len(_V.pieces)):
                 fork = matcher.fork()
@@ -226,9 +95,9 @@ class GrammarContract:
 
     def test_control_tokens_are_never_allowed(self, component: Grammar, kind: str) -> None:
         """Nor are ids that stand for nothing."""
-        grammar = self.compiled(component, _TEXTS[kind][0])
+        grammar = self.compiled(component, TEXTS[kind][0])
         silent = {token for token, piece in enumerate(_V.pieces) if not piece} - set(_V.end_ids)
-        for text in _TEXTS[kind][1]:
+        for text in TEXTS[kind][1]:
             matcher = grammar.matcher()
             for token in encoded(text, by_byte=True):
                 assert not allowed(matcher) & silent
@@ -237,21 +106,21 @@ class GrammarContract:
 
     def test_masks_are_clean_behind_the_vocabulary(self, component: Grammar, kind: str) -> None:
         """Bits of ids that do not exist are zero, wherever a text is; also in batches."""
-        grammar = self.compiled(component, _TEXTS[kind][0])
-        for text in _TEXTS[kind][1]:
+        grammar = self.compiled(component, TEXTS[kind][0])
+        for text in TEXTS[kind][1]:
             matcher = grammar.matcher()
             for token in encoded(text, by_byte=True):
                 assert max(allowed(matcher)) < len(_V.pieces)
                 both = np.zeros((2, _V.words), dtype=np.int32)
                 component.fill_masks([matcher, matcher.fork()], both, (0, 1))
-                assert _bits(both[0]) == _bits(both[1]) == allowed(matcher)
+                assert mask_bits(both[0]) == mask_bits(both[1]) == allowed(matcher)
                 assert matcher.accept(token)
 
     def test_an_end_is_allowed_where_the_text_is_whole(self, component: Grammar, kind: str) -> None:
         """All end tokens, and nowhere else; ``can_end`` says the same."""
-        grammar = self.compiled(component, _TEXTS[kind][0])
+        grammar = self.compiled(component, TEXTS[kind][0])
         matcher, ends = grammar.matcher(), set(_V.end_ids)
-        for token in encoded(_TEXTS[kind][1][0]):
+        for token in encoded(TEXTS[kind][1][0]):
             assert allowed(matcher) & ends == (ends if matcher.can_end else set())
             assert matcher.accept(token)
         assert matcher.can_end
@@ -259,9 +128,9 @@ class GrammarContract:
 
     def test_behind_the_end_nothing_is_taken(self, component: Grammar, kind: str) -> None:
         """And the mask allows all."""
-        grammar = self.compiled(component, _TEXTS[kind][0])
+        grammar = self.compiled(component, TEXTS[kind][0])
         matcher = grammar.matcher()
-        assert matcher.replay(encoded(_TEXTS[kind][1][0]))
+        assert matcher.replay(encoded(TEXTS[kind][1][0]))
         assert not matcher.is_terminated
         assert matcher.accept(_V.end_ids[1])
         assert matcher.is_terminated
@@ -271,9 +140,9 @@ class GrammarContract:
 
     def test_a_refused_token_changes_nothing(self, component: Grammar, kind: str) -> None:
         """The matcher goes on."""
-        grammar = self.compiled(component, _TEXTS[kind][0])
+        grammar = self.compiled(component, TEXTS[kind][0])
         matcher = grammar.matcher()
-        for token in encoded(_TEXTS[kind][1][-1]):
+        for token in encoded(TEXTS[kind][1][-1]):
             before = allowed(matcher)
             refused = next(t for t in range(len(_V.pieces)) if t not in before)
             assert not matcher.accept(refused)
@@ -282,8 +151,8 @@ class GrammarContract:
 
     def test_rollback_undoes_any_number_of_tokens(self, component: Grammar, kind: str) -> None:
         """Also an end; and what comes then is what came before."""
-        grammar = self.compiled(component, _TEXTS[kind][0])
-        ids = [*encoded(_TEXTS[kind][1][-1], by_byte=True), _V.end_ids[0]]
+        grammar = self.compiled(component, TEXTS[kind][0])
+        ids = [*encoded(TEXTS[kind][1][-1], by_byte=True), _V.end_ids[0]]
         for count in range(len(ids) + 1):
             matcher = grammar.matcher()
             masks = []
@@ -318,7 +187,7 @@ class GrammarContract:
 
     def test_filling_many_is_filling_each(self, component: Grammar) -> None:
         """Rows in any order; other rows stay as they are; ended ones allow all."""
-        grammars = [self.compiled(component, _TEXTS[k][0]) for k in ("regex", "choice")]
+        grammars = [self.compiled(component, TEXTS[k][0]) for k in ("regex", "choice")]
         matchers = [grammar.matcher() for grammar in grammars for _ in range(2)]
         assert matchers[1].accept(encoded("ab")[0])
         assert matchers[3].replay((*encoded("ab"), _V.end_ids[0]))
@@ -347,7 +216,7 @@ class GrammarContract:
 
     def test_a_compiled_grammar_is_the_same_everywhere(self, component: Grammar, kind: str) -> None:
         """Equal arguments give equal bytes, which go through a pickle."""
-        grammar, members, _ = _TEXTS[kind]
+        grammar, members, _ = TEXTS[kind]
         first, second = (component.compile(grammar, _V) for _ in range(2))
         assert first == second
         vocabulary = pickle.loads(pickle.dumps(_V))
@@ -356,7 +225,7 @@ class GrammarContract:
 
     def test_a_fault_is_refused_with_its_place(self, component: Grammar, faulty_kind: str) -> None:
         """As the request's own error."""
-        grammar, place = _FAULTS[faulty_kind]
+        grammar, place = FAULTS[faulty_kind]
         with pytest.raises(RequestError, match=place):
             component.compile(grammar, _V)
 
@@ -365,7 +234,7 @@ class GrammarContract:
     ) -> None:
         """It could only ever end in an error."""
         with pytest.raises(RequestError, match="no text"):
-            component.compile(_UNSATISFIABLE[empty_kind], _V)
+            component.compile(UNSATISFIABLE[empty_kind], _V)
 
     def test_a_grammar_that_no_token_can_begin_is_refused(self, component: Grammar) -> None:
         """Where the vocabulary lacks its characters."""

@@ -64,6 +64,13 @@ class Arrays:
     evaluated: int | None = 0
     evaluated_by: tuple[Formula, ...] = ()
 
+    @property
+    def is_impossible(self) -> bool:
+        """Whether no array can be of it; False may also mean that nobody looked."""
+        if self.high is not None and self.high < self.low:
+            return True
+        return NOTHING in self.prefix[: self.low]
+
     def item(self, index: int) -> Formula:
         """Formula of one item."""
         return self.prefix[index] if index < len(self.prefix) else self.rest
@@ -152,6 +159,13 @@ class Objects:
     some: tuple[tuple[Dfa, Formula], ...] = ()
     looked_at: Dfa = EMPTY
 
+    @property
+    def is_impossible(self) -> bool:
+        """Whether no object can be of it; False may also mean that nobody looked."""
+        if self.high is not None and self.high < self.low:
+            return True
+        return any(one.is_required and one.formula == NOTHING for one in self.named)
+
     def names(self) -> frozenset[str]:
         """Names of the named members."""
         return frozenset(one.name for one in self.named)
@@ -180,6 +194,9 @@ class Objects:
             named=self.named + tuple(Property(n, self.formula_of(n), False) for n in added),
             some=(),
         )
+        if not self.some:
+            yield free
+            return
         known = of_texts(added) if added else EMPTY
         shapes = [free]
         for dfa, formula in self.some:

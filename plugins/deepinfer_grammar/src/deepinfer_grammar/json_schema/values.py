@@ -126,7 +126,7 @@ def _limited(shapes: Iterable[_Shape]) -> tuple[_Shape, ...]:
     """Without repetition, and not too many."""
     found: dict[_Shape, None] = {}
     for shape in shapes:
-        if shape.high is not None and shape.high < shape.low:
+        if shape.is_impossible:
             continue
         found[shape] = None
         if len(found) > MAX_SHAPES:

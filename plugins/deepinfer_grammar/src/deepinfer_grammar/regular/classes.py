@@ -15,7 +15,7 @@ from deepinfer_grammar.regular.charset import (
     union,
 )
 
-__all__ = ["ClassReader", "dot", "escaped_class"]
+__all__ = ["WORD", "ClassReader", "dot", "escaped_class"]
 
 DIGIT: CharSet = ((48, 57),)
 WORD: CharSet = ((48, 57), (65, 90), (95, 95), (97, 122))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from deepinfer_grammar.errors import TextFault, TooLarge
 from deepinfer_grammar.regular.charset import ANY, CharSet, complement, intersect, union
+from deepinfer_grammar.regular.classes import WORD
 from deepinfer_grammar.regular.dfa import (
     EVERYTHING,
     MAX_STATES,
@@ -34,12 +35,11 @@ from deepinfer_grammar.regular.tree import (
     Repetition,
 )
 
-__all__ = ["WORD", "automaton", "has_look"]
+__all__ = ["automaton"]
 
 MAX_PARTS = 60000
 """Most states of the automaton before determinisation, repetitions written out."""
 
-WORD: CharSet = ((48, 57), (65, 90), (95, 95), (97, 122))
 NEWLINE: CharSet = ((10, 10),)
 _SORTS: dict[str, CharSet] = {
     "word": WORD,
@@ -56,20 +56,20 @@ def automaton(regex: Regex) -> Dfa:
         TooLarge: it would have too many states.
         TextFault: look-around stands where it is not a condition on all that follows or precedes.
     """
-    if has_look(regex):
+    if _has_look(regex):
         return _with_looks(regex)
     return _determinised(_Parts().whole(regex))
 
 
-def has_look(regex: Regex) -> bool:
+def _has_look(regex: Regex) -> bool:
     """Whether look-around stands anywhere in it."""
     match regex:
         case Look():
             return True
         case Concatenation(parts) | Alternation(parts):
-            return any(has_look(part) for part in parts)
+            return any(_has_look(part) for part in parts)
         case Repetition(part):
-            return has_look(part)
+            return _has_look(part)
     return False
 
 
@@ -80,7 +80,7 @@ def _with_looks(regex: Regex) -> Dfa:
         return automaton(result)
     parts = list(_flattened(regex))
     for index, part in enumerate(parts):
-        if not has_look(part):
+        if not _has_look(part):
             continue
         before, after = parts[:index], parts[index + 1 :]
         if isinstance(part, Look):
@@ -95,7 +95,7 @@ def _with_looks(regex: Regex) -> Dfa:
 def _resolved(look: Look, before: list[Regex], after: list[Regex]) -> Dfa:
     """The automaton of ``before``, a condition, ``after``."""
     anything = Language(EVERYTHING)
-    if has_look(look.part):
+    if _has_look(look.part):
         raise TextFault("look-around inside look-around", look.position)
     ahead: set[Place] = {"end"}
     behind: set[Place] = {"start"}
@@ -142,7 +142,7 @@ def _look_position(regex: Regex) -> int:
         case Look(position=position):
             return position
         case Concatenation(parts) | Alternation(parts):
-            return next(_look_position(part) for part in parts if has_look(part))
+            return next(_look_position(part) for part in parts if _has_look(part))
         case Repetition(part):
             return _look_position(part)
     raise AssertionError("no look here")
