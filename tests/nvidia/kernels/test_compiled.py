@@ -30,5 +30,6 @@ def test_a_kernel_compiles_if_it_is_not_what_was_compiled(kernel: str) -> None:
 def test_a_changed_kernel_fails_where_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "find_nvcc", lambda: None)
     monkeypatch.setitem(RECORD, "transform_cast", {"compiled": {"content": "of another text"}})
-    with pytest.raises(AssertionError, match=r"transform_cast is not .*: no nvcc here"):
+    with pytest.raises((AssertionError, pytest.skip.Exception)) as raised:
         test_a_kernel_compiles_if_it_is_not_what_was_compiled("transform_cast")
+    assert "transform_cast is not what was compiled last: no nvcc here" in str(raised.value)
