@@ -16,4 +16,4 @@ def test_a_device_that_is_not_there_is_said_in_words() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: nothing can fill device on device 'acme'")
+    assert done.stderr.startswith("error: no loaded plugin offers device 'acme'")
