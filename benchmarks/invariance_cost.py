@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,11 @@ from deepinfer_core.bench.layers.room import plan_room
 from deepinfer_core.bench.layers.scales import SCALES, Scale
 from deepinfer_core.bench.layers.survey import Measured, Survey
 from deepinfer_core.bench.stamp import Stamp, stamp_of
+from deepinfer_core.cli.output import complain
 from deepinfer_core.config import load_settings, resolve_components
 from deepinfer_core.engine.model_folder import model_needs
 from deepinfer_core.engine.model_loading import model_parts
+from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.gemm import DenseGemm, DenseSpec, PreparedWeight
 from deepinfer_core.interfaces.transform import Transform
@@ -147,8 +150,12 @@ def _figure(own: Measured, library: Measured, layers: int) -> Figure:
     )
 
 
-def main() -> None:
-    """Measure, print, and write."""
+def main() -> int:
+    """Measure, print, and write.
+
+    Returns:
+        Exit code: 0, or 2 if the settings or this machine do not allow it.
+    """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--scale", choices=sorted(SCALES), default="true")
     parser.add_argument("--layers", type=int, default=8, help="layers to build")
@@ -166,13 +173,18 @@ def main() -> None:
         contexts=(arguments.context,),
         rows=(1,),
     )
-    figures, stamp = measured(scale, ["device=nvidia", *arguments.set])
+    try:
+        figures, stamp = measured(scale, ["device=nvidia", *arguments.set])
+    except DeepInferError as error:
+        complain(error.message, error.hint)
+        return 2
     for one in figures:
         print(f"{one.name}: {one.value:.3f} ms, cuBLAS {one.reference.value:.3f}, {one.ratio:.3f}")
     if arguments.out is not None:
         found = [one.to_json(stamp) for one in figures]
         arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

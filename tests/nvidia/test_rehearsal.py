@@ -164,7 +164,7 @@ def test_the_command_needs_nothing_of_a_checkpoint_but_its_config(
     (bare / "config.json").write_bytes((folder / "config.json").read_bytes())
     asked: list[WantedKernel] = []
 
-    def compile_nothing(wanted: tuple[WantedKernel, ...], jobs: int, progress: object) -> Prepared:
+    def compile_nothing(wanted: tuple[WantedKernel, ...], *others: object) -> Prepared:
         asked.extend(wanted)
         return Prepared(found=wanted, tried=(), jobs=0, elapsed_s=0.0)
 

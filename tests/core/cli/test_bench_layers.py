@@ -55,6 +55,13 @@ def test_the_table_says_what_was_built_and_what_is_extrapolated(deepinfer: Run) 
     assert sum("extrapolated" in line for line in lines) == 2
 
 
+def test_the_table_calls_nothing_extrapolated_where_all_layers_were_built(deepinfer: Run) -> None:
+    done = deepinfer("bench", "layers", *ONE, "--rows", "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("layers    12 of 12: ")
+    assert "extrapolated" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -62,7 +69,10 @@ def test_the_table_says_what_was_built_and_what_is_extrapolated(deepinfer: Run) 
         (("--scale", "small", "--contexts", "23"), "--contexts 23 with --rows 6"),
         (("--scale", "small", "--layers", "3"), "asked for 3 of 12 layers"),
         (("--scale", "small", "--sequences", "0"), "numbers from 1 on are wanted"),
-        (("--scale", "small", "--prompts", "a"), "invalid _numbers value"),
+        (("--scale", "small", "--prompts", "a"), "'a': numbers from 1 on are wanted"),
+        (("--scale", "small", "--layers", "0"), "'0': a number from 1 on is wanted"),
+        (("--scale", "small", "--layers=-1"), "'-1': a number from 1 on is wanted"),
+        (("--scale", "small", "--layers", "a"), "'a': a number from 1 on is wanted"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

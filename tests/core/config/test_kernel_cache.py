@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from deepinfer_core.config.kernel_cache import kernel_cache_folder
+from deepinfer_core.config.kernel_cache import kernel_cache_folder, require_writable
 from deepinfer_core.errors import ConfigError
 
 
@@ -39,3 +39,31 @@ def test_a_user_without_a_home_has_no_folder(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Path, "home", homeless)
     assert kernel_cache_folder(None, {}) == ""
+
+
+def test_a_folder_that_can_be_written_is_made_and_left_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    require_writable(str(folder))
+    require_writable(str(folder))
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("below", ["", "/more"])
+def test_a_file_is_no_folder_to_keep_kernels_in(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="found a file where a folder must be") as raised:
+        require_writable(f"{tmp_path}/file{below}")
+    assert f"kernels.cache_dir = {tmp_path}/file{below}" in raised.value.message
+    assert "--set kernels.cache_dir=FOLDER" in raised.value.hint
+
+
+def test_a_folder_that_cannot_be_made_is_refused() -> None:
+    """The kernel makes all folders of /proc itself."""
+    with pytest.raises(ConfigError, match="found No such file or directory"):
+        require_writable("/proc/nope")
+
+
+def test_a_folder_that_takes_no_files_is_refused() -> None:
+    """It is there, so only writing shows that nothing can be kept."""
+    with pytest.raises(ConfigError, match=r"kernels\.cache_dir = /proc, found "):
+        require_writable("/proc")

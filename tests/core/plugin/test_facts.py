@@ -67,5 +67,5 @@ def test_facts_of_this_machine_are_not_taken_for_those_of_another(
     program: Callable[[str], str],
 ) -> None:
     facts = read_facts("acme", program("print('{}')"), 30.0, TARGET)
-    assert facts.problem == "acme_facts describes this machine, and not xy_1"
+    assert facts.problem == "the device acme can only be described where it is, not as xy_1"
     assert read_facts("acme", "", 30.0, TARGET).problem == "no program describes xy_1"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from deepinfer_core.config.settings import TelemetrySettings
 from deepinfer_core.telemetry.bars import TerminalBars
+from deepinfer_core.telemetry.lines import ProgressLines
 from deepinfer_core.telemetry.progress import (
     PhaseAdvanced,
     PhaseFinished,
@@ -109,6 +110,47 @@ def test_a_bar_needs_a_terminal_and_the_users_consent(
     consumers = progress_consumers(TelemetrySettings(progress=progress), stream)
     assert sum(isinstance(item, TerminalBars) for item in consumers) == bars
     assert log_progress in consumers
+    assert not any(isinstance(item, ProgressLines) for item in consumers)
+
+
+@pytest.mark.parametrize(
+    ("stream", "progress", "lines"),
+    [(Terminal(), True, 0), (io.StringIO(), False, 0), (io.StringIO(), True, 1)],
+)
+def test_lines_need_a_verb_that_wants_them_and_no_terminal(
+    stream: io.StringIO, progress: bool, lines: int
+) -> None:
+    settings = TelemetrySettings(progress=progress)
+    consumers = progress_consumers(settings, stream, has_lines=True)
+    assert sum(isinstance(item, ProgressLines) for item in consumers) == lines
+
+
+def lines_of(total: int | None, steps: int) -> list[str]:
+    stream = io.StringIO()
+    with ProgressStream(ProgressLines(stream)).phase("work", total, "kernels") as phase:
+        for _ in range(steps):
+            phase.advance()
+    return stream.getvalue().splitlines()
+
+
+def test_a_line_says_how_much_there_is_and_one_more_follows_for_each_tenth() -> None:
+    assert lines_of(25, 25) == [
+        f"work: {done} of 25 kernels" for done in (0, 3, 5, 8, 10, 13, 15, 18, 20, 23, 25)
+    ]
+    assert lines_of(2, 2) == [f"work: {done} of 2 kernels" for done in (0, 1, 2)]
+
+
+def test_work_of_no_or_unknown_amount_has_one_line() -> None:
+    assert lines_of(0, 0) == ["work: 0 of 0 kernels"]
+    assert lines_of(None, 3) == ["work: begun"]
+
+
+def test_nobody_who_closes_the_stream_stops_the_work() -> None:
+    stream = io.StringIO()
+    stream.close()
+    with ProgressStream(ProgressLines(stream)).phase("work", 1) as phase:
+        phase.advance()
+    assert phase.done == 1
 
 
 def test_a_log_gets_ends_at_info_and_the_middle_at_debug() -> None:

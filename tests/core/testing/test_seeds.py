@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SUITE = """
 import pytest
 from deepinfer_core.testing.seeds import seed_of
@@ -33,4 +35,9 @@ def test_every_test_has_a_seed_and_the_option_gives_all_of_them_another(tmp_path
     assert usual == ["seed 0 402041098", "seed 1 250452043"]
     others = seeds(tmp_path, *plugin, "1")
     assert len({*usual, *others}) == 4
-    assert "--data-seed" in seeds(tmp_path, *plugin, "-1")[0]
+
+
+@pytest.mark.parametrize("text", ["-1", "4294967296", "a"])
+def test_what_is_no_seed_is_refused_in_words(tmp_path: Path, text: str) -> None:
+    plugin = ("-p", "deepinfer_core.testing.seeds", f"--data-seed={text}")
+    assert f"'{text}' is no number from 0 to 4294967295" in seeds(tmp_path, *plugin)[0]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deepinfer_core.bench.stamp import Stamp
 from deepinfer_core.cli import bench_kernels, main
+from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.operators.catalogue import Build, KernelCatalogue
 from deepinfer_core.testing import kernel_trials
 from deepinfer_core.testing.kernel_cases import cases_of
@@ -174,9 +175,62 @@ def test_what_was_measured_elsewhere_is_taken_over_while_the_kernel_is_the_same(
 def test_nothing_is_taken_from_nowhere_or_to_nowhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = tmp_path / "record.json"
+    record, none = tmp_path / "record.json", tmp_path / "none.json"
     record.write_text("{}")
-    nowhere = ["--from", str(tmp_path / "none.json"), "--record", str(record)]
-    for options in (nowhere, ["--from", str(record)]):
-        assert main(["bench", "kernels", *options]) == 2
-        assert "asked to take what" in capsys.readouterr().err
+    assert main(["bench", "kernels", "--from", str(none), "--record", str(record)]) == 2
+    assert f"asked to take what {none} says, found no such file" in capsys.readouterr().err
+    assert main(["bench", "kernels", "--from", str(record)]) == 2
+    assert f"asked to take what {record} says, found no --record" in capsys.readouterr().err
+
+
+NO_RECORDS = {
+    "{": "no JSON",
+    "[]": "the file is no object",
+    '{"a": 1}': "a is no object",
+    '{"a": {"measured": []}}': "a.measured is no object",
+    '{"a": {"measured": {"content": 1}}}': "no text in a.measured.content",
+    '{"a": {"measured": {"date": "2026-01-02"}}}': "no content in a.measured",
+}
+
+
+@pytest.mark.parametrize("text", NO_RECORDS)
+def test_a_file_that_is_no_record_is_refused_in_words(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        read_record(path)
+    assert str(path) in raised.value.message
+    assert f"found {NO_RECORDS[text]}" in raised.value.message
+    assert "bench kernels --record" in raised.value.hint
+
+
+def test_a_record_that_cannot_be_read_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(b"\xff")
+    for wrong, words in ((path, "no JSON"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError, match=words):
+            read_record(wrong)
+
+
+@pytest.mark.parametrize("options", [["--evidence"], [], ["--from"]])
+def test_a_wrong_record_is_refused_before_any_work(
+    tmp_path: Path,
+    options: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong, good = tmp_path / "wrong.json", tmp_path / "good.json"
+    wrong.write_text("[]")
+    for name in ("_taken", "_evidence", "_times"):
+        monkeypatch.setattr(bench_kernels, name, None)
+    files = (
+        [str(wrong), "--record", str(good)] if options == ["--from"] else ["--record", str(wrong)]
+    )
+    assert main(["bench", "kernels", *options, *files]) == 2
+    assert f"{wrong}, found the file is no object" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0", "a"])
+def test_processes_are_counted_from_one(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "kernels", "--jobs", text]) == 2
+    assert f"'{text}' is no number of processes" in capsys.readouterr().err

@@ -40,3 +40,16 @@ def test_a_kernel_is_judged_with_every_tuning_that_launch_code_chooses(tmp_path:
     other = replace(one, also=lambda name, spec: (one.tune(name, spec, 0),))
     (both,) = subjects(other, tmp_path, seed=0)
     assert len(both.checks) == 2 * len(plain.checks)
+
+
+@pytest.mark.parametrize(
+    "name", ["acme_none:catalogue", "deepinfer_core.errors:none", "deepinfer_core.errors:__all__"]
+)
+def test_what_names_no_catalogue_is_refused_in_words(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name])
+    assert ended.value.code == 2
+    assert f"'{name}' " in (words := capsys.readouterr().err)
+    assert "write module:function" in words

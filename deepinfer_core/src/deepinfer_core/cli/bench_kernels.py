@@ -64,13 +64,7 @@ def _run(args: argparse.Namespace) -> int:
 
     if args.out is not None:
         check_writable(args.out)
-    if args.record is not None:
-        check_writable(args.record)
-    if args.source is not None and (args.record is None or not args.source.is_file()):
-        raise UsageError(
-            f"asked to take what {args.source} says, found no such file or no --record to fill",
-            hint="bench kernels --from measured.json --record RECORD",
-        )
+    _check_records(args.source, args.record)
     resolution = resolve_components(settings_from(args))
     catalogues = _catalogues(resolution)
     if not catalogues:
@@ -96,10 +90,39 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _count(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number of processes")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
     return number
+
+
+def _check_records(source: Path | None, record: Path | None) -> None:
+    """Find out before anything is compiled or measured.
+
+    Raises:
+        UsageError: a file is missing, or cannot be written.
+        ConfigError: a file is no record.
+    """
+    from deepinfer_core.testing.kernel_record import read_record
+
+    if source is not None and record is None:
+        raise UsageError(
+            f"asked to take what {source} says, found no --record to fill",
+            hint=f"bench kernels --from {source} --record RECORD",
+        )
+    if source is not None and not source.is_file():
+        raise UsageError(
+            f"asked to take what {source} says, found no such file",
+            hint="name a file that bench kernels --record wrote",
+        )
+    if record is not None:
+        check_writable(record)
+    for path in (source, record):
+        if path is not None:
+            read_record(path)
 
 
 def _catalogues(resolution: Resolution) -> dict[str, KernelCatalogue]:

@@ -33,7 +33,7 @@ def add_layers_action(actions: argparse._SubParsersAction[Any]) -> None:
     parser = actions.add_parser("layers", help="layers of true sizes against their bound")
     add = parser.add_argument
     add("--scale", choices=("true", "small"), default="true", help="sizes of model and loads")
-    add("--layers", type=int, metavar="N", help="layers to build; default: as many as fit")
+    add("--layers", type=_count, metavar="N", help="layers to build; default: as many as fit")
     add("--prompts", type=_numbers, metavar="LIST", help="tokens of prompts, e.g. 512,4096")
     add("--sequences", type=_numbers, metavar="LIST", help="sequences of decode steps")
     add("--contexts", type=_numbers, metavar="LIST", help="tokens behind a decode step")
@@ -44,11 +44,26 @@ def add_layers_action(actions: argparse._SubParsersAction[Any]) -> None:
     parser.set_defaults(act=_run)
 
 
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number from 1 on is wanted")
+    return number
+
+
 def _numbers(text: str) -> tuple[int, ...]:
-    numbers = tuple(int(part) for part in text.split(","))
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: numbers from 1 on are wanted")
-    return tuple(sorted(set(numbers)))
+    try:
+        numbers = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        numbers = (0,)
+    if numbers[0] < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: numbers from 1 on are wanted, with commas between them"
+        )
+    return numbers
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -102,6 +117,7 @@ def _print(result: LayerResult) -> None:
     )
     print(f"weights   made in {result.built_s:.1f} s\n")
     rows = [("load", "ms", "bound ms", "of bound", "experts", "steps", "all layers ms")]
+    mark = ", extrapolated" if len(result.layers) < result.whole else ""
     rows += [
         (
             str(item.load),
@@ -110,7 +126,7 @@ def _print(result: LayerResult) -> None:
             f"{item.bound_s / item.seconds:.2f}",
             f"{item.experts:.0f}",
             "recorded" if item.is_recorded else "launched",
-            f"{item.extrapolated_s * 1e3:.1f}, extrapolated",
+            f"{item.extrapolated_s * 1e3:.1f}{mark}",
         )
         for item in result.measured
     ]

@@ -155,8 +155,13 @@ def model_settings(args: argparse.Namespace) -> LoadedSettings:
     return loaded
 
 
-def progress_of(loaded: LoadedSettings) -> ProgressStream:
-    """Set up logging, and show progress on standard error: as events, and as bars on a terminal."""
+def progress_of(loaded: LoadedSettings, *, has_lines: bool = False) -> ProgressStream:
+    """Set up logging, and show progress on standard error: as events, and as bars on a terminal.
+
+    Args:
+        loaded: the settings.
+        has_lines: show lines where there is no terminal, as the verb does nothing else for long.
+    """
     from deepinfer_core.telemetry.logs import configure_logging
     from deepinfer_core.telemetry.progress import ProgressStream
     from deepinfer_core.telemetry.reports import progress_consumers
@@ -164,7 +169,8 @@ def progress_of(loaded: LoadedSettings) -> ProgressStream:
     configure_logging(loaded.settings.telemetry)
     if sys.stderr is None:
         return ProgressStream()
-    return ProgressStream(*progress_consumers(loaded.settings.telemetry, sys.stderr))
+    telemetry = loaded.settings.telemetry
+    return ProgressStream(*progress_consumers(telemetry, sys.stderr, has_lines=has_lines))
 
 
 def open_llm(loaded: LoadedSettings, progress: ProgressStream) -> LLM:

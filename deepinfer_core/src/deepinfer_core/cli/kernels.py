@@ -66,7 +66,8 @@ def _compile(args: argparse.Namespace) -> int:
     from deepinfer_core.engine.kernels.rehearsal import wanted_kernels
 
     wanted = wanted_kernels(config, settings, resolved, stored_formats(folder))
-    done = compile_missing(wanted, jobs, progress_of(loaded))
+    progress = progress_of(loaded, has_lines=True)
+    done = compile_missing(wanted, resolved.context.cache_dir, jobs, progress)
     if args.json:
         print_json(_data(done, resolved))
     else:

@@ -55,7 +55,7 @@ def read_facts(
     except (TypeError, ValueError) as error:
         return DeviceFacts(device=device, problem=f"{module} gave no facts: {describe(error)}")
     if target is not None and not facts.problem and not facts.extra.get("is_absent"):
-        problem = f"{module} describes this machine, and not {target.arch}"
+        problem = f"the device {device} can only be described where it is, not as {target.arch}"
         return DeviceFacts(device=device, problem=problem)
     return facts
 

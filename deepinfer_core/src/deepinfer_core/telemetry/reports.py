@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING, Any
 
 from deepinfer_core.telemetry.bars import TerminalBars
+from deepinfer_core.telemetry.lines import ProgressLines
 from deepinfer_core.telemetry.logs import get_logger
 from deepinfer_core.telemetry.progress import (
     PhaseAdvanced,
@@ -46,13 +47,23 @@ def log_progress(event: ProgressEvent, logger: Any = None) -> None:
         )
 
 
-def progress_consumers(settings: TelemetrySettings, stream: IO[str]) -> list[ProgressConsumer]:
-    """Consumers for a command: the log, and a bar if ``stream`` is a terminal."""
+def progress_consumers(
+    settings: TelemetrySettings, stream: IO[str], *, has_lines: bool = False
+) -> list[ProgressConsumer]:
+    """Consumers for a command: the log, and a bar if ``stream`` is a terminal.
+
+    Args:
+        settings: whether the user wants to see progress.
+        stream: where to show it.
+        has_lines: show lines if it is no terminal.
+    """
     consumers: list[ProgressConsumer] = [log_progress]
     if settings.progress and stream.isatty():
         from rich.console import Console
 
         consumers.append(TerminalBars(Console(file=stream)))
+    elif settings.progress and has_lines:
+        consumers.append(ProgressLines(stream))
     return consumers
 
 

@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from deepinfer_core.errors import ConfigError
 from deepinfer_core.testing.kernel_trials import trials
 
 if TYPE_CHECKING:
@@ -48,12 +49,43 @@ def content_of(catalogue: KernelCatalogue, kernel: str) -> str:
 
 
 def read_record(path: Path) -> Record:
-    """The record; empty if there is none."""
+    """The record; empty if there is none.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no such record.
+    """
     try:
-        record: Record = json.loads(path.read_text(encoding="utf-8"))
+        record: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    return record
+    except OSError as error:
+        raise _no_record(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise _no_record(path, f"no JSON: {error}") from error
+    _require_object(path, record, "the file")
+    for kernel, rungs in record.items():
+        _require_object(path, rungs, kernel)
+        for rung, entry in rungs.items():
+            _require_object(path, entry, f"{kernel}.{rung}")
+            for name, value in entry.items():
+                if not isinstance(value, str):
+                    raise _no_record(path, f"no text in {kernel}.{rung}.{name}")
+            if "content" not in entry:
+                raise _no_record(path, f"no content in {kernel}.{rung}")
+    found: Record = record
+    return found
+
+
+def _require_object(path: Path, value: object, what: str) -> None:
+    if not isinstance(value, dict):
+        raise _no_record(path, f"{what} is no object")
+
+
+def _no_record(path: Path, found: str) -> ConfigError:
+    return ConfigError(
+        f"asked for the record of kernels in {path}, found {found}",
+        hint="name a file that bench kernels --record wrote, or a new one",
+    )
 
 
 def entry_of(record: Record, kernel: str, rung: Rung, content: str) -> tuple[dict[str, str], bool]:

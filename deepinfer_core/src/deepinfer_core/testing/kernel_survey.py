@@ -11,9 +11,9 @@ import argparse
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -106,6 +106,19 @@ def report(outcomes: Sequence[Outcome], seed: int) -> str:
     return "\n  ".join([*lines, *(str(one) for one in outcomes if one.verdict == "survived")])
 
 
+def _catalogue(text: str) -> Callable[[], KernelCatalogue]:
+    """What makes the catalogue that ``text`` names."""
+    try:
+        found: object = resolve_name(text)
+    except (AttributeError, ImportError, ValueError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} names no catalogue: {error}; write module:function"
+        ) from error
+    if not callable(found):
+        raise argparse.ArgumentTypeError(f"{text!r} is no function; write module:function")
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Survey a backend, one seed after the other.
 
@@ -113,14 +126,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit code: 0 if every seed's share is at least 95 %, or 1.
     """
     parser = argparse.ArgumentParser(description="Judge kernel cases by the mistakes they notice.")
-    parser.add_argument("catalogue", help="module:function of the backend's kernel catalogue")
+    parser.add_argument(
+        "catalogue", type=_catalogue, help="module:function of the backend's kernel catalogue"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the mistakes")
     parser.add_argument("--count", type=int, default=200, help="mistakes judged for each seed")
     chosen = parser.parse_args(arguments)
-    module, _, function = chosen.catalogue.partition(":")
     shares = []
     with tempfile.TemporaryDirectory() as folder:
-        found = subjects(getattr(import_module(module), function)(), Path(folder), seed=0)
+        found = subjects(chosen.catalogue(), Path(folder), seed=0)
         for seed in chosen.seeds:
             outcomes = survey(found, seed=seed, count=chosen.count)
             shares.append(caught_share(outcomes))

@@ -8,6 +8,7 @@ data every time.
 
 from __future__ import annotations
 
+import argparse
 import zlib
 
 import pytest
@@ -34,6 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _number(text: str) -> int:
-    if not 0 <= (number := int(text)) < 2**32:
-        raise ValueError(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 4294967295")
     return number

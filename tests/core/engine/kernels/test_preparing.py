@@ -8,7 +8,7 @@ import pytest
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.kernels import preparing
 from deepinfer_core.engine.kernels.preparing import compile_missing, prepare_kernels
-from deepinfer_core.errors import DeviceError
+from deepinfer_core.errors import ConfigError, DeviceError
 from deepinfer_core.interfaces.operators.wanted import WantedKernel
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Pick, Resolved
 from deepinfer_core.telemetry.progress import PhaseStarted, ProgressStream
@@ -19,19 +19,21 @@ Make = Callable[[str], WantedKernel]
 SETTINGS = Settings.model_validate({"kernels": {"compile_jobs": 1}})
 
 
-def resolved(kernels: str) -> Resolved:
+def resolved(kernels: str, folder: str) -> Resolved:
     spec = ComponentSpec(
         kind="sampler", name="acme.s", slots=("sampler",), contract=1, factory="a:b",
         kernels=kernels,
     )  # fmt: skip
     pick = Pick(kind="sampler", slot="sampler", spec=spec, settings={}, distribution="acme")
-    context = BuildContext(device="acme", needs=ModelNeeds())
+    context = BuildContext(device="acme", needs=ModelNeeds(), cache_dir=folder)
     return Resolved(context=context, picks=(pick,), distributions=())
 
 
-def prepare(kernels: str = "a:catalogue", progress: ProgressStream | None = None) -> None:
+def prepare(
+    kernels: str = "a:catalogue", progress: ProgressStream | None = None, folder: str = ""
+) -> None:
     stream = progress or ProgressStream()
-    prepare_kernels(tiny_test_config(), SETTINGS, resolved(kernels), {}, stream)
+    prepare_kernels(tiny_test_config(), SETTINGS, resolved(kernels, folder), {}, stream)
 
 
 @pytest.fixture
@@ -44,7 +46,8 @@ def wanting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_what_the_folder_has_is_found_and_the_rest_compiled(kernel: Make, tmp_path: Path) -> None:
     (tmp_path / "kept" / "a").touch()
-    done = compile_missing((kernel("a"), kernel("b"), kernel("wrong")), 2, ProgressStream())
+    wanted = (kernel("a"), kernel("b"), kernel("wrong"))
+    done = compile_missing(wanted, "", 2, ProgressStream())
     assert [one.spec for one in done.found] == ["a"]
     assert [one.kernel.spec for one in done.compiled] == ["b"]
     assert [one.kernel.spec for one in done.failed] == ["wrong"]
@@ -54,8 +57,19 @@ def test_what_the_folder_has_is_found_and_the_rest_compiled(kernel: Make, tmp_pa
 def test_where_everything_is_there_nothing_is_started(kernel: Make, tmp_path: Path) -> None:
     (tmp_path / "kept" / "a").touch()
     seen: list[Any] = []
-    done = compile_missing((kernel("a"),), None, ProgressStream(seen.append))
+    # Nor is anything written: a folder that was filled elsewhere may be read-only.
+    done = compile_missing((kernel("a"),), "/proc/nope", None, ProgressStream(seen.append))
     assert (len(done.found), done.tried, done.jobs, seen) == (1, (), 0, [])
+
+
+def test_nothing_is_compiled_for_a_folder_that_cannot_be_written(
+    kernel: Make, tmp_path: Path, wanting: Callable[..., None]
+) -> None:
+    wanting(kernel("a"))
+    seen: list[Any] = []
+    with pytest.raises(ConfigError, match=r"kernels\.cache_dir = /proc/nope, found "):
+        prepare(progress=ProgressStream(seen.append), folder="/proc/nope")
+    assert (seen, list((tmp_path / "kept").iterdir())) == ([], [])
 
 
 def test_an_engine_compiles_what_is_missing_before_it_starts(

@@ -48,12 +48,13 @@ def keep_load_kernels(
         progress: told about the phase ``kernels.compile``, if there is something to compile.
 
     Raises:
+        ConfigError: something is missing, and nothing can be written into the folder.
         DeviceError: a kernel cannot be compiled.
         NotSupported: a component lacks a format or width of the model.
     """
     if has_kernels(resolved):
         wanted = load_kernels(scale, config, pool, settings, resolved)
-        keep_kernels(wanted, settings.kernels.compile_jobs, progress)
+        keep_kernels(wanted, resolved.context.cache_dir, settings.kernels.compile_jobs, progress)
 
 
 @torch.inference_mode()

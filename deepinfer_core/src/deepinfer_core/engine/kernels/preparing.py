@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from deepinfer_core.config.kernel_cache import require_writable
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.kernels.compiling import CompiledKernel, compile_all, default_jobs
 from deepinfer_core.engine.kernels.rehearsal import has_kernels, wanted_kernels
@@ -55,18 +56,24 @@ class Prepared:
 
 
 def compile_missing(
-    wanted: tuple[WantedKernel, ...], jobs: int | None, progress: ProgressStream
+    wanted: tuple[WantedKernel, ...], folder: str, jobs: int | None, progress: ProgressStream
 ) -> Prepared:
-    """Compile what the folder lacks.
+    """Compile what the folder lacks; one that lacks nothing need not be writable.
 
     Args:
         wanted: all that must be there.
+        folder: ``cache_dir`` of the components' context; empty: none is known.
         jobs: processes at most; None: as many as the machine has room for.
         progress: told about the phase ``kernels.compile``, if there is something to compile.
+
+    Raises:
+        ConfigError: something is missing, and nothing can be written into the folder.
     """
     began_s = time.monotonic()
     kept = {one: one.compiler.keeps(one.build, one.spec, one.tuning) for one in wanted}
     missing = [one for one in wanted if not kept[one]]
+    if missing and folder:
+        require_writable(folder)
     room = default_jobs(usable_threads(), process_memory().free_bytes)
     jobs = min(jobs or room, len(missing))
     tried = compile_all(missing, jobs, progress) if missing else []
@@ -95,6 +102,7 @@ def prepare_kernels(
         progress: told about the phase ``kernels.compile``, if there is something to compile.
 
     Raises:
+        ConfigError: something is missing, and nothing can be written into the folder.
         DeviceError: a kernel cannot be compiled.
     """
     if not has_kernels(resolved):
@@ -105,23 +113,25 @@ def prepare_kernels(
         # Slower, not wrong: the warm-up compiles each kernel when it calls it.
         log.warning("kernels.not_rehearsed", reason=f"{type(error).__name__}: {error}")
         return
-    keep_kernels(wanted, settings.kernels.compile_jobs, progress)
+    keep_kernels(wanted, resolved.context.cache_dir, settings.kernels.compile_jobs, progress)
 
 
 def keep_kernels(
-    wanted: tuple[WantedKernel, ...], jobs: int | None, progress: ProgressStream
+    wanted: tuple[WantedKernel, ...], folder: str, jobs: int | None, progress: ProgressStream
 ) -> None:
     """Compile what the folder lacks, all of it.
 
     Args:
         wanted: all that must be there.
-        jobs: as in ``compile_missing``.
+        folder: as in ``compile_missing``.
+        jobs: likewise.
         progress: likewise.
 
     Raises:
+        ConfigError: something is missing, and nothing can be written into the folder.
         DeviceError: a kernel cannot be compiled.
     """
-    done = compile_missing(wanted, jobs, progress)
+    done = compile_missing(wanted, folder, jobs, progress)
     for one in done.failed:
         log.error("kernels.not_compiled", operator=one.kernel.operator, problem=one.problem)
     log.info(
