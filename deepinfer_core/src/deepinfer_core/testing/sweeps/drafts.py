@@ -190,7 +190,7 @@ class DraftsSweep(Sweep):
         is_asynchronous: bool,
     ) -> None:
         if not self.has_ratio_rule:
-            pytest.skip("the sampler has no ratio rule")
+            pytest.skip("the sampler has no ratio rule; one that plans it runs this")
         greedy = [number for number, ask in enumerate(asks) if not ask.params.temperature]
         budget = RandomBudget(9)
         engine = make_engine(
