@@ -31,7 +31,7 @@ from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
-from deepinfer_core.engine.rows import RowRequest, RowResult, Runner, StepHandle
+from deepinfer_core.engine.rows import DraftRequest, RowRequest, RowResult, Runner, StepHandle
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.stream import Router, Stream
 from deepinfer_core.engine.tokenizer import open_tokenizer
@@ -94,7 +94,12 @@ class InstantRunner(Runner):
         self._leave("launch")
         return step
 
-    def sample(self, step: StepHandle, rows: tuple[RowRequest, ...]) -> None:
+    def sample(
+        self,
+        step: StepHandle,
+        rows: tuple[RowRequest, ...],
+        wanted: tuple[DraftRequest, ...] = (),
+    ) -> None:
         """Choose one result a row."""
         self.entered_s["sample"] = self._clock_s()
         assert isinstance(step, InstantStep)
