@@ -91,43 +91,48 @@ def absorb(
         vocabulary: number of token ids.
         finish: called for each sequence that ends.
     """
-    updates, drew = [], step.drew
-    kept: list[RowResult] = []
+    updates: list[Update] = []
+    drew = step.drew
+    token_ids: tuple[int, ...] = ()
+    """Of the sequence in turn, what the drafts that were accepted gave."""
     done: Sequence | None = None
     for row, sequence, result in zip(step.rows, step.owners, results, strict=True):
         if sequence.is_gone or sequence is done:
-            continue  # aborted, an earlier row of it was invalid, or the draft before was rejected
+            continue  # aborted, ended by an earlier row of it, or the draft before was rejected
         if result.invalid:
-            kept = []
-            updates.append(finish(sequence, "error", invalid_row(row, vocabulary)))
-        elif row.position < sequence.prompt_tokens:
+            failure = invalid_row(row, vocabulary)
+            updates.append(finish(sequence, "error", failure, drawn=len(token_ids)))
+            token_ids = ()
+            continue
+        if row.position < sequence.prompt_tokens:
             sequence.prompt_logprobs[row.position] = score_of(result)
-        elif result.accepted:
-            kept.append(result)
+            continue
+        if token_ids:
+            step.more_drawn += 1
         else:
-            done = sequence
+            drew.append(sequence)
             if sequence.first_token_s is None:
                 sequence.first_token_s = known_s
-            before = len(sequence.tokens)
-            updates.append(_append(sequence, (*kept, result), finish))
-            drew.append((sequence, len(sequence.tokens) - before))
-            kept = []
+        token_ids = (*token_ids, result.token_id)
+        reason = _ends(sequence, result)
+        if reason is not None:
+            updates.append(finish(sequence, reason, drawn=len(token_ids)))
+        elif result.accepted:
+            continue
+        else:
+            done = sequence
+            updates.append(_update(sequence, token_ids))
+        token_ids = ()
     return updates
 
 
-def _append(sequence: Sequence, results: tuple[RowResult, ...], finish: Finish) -> Update:
-    """Append drawn tokens, in order; those behind the end are dropped."""
-    first = len(sequence.tokens)
-    for result in results:
-        reason = _ends(sequence, result)
-        if reason is not None:
-            return finish(sequence, reason, drawn=len(sequence.tokens) - first)
+def _update(sequence: Sequence, token_ids: tuple[int, ...]) -> Update:
+    """What new tokens mean to the caller of a sequence that goes on."""
     logprobs: tuple[TokenLogprob, ...] = ()
     if sequence.wants_logprobs:
-        logprobs = tuple(sequence.logprobs[-len(results) :])
-    token_ids, request = tuple([result.token_id for result in results]), sequence.request
-    text = sequence.text.take()
-    delta = Delta(request.index, text, token_ids, logprobs, None, request.sample)
+        logprobs = tuple(sequence.logprobs[-len(token_ids) :])
+    request = sequence.request
+    delta = Delta(request.index, sequence.text.take(), token_ids, logprobs, None, request.sample)
     return Update(sequence.sequence_id, delta)
 
 

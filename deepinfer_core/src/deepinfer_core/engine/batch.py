@@ -136,23 +136,24 @@ class Batch:
             now_s: monotonic clock.
             accepted: drafts that were kept, by the number of the sequence.
         """
-        pages, size = self.pages, self.limits.block_tokens
+        pages, size, drafting = self.pages, self.limits.block_tokens, self.drafting is not None
         passed: dict[int, range] = {}
+        kept: tuple[int, ...] = ()
         for sequence, admission, end, draws in zip(
             launch.sequences, launch.admissions, launch.ends, launch.draws, strict=True
         ):
-            kept: tuple[int, ...] = ()
             if draws:
                 sequence.open_tokens -= draws
                 sequence.drawn_index = -1
-                kept = accepted.get(sequence.sequence_id, ())
             if sequence.admissions != admission or sequence.state_slot is None:
                 continue  # what was computed is given back already
-            if draws:
-                # The step may have begun later than it was launched for, too.
-                end = len(sequence.tokens) + len(kept)  # noqa: PLW2901
-                sequence.computed -= draws - 1 - len(kept)
-                sequence.drafts.drop()
+            if drafting:
+                kept = accepted.get(sequence.sequence_id, ())
+                if draws:
+                    # The step may have begun later than it was launched for, too.
+                    end = len(sequence.tokens) + len(kept)  # noqa: PLW2901
+                    sequence.computed -= draws - 1 - len(kept)
+                    sequence.drafts.drop()
             if launch.saved:
                 passed[sequence.sequence_id] = range(sequence.committed + 1, end + 1)
             sequence.committed = end
@@ -239,8 +240,8 @@ class Batch:
         steps, sequences, draws = [], [], []
         cloned: list[Copy] = []
         saved: list[Saved] = []
-        size = self.limits.block_tokens
-        prefixes = self.drafting.prefixes(admitted) if self.drafting else ()
+        size, drafting = self.limits.block_tokens, self.drafting
+        prefixes = drafting.prefixes(admitted) if drafting else ()
         for sequence_id, row_count, new_blocks in decision.shares:
             sequence = self._by_id[sequence_id]
             if new_blocks:
@@ -248,18 +249,19 @@ class Batch:
                 if copy is not None:
                     cloned.append(copy)
             sequences.append(sequence)
-            # If the step before keeps no draft, and this one none, it ends here.
-            least = len(sequence.tokens) + (sequence.open_tokens > 0)
             step = sequence.step(row_count)
             steps.append(step)
             drawn = 0
             if step.wants_token:
-                drawn = 1 + verified_drafts(step, sequence)
+                drawn = 1 + verified_drafts(step, sequence) if step.scored_rows else 1
                 sequence.open_tokens += drawn
             draws.append(drawn)
             end = sequence.computed
-            if drawn and end - end % size >= least:
-                end -= end % size
+            if drafting and drawn:
+                # If the step before keeps no draft, and this one none, it ends here.
+                least = len(sequence.tokens) + (sequence.open_tokens > drawn)
+                if end - end % size >= least:
+                    end -= end % size
             if sequence.stops or not end % size:
                 kept = self.pages.save(sequence, end)
                 if kept is not None:

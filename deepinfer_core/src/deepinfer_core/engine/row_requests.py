@@ -31,7 +31,7 @@ def sampled_rows(
     for step, sequence in zip(plan.sequences, sequences, strict=True):
         scored, wants_token = step.scored_rows, step.wants_token
         if not sequence.is_gone:
-            drafts = verified_drafts(step, sequence)
+            drafts = verified_drafts(step, sequence) if scored else 0
             if scored and not drafts:
                 rows += _scoring_rows(step, sequence, place)
                 owners += [sequence] * scored

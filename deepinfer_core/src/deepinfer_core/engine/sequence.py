@@ -265,6 +265,12 @@ class Sequence:
             fed = (*tokens[start:end], UNKNOWN_TOKEN)
         else:
             fed, open_rows = _ONE_OPEN_TOKEN * row_count, open_tokens - 1
+        if open_rows:
+            history = _NO_HISTORY
+        elif start >= 3:
+            history = (tokens[start - 1], tokens[start - 2], tokens[start - 3])
+        else:
+            history = self._short_history(start)
         if end > known:
             scored = end - known
         elif self.is_scored:
@@ -273,7 +279,7 @@ class Sequence:
             self.sequence_id,
             start,
             fed,
-            _NO_HISTORY if open_rows else self._history(start),
+            history,
             self.block_ids,
             self.state_slot,
             end >= known,
@@ -286,11 +292,8 @@ class Sequence:
             open_rows,
         )
 
-    def _history(self, start: int) -> tuple[int, int, int]:
-        tokens = self.tokens
-        if start >= 3:
-            return (tokens[start - 1], tokens[start - 2], tokens[start - 3])
-        first, second, third = (tokens[start - i] if start >= i else -1 for i in (1, 2, 3))
+    def _short_history(self, start: int) -> tuple[int, int, int]:
+        first, second, third = (self.tokens[start - i] if start >= i else -1 for i in (1, 2, 3))
         return first, second, third
 
     def _scored_rows(self, start: int, end: int) -> int:

@@ -31,7 +31,8 @@ class UnderWay:
         failure: why it failed before it ran.
         schedule_s: seconds spent on deciding and launching it.
         broken: sequences whose grammar broke, with the reason; what they draw is dropped.
-        drew: sequences that drew in it, and how many tokens each of them got.
+        drew: sequences that drew in it.
+        more_drawn: tokens that they got beside the first of each.
         wanted: the drafts that it gives for the next step.
         drafted: whose they are.
         outcomes: what became of the drafts that it verified.
@@ -40,7 +41,7 @@ class UnderWay:
 
     __slots__ = (
         "_began_s", "_queued_s", "_row_counts", "broken", "drafted", "drew", "failure", "given",
-        "handle", "launch", "outcomes", "owners", "rows", "schedule_s", "wanted",
+        "handle", "launch", "more_drawn", "outcomes", "owners", "rows", "schedule_s", "wanted",
     )  # fmt: skip
 
     def __init__(self, launch: Launch, began_s: float) -> None:
@@ -51,7 +52,8 @@ class UnderWay:
         self.failure: Exception | None = None
         self.schedule_s = 0.0
         self.broken: list[tuple[Sequence, DeepInferError]] = []
-        self.drew: list[tuple[Sequence, int]] = []
+        self.drew: list[Sequence] = []
+        self.more_drawn = 0
         self.wanted: tuple[DraftRequest, ...] = ()
         self.drafted: list[Sequence] = []
         self.outcomes: list[DraftOutcome] = []
@@ -75,9 +77,7 @@ class UnderWay:
         """
         previous_s: list[float] = []
         first_s: list[float] = []
-        tokens = 0
-        for sequence, count in self.drew:
-            tokens += count
+        for sequence in self.drew:
             if sequence.last_token_s is None:
                 first_s.append(known_s - sequence.request.arrival_s)
             else:
@@ -96,6 +96,6 @@ class UnderWay:
             queued_s=self._queued_s,
             first_tokens_s=first_s,
             previous_tokens_s=previous_s,
-            more_tokens=tokens - len(self.drew),
+            more_tokens=self.more_drawn,
             verified=[(one.verified, one.accepted) for one in self.outcomes],
         )
