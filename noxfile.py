@@ -32,9 +32,25 @@ def group(session: nox.Session, *names: str) -> None:
     session.install(*nox.project.dependency_groups(GROUPS, *names))
 
 
+def torch(session: nox.Session) -> None:
+    """Let the session see the one copy of torch, and of what it needs, that all sessions share.
+
+    A copy of its own takes each of them a gigabyte and half a minute. The folder is on the path
+    behind the session's own packages, so pip adds beside it what a session wants otherwise.
+    """
+    shared = Path(session.virtualenv.location).parent / ".shared" / TORCH
+    if not shared.exists():
+        unfinished = shared.with_name(f"{TORCH}.unfinished")
+        session.install("--target", str(unfinished), "--upgrade", TORCH)
+        unfinished.rename(shared)
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = session.run("python", "-c", code, silent=True)
+    Path(str(packages).strip(), "torch.pth").write_text(f"{shared}\n", encoding="utf-8")
+
+
 def editable(session: nox.Session, *distributions: str) -> None:
     """Install distributions of this checkout on top of the pinned torch."""
-    session.install(TORCH)
+    torch(session)
     session.install(*[part for name in distributions for part in ("-e", str(ROOT / name))])
 
 
@@ -162,7 +178,7 @@ def packaging(session: nox.Session) -> None:
     """Wheels only, away from the checkout: the plugin list is the proof; then hostile plugins."""
     house = wheelhouse(session)
     group(session, "test")
-    session.install(TORCH)
+    torch(session)
     session.install(
         *nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]["dependencies"]
     )
@@ -213,7 +229,7 @@ def minimums(session: nox.Session) -> None:
         "dependencies"
     ]
     group(session, "test")
-    session.install(TORCH)
+    torch(session)
     session.install(*[d.replace(">=", "==") for d in dependencies if not d.startswith("torch")])
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_core"))
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
