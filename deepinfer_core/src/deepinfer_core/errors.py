@@ -14,6 +14,7 @@
     |  `- DeadlineExceeded    one request ran out of the time that it gave itself
     |- EngineBusy             there is no room for one more request now (becomes a 429)
     `- EngineError            the engine failed; not the request's fault (becomes a 5xx)
+       `- EngineUnavailable   it takes no requests now: it loads, drains or died (becomes a 503)
 
 Every message has three parts: what was asked, what was found, what to do. ``code`` is stable and
 part of the interface; ``hint`` is the third part on its own, so that a command line or a server can
@@ -28,6 +29,7 @@ __all__ = [
     "DeviceError",
     "EngineBusy",
     "EngineError",
+    "EngineUnavailable",
     "NoUsableComponent",
     "NotSupported",
     "PluginError",
@@ -133,3 +135,9 @@ class EngineError(DeepInferError):
     """The engine failed while serving."""
 
     code = "engine_error"
+
+
+class EngineUnavailable(EngineError):
+    """The engine takes no requests now: it is being loaded or drained, or it died."""
+
+    code = "engine_unavailable"
