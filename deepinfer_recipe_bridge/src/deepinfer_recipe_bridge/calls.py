@@ -165,4 +165,3 @@ def _properties(tool: Tool) -> dict[str, Any]:
 def _is_plain(name: str) -> bool:
     """Whether the parser reads a name back as it was written."""
     return bool(name) and not any(letter in name for letter in '"<>\n\r')
-

@@ -148,4 +148,3 @@ def _check_kind(kind: str, kinds: Sequence[str], what: str) -> None:
             f"{what} was asked for, and this server cannot enforce a grammar of kind {kind}",
             hint="the operator may install deepinfer-grammar and set components.grammar",
         )
-

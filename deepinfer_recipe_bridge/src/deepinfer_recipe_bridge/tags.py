@@ -27,7 +27,7 @@ ANY_TEXT: Format = {"type": "any_text"}
 
 
 def text(value: str) -> Format:
-    """This text."""
+    """The text itself."""
     return {"type": "const_string", "value": value}
 
 
