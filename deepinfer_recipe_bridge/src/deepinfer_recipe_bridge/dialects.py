@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from deepinfer_core.errors import DeepInferError
+from deepinfer_core.errors import DeepInferError, NotFound
 from deepinfer_core.interfaces.protocol import Dialect
 
 from deepinfer_recipe_bridge.errors import BadRequest, shortened
@@ -62,13 +62,16 @@ def error_text(error: DeepInferError, status: int) -> str:
 
 def openai_error(error: DeepInferError, status: int) -> dict[str, Any]:
     """The object under ``error`` in OpenAI's form."""
-    refused = isinstance(error, BadRequest)
-    code = _OPENAI_CODES.get(status, "invalid_request_error")
+    param, code = None, _OPENAI_CODES.get(status, "invalid_request_error")
+    if isinstance(error, BadRequest):
+        param, code = error.param, error.reason
+    elif isinstance(error, NotFound):
+        code = error.code
     return {
         "message": error_text(error, status),
         "type": _OPENAI_TYPES.get(status, "invalid_request_error"),
-        "param": error.param if refused else None,
-        "code": error.reason if refused and status == 400 else code,
+        "param": param,
+        "code": code,
     }
 
 

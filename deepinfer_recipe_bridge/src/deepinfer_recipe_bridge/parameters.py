@@ -43,7 +43,8 @@ class ParameterSchemas:
 
     def forms(self, schema: Any) -> Format:
         """What may follow the name of a parameter: the mark, and the value."""
-        raw, rest = [], []
+        raw: list[Format] = []
+        rest: list[Any] = []
         for is_text, one in self._parts(schema, 0):
             (raw if is_text else rest).append(one)
         forms = []

@@ -71,7 +71,8 @@ def converted(request: Any, options: recipe.ConversionOptions) -> recipe.Convers
         BadRequest: the recipe refuses it.
     """
     try:
-        return request.convert(options)
+        found: recipe.ConversationRequest = request.convert(options)
+        return found
     except recipe.ConversionError as error:
         raise with_reason(error.body) from error
 

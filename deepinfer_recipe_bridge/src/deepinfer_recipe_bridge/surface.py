@@ -13,8 +13,8 @@ import json
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -146,7 +146,8 @@ class Surface(Protocol):
         return reading
 
     async def _whole(self, service: ServiceView, prepared: Prepared) -> JsonAnswer:
-        events = [event async for step in self._steps(service, prepared) for event in step]
+        async with aclosing(self._steps(service, prepared)) as steps:
+            events = [event async for step in steps for event in step]
         notes = prepared.call.notes
         whole = self.response(
             prepared.response_id,
@@ -160,9 +161,10 @@ class Surface(Protocol):
         return JsonAnswer(content=self.response_text(prepared, whole.to_json()).encode())
 
     async def _streamed(self, service: ServiceView, prepared: Prepared) -> AsyncIterator[bytes]:
-        async for step in self._steps(service, prepared):
-            if step:
-                yield b"".join(self._framed(prepared, event) for event in step)
+        async with aclosing(self._steps(service, prepared)) as steps:
+            async for step in steps:
+                if step:
+                    yield b"".join(self._framed(prepared, event) for event in step)
         done = self.response.sse_done_data()
         if done is not None:
             yield event_bytes(done)
@@ -171,10 +173,10 @@ class Surface(Protocol):
         name = self.response.sse_event_name(event)
         return event_bytes(self.event_text(prepared, event), name)
 
-    async def _steps(self, service: ServiceView, prepared: Prepared) -> AsyncIterator[list[Event]]:
+    async def _steps(self, service: ServiceView, prepared: Prepared) -> AsyncGenerator[list[Event]]:
         """The events of each item of the engine; whoever closes this ends the request."""
         answer, notes = prepared.answer, prepared.call.notes
-        async with _items(service, prepared.request) as items:
+        async with aclosing(_items(service, prepared.request)) as items:
             async for item in items:
                 waited_s = asyncio.get_running_loop().time() - prepared.arrived_s
                 match item:
@@ -200,23 +202,9 @@ class Surface(Protocol):
                         return
 
 
-@asynccontextmanager
-async def _items(
-    service: ServiceView, request: GenerateRequest
-) -> AsyncIterator[AsyncIterator[Item]]:
+async def _items(service: ServiceView, request: GenerateRequest) -> AsyncGenerator[Item]:
     """The engine's items; a refusal names the grammar if there is one."""
     items = service.engine.generate(request)
-    try:
-        yield _with_grammar_named(items, request)
-    finally:
-        close = getattr(items, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _with_grammar_named(
-    items: AsyncIterator[Item], request: GenerateRequest
-) -> AsyncIterator[Item]:
     try:
         async for item in items:
             yield item
@@ -224,6 +212,10 @@ async def _with_grammar_named(
         if request.params.grammar_request is None or isinstance(error, DeadlineExceeded):
             raise
         raise UnsupportedGrammar(error.message, hint=error.hint) from error
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def _fingerprint(facts: EngineFacts) -> str:
