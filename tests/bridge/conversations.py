@@ -9,9 +9,9 @@ from deepinfer_core.engine.outputs import FinishReason
 from scripted import DSML, MODEL, THINK_END, tokens_of
 
 WORDS = (
-    "so ", "the fox ", "naïve ", "世界 ", "🙂", "𠮷 ", "\n", "\n\n", "12.5 ", "```json\n", "{\"a\": [1]}",
-    "<｜User｜>", "</think>", "<think>", "｜DSML｜", "<tool_result>", "STOP HERE", "STOP", "json ", "\u2028",
-    "e\u0301", "\t", "\\", "\"", "&amp;", "<｜DSML｜ calls>", "\x00", "\x7f",
+    "so ", "the fox ", "naïve ", "世界 ", "🙂", "𠮷 ", "\n", "\n\n", "12.5 ", "```json\n",
+    '{"a": [1]}', "<｜User｜>", "</think>", "<think>", "｜DSML｜", "<tool_result>", "STOP HERE",
+    "STOP", "json ", "\u2028", "e\u0301", "\t", "\\", '"', "&amp;", "<｜DSML｜ calls>", "\x00",
 )  # fmt: skip
 NAMES = ("get_weather", "f", "a-b_C9")
 

@@ -14,12 +14,13 @@ import deepseek_recipe as recipe
 import pytest
 from conversations import Case, case
 from deepinfer_core.testing.fakes import byte_tokenizer_source
-from deepinfer_recipe_bridge import preparing, surface
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.messages import Messages
 from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions
 from deepinfer_recipe_bridge.responses import Responses
 from scripted import EOS, MODEL, ScriptedEngine, ask_async, logprob_of
+
+from deepinfer_recipe_bridge import preparing, surface
 
 COUNT, SHARES = 2000, 10
 CACHED = 3
@@ -122,10 +123,10 @@ async def compare(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
         one = case(seed)
         try:
             prompt, raw = expected(one, fingerprint)
-        except recipe.ConversionError as error:
+        except recipe.ConversionError:
             refused += 1
             reply = await ask_async(PROTOCOLS[one.protocol], one.body, ScriptedEngine())
-            assert (reply.status, error.status_code) == (400, 400)
+            assert reply.status == 400, seed
             continue
         for split in splits(one.tokens, random.Random(seed)):
             # The prompt is written for the first split only: that takes most of the time.
