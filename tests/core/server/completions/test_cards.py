@@ -4,11 +4,12 @@ import asyncio
 import json
 from typing import Any
 
-import deepinfer_core
 import pytest
 from deepinfer_core.errors import EngineUnavailable, RequestError
 from deepinfer_core.interfaces.protocol import JsonAnswer
 from deepinfer_core.server.completions.dialect import OPENAI
+
+import deepinfer_core
 
 CARD = {
     "id": "other",

@@ -203,13 +203,13 @@ def test_events_list_the_log_probabilities_of_a_whole_answer(service: Any) -> No
     parts = [event["choices"][0] for event in service.events("xy", **fields)]
     assert "".join(part["text"] for part in parts) == whole["text"]
     for name, values in whole["logprobs"].items():
-        assert sum((part["logprobs"][name] for part in parts), []) == values
+        assert [value for part in parts for value in part["logprobs"][name]] == values
 
 
 def test_offsets_go_on_from_event_to_event(service: Any) -> None:
     [whole] = service.complete(logprobs=1, max_tokens=20)["choices"]
     parts = [event["choices"][0] for event in service.events(logprobs=1, max_tokens=20)]
-    offsets = sum((part["logprobs"]["text_offset"] for part in parts), [])
+    offsets = [offset for part in parts for offset in part["logprobs"]["text_offset"]]
     assert len(parts) > 2
     assert offsets == whole["logprobs"]["text_offset"]
 
@@ -249,7 +249,7 @@ def test_a_call_ends_from_outside_under_its_own_id(service: Any, prompt: Any) ->
         body = {"prompt": prompt}
         service.engine.pause()
         waiting = asyncio.create_task(service.call("POST", "/v1/completions", body))
-        while not service.engine.in_work:
+        while not service.engine.in_work:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         ended = await service.call("POST", "/abort", {"request_id": "r"}, request_id="x")
         service.engine.resume()
