@@ -171,7 +171,7 @@ class Responses(Surface):
                 "there is no stored response of this id; it may have been forgotten",
                 hint="send the whole conversation as input",
                 param="previous_response_id",
-                reason="previous_response_not_found",
+                code="previous_response_not_found",
             )
         raise BadRequest(
             "responses are not stored on this server",
