@@ -23,7 +23,7 @@ from deepinfer_core.interfaces.protocol import (
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_recipe_bridge.answer import Event
-from deepinfer_recipe_bridge.compat import responses_body
+from deepinfer_recipe_bridge.compat import responses_body, with_cache_writes
 from deepinfer_recipe_bridge.dialects import CHAT_DIALECT
 from deepinfer_recipe_bridge.errors import BadRequest, with_reason
 from deepinfer_recipe_bridge.options import ResponsesOptions
@@ -135,6 +135,8 @@ class Responses(Surface):
     def event_text(self, prepared: Prepared, event: Event) -> str:
         """An event; see ``Surface``."""
         kind, text = self.response.sse_event_name(event), super().event_text(prepared, event)
+        if kind in _LAST_EVENTS and self.options.compat:
+            text = with_cache_writes(text)
         if prepared.reading.history is not None and kind in (*_FIRST_EVENTS, *_LAST_EVENTS):
             data = json.loads(text)
             data["response"] |= _marks(prepared)
@@ -148,6 +150,8 @@ class Responses(Surface):
 
     def response_text(self, prepared: Prepared, whole: str) -> str:
         """A whole response; see ``Surface``."""
+        if self.options.compat:
+            whole = with_cache_writes(whole)
         if prepared.reading.history is None:
             return whole
         text = _json(json.loads(whole) | _marks(prepared))
