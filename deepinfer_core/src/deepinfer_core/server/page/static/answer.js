@@ -54,7 +54,7 @@ export class Answer {
       const cached = this.usage.prompt_tokens_details?.cached_tokens ?? 0;
       parts.push(`${asked} tokens in${cached ? ` (${cached} cached)` : ""}, ${drawn} out`);
       const writing = this.seconds - (this.firstSeconds ?? 0);
-      if (drawn > 1 && writing > 0) parts.push(`${((drawn - 1) / writing).toFixed(1)} tokens/s`);
+      if (drawn > 1 && writing > 0.2) parts.push(`${((drawn - 1) / writing).toFixed(1)} tokens/s`);
     }
     if (this.firstSeconds !== null) parts.push(`first after ${this.firstSeconds.toFixed(2)} s`);
     if (this.reason && this.reason !== "stop") parts.push(`ended by ${this.reason}`);

@@ -22,7 +22,7 @@ const GAUGES = [
     ],
   },
   {
-    title: "Time to first token", series: ["median", "95 %"], format: duration,
+    title: "Time to first token", series: ["median", "p95"], format: duration,
     of: (now, _, back) => [
       quantile(back, now, "time_to_first_token_seconds", 0.5),
       quantile(back, now, "time_to_first_token_seconds", 0.95),

@@ -30,8 +30,8 @@ export class MessageView {
     this.words.hidden = !answer.content && !isOpen;
     this.words.classList.toggle("is-open", isOpen && !this.#isThinking(answer));
     this.item.setAttribute("aria-busy", isOpen);
-    this.foot.textContent = answer.figures;
-    this.foot.hidden = isOpen || answer.figures === "";
+    this.foot.textContent = isOpen ? "" : answer.figures;
+    this.foot.hidden = this.foot.textContent === "";
     if (isAtEnd) log.scrollTop = log.scrollHeight;
   }
 
