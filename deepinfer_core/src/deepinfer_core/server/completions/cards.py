@@ -9,10 +9,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from deepinfer_core import __version__
 from deepinfer_core.interfaces.protocol import HttpAnswer, HttpCall, JsonAnswer, ServiceView
 from deepinfer_core.server.completions.answers import json_bytes
-
-from deepinfer_core import __version__
 
 __all__ = ["Cards"]
 
