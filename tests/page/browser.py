@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over the WebDriver protocol of W3C with the standard library alone."""
+"""A headless Chromium, driven over the WebDriver protocol with the standard library alone."""
 
 import base64
 import json
