@@ -6,12 +6,14 @@ policy lets a browser load and run these files alone: no script within a text, n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from importlib.resources import files
 
-from deepinfer_core.interfaces.protocol import JsonAnswer
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-__all__ = ["page_answers"]
+__all__ = ["page_routes"]
 
 _TYPES = {
     "css": "text/css; charset=utf-8",
@@ -32,15 +34,18 @@ _HEADERS = {
 }
 
 
-def page_answers() -> Mapping[str, JsonAnswer]:
-    """The answer to a GET of each path: the page at ``/``, its files under ``/page/``.
+def page_routes() -> list[Route]:
+    """The page at ``/`` and its files under ``/page/``; read now, and never again."""
+    routes = []
+    for item in files(__package__).joinpath("static").iterdir():
+        path = "/" if item.name == "index.html" else f"/page/{item.name}"
+        media_type = _TYPES[item.name.rpartition(".")[2]]
+        routes.append(Route(path, _answer(item.read_bytes(), media_type), methods=["GET"]))
+    return routes
 
-    They are read when this is called, and never again.
-    """
-    return {
-        "/" if item.name == "index.html" else f"/page/{item.name}": JsonAnswer(
-            content=item.read_bytes(),
-            headers={**_HEADERS, "content-type": _TYPES[item.name.rpartition(".")[2]]},
-        )
-        for item in files(__package__).joinpath("static").iterdir()
-    }
+
+def _answer(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return Response(content, media_type=media_type, headers=_HEADERS)
+
+    return answer

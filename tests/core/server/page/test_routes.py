@@ -1,14 +1,45 @@
 """The files of the page: whole, of their own, and fit for a policy that allows nothing else."""
 
+import asyncio
 import re
+from dataclasses import dataclass
 from html.parser import HTMLParser
 
 import pytest
-from deepinfer_core.server.page.files import page_answers
+from deepinfer_core.server.page.routes import page_routes
+from starlette.applications import Starlette
+from starlette.types import Message, Scope
 
-ANSWERS = page_answers()
+APP = Starlette(routes=page_routes())
+
+
+@dataclass(frozen=True)
+class Sent:
+    content: bytes
+    headers: dict[str, str]
+
+
+def get(path: str) -> Sent:
+    """What the routes send to a GET."""
+    messages: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    scope: Scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+    asyncio.run(APP(scope, receive, send))
+    start, body = messages
+    assert start["status"] == 200
+    headers = {name.decode(): value.decode() for name, value in start["headers"]}
+    return Sent(body["body"], headers)
+
+
+ANSWERS = {route.path: get(route.path) for route in page_routes()}
 INDEX = ANSWERS["/"].content.decode()
-SCRIPTS = {path: a.content.decode() for path, a in ANSWERS.items() if path.endswith(".js")}
+SCRIPTS = {path: sent.content.decode() for path, sent in ANSWERS.items() if path.endswith(".js")}
 
 
 class _Tags(HTMLParser):
