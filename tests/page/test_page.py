@@ -119,6 +119,7 @@ def test_an_answer_is_stopped_in_the_engine_too(browser: Browser, serve: Serve) 
         assert "ended by you" in browser.text(".foot")
         wait_for_work = "return fetch('server_info').then(x => x.json()).then(x => x.in_work)"
         browser.wait(lambda: browser.run(wait_for_work) == 0, "an idle engine")
+        browser.click("#clear")
         ask(browser, "hi")
         browser.wait_text(".log > .assistant:last-child .words", "Hello")
         wait_until_idle(browser)
