@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from deepinfer_core.errors import EngineError, EngineUnavailable
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
+from deepinfer_core.testing.served import until
 from pydantic import BaseModel
 from scripted import ALL_KINDS, MODEL
 from serving import run, said, serving
@@ -219,8 +220,7 @@ def test_a_client_that_leaves_ends_its_request() -> None:
                 model=MODEL, messages=SAID, max_tokens=4000
             ) as stream:
                 await anext(aiter(stream))
-            while engine.in_work or not engine.outcomes:
-                await asyncio.sleep(0.005)
+            await until(lambda: not engine.in_work and bool(engine.outcomes))
         return engine.outcomes
 
     assert list(run(body, 20).values()) == ["closed"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deepinfer_core.errors import EngineBusy, EngineError
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
+from deepinfer_core.testing.served import until
 from pydantic import BaseModel
 from scripted import ALL_KINDS, MODEL
 from serving import run, said, serving
@@ -304,11 +305,9 @@ def test_a_client_that_leaves_ends_its_request(stream: bool) -> None:
                 await events.close()
             else:
                 task = asyncio.create_task(asked)
-                while not engine.in_work:
-                    await asyncio.sleep(0.005)
+                await until(lambda: engine.in_work > 0)
                 task.cancel()
-            while engine.in_work or not engine.outcomes:
-                await asyncio.sleep(0.005)
+            await until(lambda: not engine.in_work and bool(engine.outcomes))
         return engine.outcomes
 
     assert list(run(body, 20).values()) == ["closed"]
