@@ -191,6 +191,14 @@ def bridge(session: nox.Session) -> None:
 
 
 @nox.session
+def page(session: nox.Session) -> None:
+    """The page in a headless Chromium; each test is skipped where there is none."""
+    group(session, "test")
+    editable(session, "deepinfer_core[chat,serve]", "deepinfer_recipe_bridge")
+    pytest(session, "tests/page", "-n", "0")
+
+
+@nox.session
 def packaging(session: nox.Session) -> None:
     """Wheels only, away from the checkout: the plugin list is the proof; then hostile plugins."""
     house = wheelhouse(session)
