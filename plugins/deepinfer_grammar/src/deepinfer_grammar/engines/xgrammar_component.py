@@ -8,7 +8,7 @@ one that the rules do not name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.grammar import (
@@ -87,17 +87,18 @@ class XgrammarGrammar(Grammar):
         rows: Sequence[int],
     ) -> None:
         """Fill rows in one call."""
-        running = cast("Sequence[_Matcher]", matchers)
+        running: Sequence[Any] = matchers
+        if len(running) == 1:
+            running[0].fill_mask(mask_RW, rows[0])
+            return
         natives = [one.native for one in running if not one.ended]
         if len(natives) < len(running):
             mask_RW[[row for one, row in zip(running, rows, strict=True) if one.ended]] = -1
             rows = [row for one, row in zip(running, rows, strict=True) if not one.ended]
-        if len(natives) == 1:
-            natives[0].fill_next_token_bitmask(mask_RW, rows[0])
-        elif natives:
+        if natives:
             self._in_one_call().batch_fill_next_token_bitmask(natives, mask_RW, list(rows))
-        if running[0].tail != _WHOLE and natives:
-            mask_RW[list(rows), -1] &= running[0].tail
+            if running[0].tail != _WHOLE:
+                mask_RW[list(rows), -1] &= running[0].tail
 
     def _in_one_call(self) -> Any:
         """What fills several rows."""
