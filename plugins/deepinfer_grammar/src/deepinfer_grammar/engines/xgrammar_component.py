@@ -134,6 +134,10 @@ class _Compiled(CompiledGrammar):
         self._tail = (1 << len(vocabulary.pieces) % 32) - 1 or _WHOLE
         self._ends = frozenset(vocabulary.end_ids)
 
+    @property
+    def size_bytes(self) -> int:
+        return int(self._native.memory_size_bytes)
+
     def matcher(self) -> GrammarMatcher:
         import xgrammar
 
