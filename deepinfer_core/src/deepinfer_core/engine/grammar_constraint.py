@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_request import GrammarRequest
-from deepinfer_core.errors import DeepInferError, EngineError
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarMatcher
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Constraint:
     """
 
     __slots__ = (
-        "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched", "_phase", "_read",
-        "_trigger",
+        "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched", "_phase", "_prefix",
+        "_read", "_trigger",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,7 @@ class Constraint:
         self._compiled = compiled
         self._trigger = Trigger(request.trigger_ids) if request.trigger_ids else None
         self._bound = request.bound_token_id
+        self._prefix = request.prefix_ids
         self._ends = end_ids
         self._phase = "free" if self._trigger else "held"
         self._matched = 0
@@ -89,9 +90,14 @@ class Constraint:
         if self._held is not None:  # steps ask again and again, and a future answers slowly
             return None
         error = self._compiled.exception() if self._compiled.done() else None
-        if error is None or isinstance(error, DeepInferError):
-            return error
-        return EngineError(str(error))
+        if error is not None and not isinstance(error, DeepInferError):
+            return EngineError(str(error))
+        if error is None and self._prefix and self._compiled.done():
+            try:
+                self._matcher()
+            except RequestError as refused:
+                return refused
+        return error
 
     def read(self, tokens: Sequence[int], first: int) -> None:
         """Follow the output, from where it was read to last.
@@ -167,7 +173,13 @@ class Constraint:
 
     def _matcher(self) -> GrammarMatcher:
         if self._held is None:
-            self._held = self._compiled.result().matcher()
+            matcher = self._compiled.result().matcher()
+            if not matcher.replay(self._prefix):
+                raise RequestError(
+                    "the text that the answer goes on from cannot begin a text of the grammar",
+                    hint="give another beginning, or another grammar",
+                )
+            self._held = matcher
         return self._held
 
 
