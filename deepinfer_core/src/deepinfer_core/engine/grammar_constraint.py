@@ -57,8 +57,8 @@ class Constraint:
     """
 
     __slots__ = (
-        "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched", "_phase", "_prefix",
-        "_read", "_trigger",
+        "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched", "_phase",
+        "_prefix", "_read", "_trigger",
     )  # fmt: skip
 
     def __init__(
