@@ -1,7 +1,7 @@
 """How is a process started, spoken to, and found to have ended?
 
-It has ended when the operating system says so and everything that it said was heard; one that closes
-its channel and stays, or goes and leaves its channel open to others, is ended by force.
+It has ended when the operating system says so and everything that it said was heard. One that
+closes its channel and stays, or goes and leaves its channel open to others, is ended by force.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Sequence
 from threading import Thread
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from deepinfer_core.channel.frames import ChannelBroken
 from deepinfer_core.channel.language import Language
@@ -68,18 +68,10 @@ class ChildProcess(Generic[Said, Heard]):
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = subprocess.Popen(
-                    [*self._command, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
+                self._spawn(theirs.fileno())
             except OSError:
                 ours.close()
                 raise
-        Thread(
-            target=self._wait, args=(self._process,), name="deepinfer-child", daemon=True
-        ).start()
         self._end = await LoopEnd.open(ours, self._language, self._heard, self._is_closed)
 
     def send(self, message: Said) -> None:
@@ -98,7 +90,7 @@ class ChildProcess(Generic[Said, Heard]):
         Returns:
             How, in words.
         """
-        both = {self._exited, self._closed}
+        both: set[asyncio.Future[Any]] = {self._exited, self._closed}
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(both, timeout=_OTHER_END_S)
@@ -108,6 +100,16 @@ class ChildProcess(Generic[Said, Heard]):
                 self._end.close()
         status = await self._exited
         return str(self._reason) if self._reason is not None else _in_words(status)
+
+    def _spawn(self, descriptor: int) -> None:
+        self._process = subprocess.Popen(
+            [*self._command, str(descriptor)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[descriptor],
+            start_new_session=True,
+        )
+        waiting = (self._process,)
+        Thread(target=self._wait, args=waiting, name="deepinfer-child", daemon=True).start()
 
     def _is_closed(self, reason: ChannelBroken | None) -> None:
         self._reason = reason

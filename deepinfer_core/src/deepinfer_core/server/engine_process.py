@@ -168,7 +168,8 @@ class EngineProcess(AsyncEngine):
         if self._state != "ready":
             return ""
         number = next(self._asked_numbers)
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
         self._send(MetricsAsked(number))
         try:
             async with asyncio.timeout(_METRICS_WAIT_S):
@@ -190,12 +191,7 @@ class EngineProcess(AsyncEngine):
         except TimeoutError:
             for live in self._requests.all():
                 self._send(Abort(live.number))
-                live.fail(
-                    EngineUnavailable(
-                        f"the service is shutting down, and the request did not end in {seconds:g} s",
-                        hint="ask again later",
-                    )
-                )
+                live.fail(_cut_off(seconds))
             return False
         return True
 
@@ -302,6 +298,13 @@ def _unavailable(state: EngineState) -> EngineUnavailable:
         "dead": "died, and is perhaps started again",
     }[state]
     return EngineUnavailable(f"the engine {what}", hint="ask again later")
+
+
+def _cut_off(seconds: float) -> EngineUnavailable:
+    return EngineUnavailable(
+        f"the service is shutting down, and the request did not end in {seconds:g} s",
+        hint="ask again later",
+    )
 
 
 def _resolve(future: asyncio.Future[Any] | None, value: object) -> None:
