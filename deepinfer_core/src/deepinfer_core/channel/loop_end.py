@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from deepinfer_core.channel.frames import ChannelBroken, FrameReader
 from deepinfer_core.channel.language import Language
@@ -83,8 +83,8 @@ class LoopEnd(asyncio.Protocol, Generic[Said, Heard]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Transports of other loops are no subclasses of asyncio's, and do the same.
+        self._transport = cast("asyncio.Transport", transport)
         self._write(self._language.greeting())
 
     def data_received(self, data: bytes) -> None:

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
     """Load an engine; the first thing that is said.
 
     Attributes:
@@ -69,19 +69,19 @@ class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
     timeout_s: float | None
 
 
-class Abort(msgspec.Struct, frozen=True, tag=True):
+class Abort(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """End a request, if it has not ended."""
 
     number: int
 
 
-class MetricsAsked(msgspec.Struct, frozen=True, tag=True):
+class MetricsAsked(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Show the metrics; the answer bears the same number."""
 
     number: int
 
 
-class Stop(msgspec.Struct, frozen=True, tag=True):
+class Stop(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """End everything, and the process; what runs is told the reason."""
 
     reason: str
@@ -100,7 +100,7 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     hint: str
 
 
-class Loading(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Loading(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
     """One event of loading; one of the three is there."""
 
     started: PhaseStarted | None = None
@@ -108,13 +108,13 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     finished: PhaseFinished | None = None
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
+class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The engine takes requests."""
 
     facts: EngineFacts
 
 
-class LoadFailed(msgspec.Struct, frozen=True, tag=True):
+class LoadFailed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """There will be no engine; the process ends."""
 
     fault: Fault
@@ -176,7 +176,7 @@ class StepDone(msgspec.Struct, frozen=True, tag=True, array_like=True):
     failed: list[Failed]
 
 
-class MetricsText(msgspec.Struct, frozen=True, tag=True):
+class MetricsText(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The metrics in the Prometheus text format."""
 
     number: int
