@@ -161,13 +161,16 @@ def plugins(session: nox.Session, plugin: str) -> None:
 
 @nox.session
 def grammar(session: nox.Session) -> None:
-    """Tests of structured output, with both engines and the judges of what they produce.
+    """Tests of structured output, also beside drafts: both engines, judges of what they produce.
 
     xgrammar asks for triton, which is large and which it does not import on a CPU; so it is
     installed without its dependencies, and beside those that it imports.
     """
     group(session, "test", "grammar")
-    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_grammar")
+    editable(
+        session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark",
+        "plugins/deepinfer_grammar",
+    )  # fmt: skip
     session.install("--no-deps", "xgrammar==0.2.9")
     session.install("apache-tvm-ffi>=0.1.11", "llguidance==1.9.1", "transformers>=4.38")
     pytest(session, "tests/plugins/grammar")
