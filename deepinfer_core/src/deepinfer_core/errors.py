@@ -11,7 +11,8 @@
     |- DeviceError            the device is missing, or failed
     |- WeightsError           a checkpoint is incomplete, damaged or of another architecture
     |- RequestError           one request is invalid; the others are unharmed (becomes a 4xx)
-    |  `- DeadlineExceeded    one request ran out of the time that it gave itself
+    |  |- DeadlineExceeded    one request ran out of the time that it gave itself
+    |  `- NotFound            it asks for something that is not there (becomes a 404)
     |- EngineBusy             there is no room for one more request now (becomes a 429)
     `- EngineError            the engine failed; not the request's fault (becomes a 5xx)
        `- EngineUnavailable   it takes no requests now: it loads, drains or died (becomes a 503)
@@ -31,6 +32,7 @@ __all__ = [
     "EngineError",
     "EngineUnavailable",
     "NoUsableComponent",
+    "NotFound",
     "NotSupported",
     "PluginError",
     "PluginFailed",
@@ -123,6 +125,16 @@ class DeadlineExceeded(RequestError):
     """A request did not end within the time that it gave itself; what it drew is kept."""
 
     code = "deadline_exceeded"
+
+
+class NotFound(RequestError):
+    """A request asks for something that is not there; ``code`` may be a narrower one."""
+
+    code = "not_found"
+
+    def __init__(self, message: str, *, hint: str = "", code: str = "not_found") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
 
 
 class EngineBusy(DeepInferError):

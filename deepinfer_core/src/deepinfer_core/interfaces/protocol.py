@@ -141,6 +141,8 @@ class Endpoint:
             kind, everything else a 500 whose text says nothing.
         dialect: of its errors.
         aliases: other paths of it.
+        summary: one line for the description of the service.
+        body: JSON schema of the body, for the same; None: any object.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -148,6 +150,8 @@ class Endpoint:
     handle: Handle
     dialect: Dialect
     aliases: tuple[str, ...] = ()
+    summary: str = ""
+    body: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
