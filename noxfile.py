@@ -85,7 +85,9 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """mypy, strict, on every source folder."""
     group(session, "types")
-    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark")
+    editable(
+        session, "deepinfer_core[bench,chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark"
+    )
     # Its kernels' compiler is skipped by mypy, installed or not.
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
     session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_grammar"))
@@ -109,7 +111,7 @@ def imports(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Unit tests and contract suites of the core, alone; the files of backends are only read."""
     group(session, "test")
-    editable(session, "deepinfer_core[chat,vision]")
+    editable(session, "deepinfer_core[bench,chat,vision]")
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 
@@ -242,5 +244,5 @@ def minimums(session: nox.Session) -> None:
 def dev(session: nox.Session) -> None:
     """One environment with everything editable; prints where it is."""
     group(session, "test", "lint", "types", "imports", "build")
-    editable(session, "deepinfer_core[chat,vision]", *DISTRIBUTIONS[1:-1])
+    editable(session, "deepinfer_core[bench,chat,vision]", *DISTRIBUTIONS[1:-1])
     session.log("activate with: source %s/bin/activate", session.virtualenv.location)
