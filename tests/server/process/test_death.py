@@ -40,7 +40,7 @@ async def outcome(engine: EngineProcess, asked: GenerateRequest) -> Finished | D
 
 
 async def until(condition: Callable[[], object]) -> None:
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - nothing tells when it is so
         await asyncio.sleep(0.002)
 
 
