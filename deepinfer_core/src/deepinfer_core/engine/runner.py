@@ -11,6 +11,7 @@ Shapes: R sampled rows, V vocabulary.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -49,8 +50,8 @@ class ModelStep(StepHandle):
         logits_RV: of the rows that the plan wants; gone when they were sampled.
         rows: what is sampled.
         drawn: what the sampler gave, when it ran.
-        inputs: of the forward pass, and ``left`` behind the sampling: for the step behind it; only
-            where there are drafts.
+        inputs: gives those of the forward pass, for ``left``.
+        left: for the step behind it, where there are drafts.
         proposed: drafts, when their round ran.
         round_s: seconds of the round, where the device's work is done when it returns.
         ends: of the forward pass, and of the sampling if rows are sampled.
@@ -64,7 +65,7 @@ class ModelStep(StepHandle):
         self.logits_RV: torch.Tensor | None = None
         self.rows: tuple[RowRequest, ...] = ()
         self.drawn: Drawn | None = None
-        self.inputs: StepInputs | None = None
+        self.inputs: Callable[[], StepInputs] | None = None
         self.left: Left | None = None
         self.proposed: Proposed | None = None
         self.round_s: float | None = None
@@ -125,16 +126,17 @@ class ModelRunner(Runner):
         def work() -> None:
             self.caches.copy_blocks(plan.block_copies)
             self.caches.copy_slots(plan.restored_slots)
+            inputs: StepInputs | None = None
             if stage is None or feed is None:
                 drawn = before.drawn if before is not None else None
                 words = packed.bring(None if drawn is None else drawn.out.token_R)
-                inputs = None
             else:
                 words = packed.bring(None)
-                step.inputs = inputs = packed.inputs(words)
+                inputs = packed.inputs(words)
                 stage.settle(feed, inputs, before.left if before is not None else None)
+            step.inputs = lambda: inputs or packed.inputs(words)
             if graphs is None or rung is None:
-                step.logits_RV = self.model.forward(inputs or packed.inputs(words), self.caches)
+                step.logits_RV = self.model.forward(step.inputs(), self.caches)
             else:
                 step.logits_RV = graphs.run(rung, words)[: plan.rows]
             self.caches.copy_slots(plan.saved_slots)
@@ -167,7 +169,8 @@ class ModelRunner(Runner):
             row_R, settings = packed.arrive()
             if len(rows) < logits_RV.shape[0]:
                 logits_RV = logits_RV[row_R]
-            drawn = Drawn(len(rows), alternatives, self.device, is_verified=stage is not None)
+            is_verified = drafts is not None
+            drawn = Drawn(len(rows), alternatives, self.device, is_verified=is_verified)
             if stage is None or drafts is None:
                 self.sampler.run(plan, logits_RV, settings, drawn.out)
             else:
@@ -184,7 +187,9 @@ class ModelRunner(Runner):
         """Queue another round behind a step that was sampled, to see how long it takes."""
         assert isinstance(step, ModelStep)
         assert self.stage is not None
-        self._draft(step, self.stage, self.stage.pack_drafts(step.rows, wanted))
+        drafts = self.stage.pack_drafts(step.rows, wanted)
+        assert drafts is not None, "somebody is drafted for"
+        self._draft(step, self.stage, drafts)
 
     def _draft(self, step: ModelStep, stage: DraftStage, drafts: PackedDrafts) -> None:
         """Queue the round of drafts behind the sampling."""
@@ -233,9 +238,10 @@ class ModelRunner(Runner):
         """What the next step needs to know where it begins."""
         assert step.inputs is not None
         assert drawn.verdicts is not None
+        inputs = step.inputs()
         return Left(
-            inputs=step.inputs,
-            row_R=step.inputs.sample_row_R[row_R],
+            inputs=inputs,
+            row_R=inputs.sample_row_R[row_R],
             token_R=drawn.out.token_R,
             accepted_R=drawn.verdicts.accepted_R,
         )
