@@ -85,7 +85,9 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """mypy, strict, on every source folder."""
     group(session, "types")
-    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark")
+    editable(
+        session, "deepinfer_core[bench,chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark"
+    )
     # Its kernels' compiler is skipped by mypy, installed or not.
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
     session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_grammar"))
@@ -109,7 +111,7 @@ def imports(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Unit tests and contract suites of the core, alone; the files of backends are only read."""
     group(session, "test")
-    editable(session, "deepinfer_core[chat,vision]")
+    editable(session, "deepinfer_core[bench,chat,vision]")
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 
@@ -161,13 +163,16 @@ def plugins(session: nox.Session, plugin: str) -> None:
 
 @nox.session
 def grammar(session: nox.Session) -> None:
-    """Tests of structured output, with both engines and the judges of what they produce.
+    """Tests of structured output, also beside drafts: both engines, judges of what they produce.
 
     xgrammar asks for triton, which is large and which it does not import on a CPU; so it is
     installed without its dependencies, and beside those that it imports.
     """
     group(session, "test", "grammar")
-    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_grammar")
+    editable(
+        session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark",
+        "plugins/deepinfer_grammar",
+    )  # fmt: skip
     session.install("--no-deps", "xgrammar==0.2.9")
     session.install("apache-tvm-ffi>=0.1.11", "llguidance==1.9.1", "transformers>=4.38")
     pytest(session, "tests/plugins/grammar")
@@ -239,5 +244,5 @@ def minimums(session: nox.Session) -> None:
 def dev(session: nox.Session) -> None:
     """One environment with everything editable; prints where it is."""
     group(session, "test", "lint", "types", "imports", "build")
-    editable(session, "deepinfer_core[chat,vision]", *DISTRIBUTIONS[1:-1])
+    editable(session, "deepinfer_core[bench,chat,vision]", *DISTRIBUTIONS[1:-1])
     session.log("activate with: source %s/bin/activate", session.virtualenv.location)

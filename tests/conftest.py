@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any_speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any_speed")
+"""No test fails because the machine is slow or busy."""
 
 pytest_plugins = ("deepinfer_core.testing.integrity", "deepinfer_core.testing.seeds")
 """No test may end with a block or a slot that nobody holds and nobody can take; ``--data-seed N``

@@ -35,7 +35,7 @@ def test_its_component_is_picked_by_name_or_says_what_to_install(
         assert slot["picked"] == "grammar.xgrammar"
     else:
         assert "needs xgrammar 0.2.9" in done.stdout
-        assert "pip install deepinfer-grammar[xgrammar]" in done.stdout
+        assert "pip install xgrammar==0.2.9" in done.stdout
 
 
 def test_installed_and_not_asked_for_it_changes_nothing(deepinfer: Run, site: Path) -> None:
@@ -51,6 +51,15 @@ def test_where_it_is_missing_the_message_names_the_distribution(deepinfer: Run) 
     assert done.returncode == 2
     assert "grammar names grammar.xgrammar" in done.stderr
     assert "install deepinfer-grammar, which offers it" in done.stderr
+
+
+def test_where_anybody_would_do_it_is_named_all_the_same(deepinfer: Run) -> None:
+    done = deepinfer("generate", "x", "--json-schema", "{}")
+    if "deepinfer-grammar" in deepinfer("plugins", "--json").stdout:
+        pytest.skip("deepinfer-grammar is installed; needs an environment without it")
+    assert done.returncode == 2
+    assert "nobody offers one" in done.stderr
+    assert "install deepinfer-grammar, which offers one" in done.stderr
 
 
 def test_where_it_is_missing_everything_else_works(deepinfer: Run) -> None:

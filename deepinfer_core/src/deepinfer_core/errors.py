@@ -11,9 +11,11 @@
     |- DeviceError            the device is missing, or failed
     |- WeightsError           a checkpoint is incomplete, damaged or of another architecture
     |- RequestError           one request is invalid; the others are unharmed (becomes a 4xx)
-    |  `- DeadlineExceeded    one request ran out of the time that it gave itself
+    |  |- DeadlineExceeded    one request ran out of the time that it gave itself
+    |  `- NotFound            it asks for something that is not there (becomes a 404)
     |- EngineBusy             there is no room for one more request now (becomes a 429)
     `- EngineError            the engine failed; not the request's fault (becomes a 5xx)
+       `- EngineUnavailable   it takes no requests now: it loads, drains or died (becomes a 503)
 
 Every message has three parts: what was asked, what was found, what to do. ``code`` is stable and
 part of the interface; ``hint`` is the third part on its own, so that a command line or a server can
@@ -28,7 +30,9 @@ __all__ = [
     "DeviceError",
     "EngineBusy",
     "EngineError",
+    "EngineUnavailable",
     "NoUsableComponent",
+    "NotFound",
     "NotSupported",
     "PluginError",
     "PluginFailed",
@@ -123,6 +127,16 @@ class DeadlineExceeded(RequestError):
     code = "deadline_exceeded"
 
 
+class NotFound(RequestError):
+    """A request asks for something that is not there; ``code`` may be a narrower one."""
+
+    code = "not_found"
+
+    def __init__(self, message: str, *, hint: str = "", code: str = "not_found") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
 class EngineBusy(DeepInferError):
     """As many requests as may be are in work; the same request may be taken later."""
 
@@ -133,3 +147,9 @@ class EngineError(DeepInferError):
     """The engine failed while serving."""
 
     code = "engine_error"
+
+
+class EngineUnavailable(EngineError):
+    """The engine takes no requests now: it is being loaded or drained, or it died."""
+
+    code = "engine_unavailable"

@@ -72,7 +72,7 @@ def test_log_probabilities_of_a_completion_list_spellings_and_offsets(
     logprobs = shown["response"]["body"]["choices"][0]["logprobs"]
     assert logprobs["tokens"] == ["a", "bytes:\\xc3", "b"]
     assert logprobs["token_logprobs"] == [-0.5] * 3
-    assert logprobs["text_offset"] == [0, 1, 11]
+    assert logprobs["text_offset"] == [0, 1, 2]
     # JSON has no infinity; -9999 stands for it.
     assert logprobs["top_logprobs"][0] == {"a": -0.5, "bytes:\\xc3": -1.0, "token_id:270": -9999.0}
 

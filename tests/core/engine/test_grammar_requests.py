@@ -146,6 +146,7 @@ def test_without_a_component_the_error_names_the_distribution(byte_checkpoint: P
     with LLM(byte_checkpoint) as llm:
         [answer] = llm.generate("a", asked("x"))
     assert "install deepinfer-grammar" in str(answer.error)
+    assert 'components.grammar.use to "auto"' in str(answer.error)
 
 
 def test_a_mapping_is_a_request(llm: LLM) -> None:

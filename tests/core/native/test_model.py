@@ -105,6 +105,21 @@ def test_a_sequence_has_the_same_bits_alone_first_last_and_in_the_middle(model: 
     assert_same_bits(model.forward(mixed, caches)[30:], alone_QV[:4])
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_two_sequences_draft_what_each_drafts_alone(model: TextModel, count: int) -> None:
+    caches = fresh_caches(model, 60, block_tokens=16)
+    model.forward(text_step(TOKENS, 0, 40, caches), caches)
+    caches.states_PB[0] = caches.states_PB[1]
+    anchor_Q, position_Q, slot_Q = (torch.tensor(n) for n in ([7, 9], [30, 39], [0, 1]))
+    alone = [
+        model.draft(anchor_Q[n], position_Q[n], slot_Q[n], caches, count=count)
+        for n in (slice(0, 1), slice(1, 2))
+    ]
+    both = model.draft(anchor_Q, position_Q, slot_Q, caches, count=count)
+    for part in range(2):
+        assert_same_bits(both[part], torch.cat([one[part] for one in alone]))
+
+
 def test_logits_agree_with_the_reference_without_roundings() -> None:
     # Both sum in fp32, in another order: a product of at most 512 channels is off by 2^-15 of its
     # absolute products at most, and typically by 2^-21. Twelve layers leave it below a thousandth.

@@ -211,6 +211,13 @@ def test_a_slot_without_any_candidate_is_a_problem() -> None:
     problem = choose(wish(), [], "cpu").problem
     assert problem is not None
     assert "nobody offers one" in problem.message
+    assert problem.hint == "install a plugin for this device, or choose another device"
+
+
+def test_where_a_distribution_of_ours_offers_the_kind_it_is_named() -> None:
+    problem = choose(Wish(kind="grammar", slot="grammar"), [], "cpu").problem
+    assert problem is not None
+    assert problem.hint == "install deepinfer-grammar, which offers one"
 
 
 def test_advice_to_a_component_of_the_device_comes_before_advice_to_change_the_device(

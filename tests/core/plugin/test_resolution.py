@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from deepinfer_core.errors import NoUsableComponent
-from deepinfer_core.interfaces.kinds import ALL_SLOTS, INTERFACES, OPTIONAL_SLOTS, SLOTS
+from deepinfer_core.interfaces.kinds import INTERFACES, KNOWN_SLOTS, OPTIONAL_SLOTS, SLOTS
 from deepinfer_core.plugin.choice import Wish
 from deepinfer_core.plugin.context import DeviceFacts
 from deepinfer_core.plugin.discovery import LoadPolicy
@@ -62,7 +62,9 @@ def test_factories_are_told_the_facts_that_probes_saw() -> None:
 
 
 def test_every_slot_has_an_interface() -> None:
-    assert set(INTERFACES) == {(kind, slot) for kind, slots in ALL_SLOTS.items() for slot in slots}
+    assert set(INTERFACES) == {
+        (kind, slot) for kind, slots in KNOWN_SLOTS.items() for slot in slots
+    }
 
 
 @pytest.mark.parametrize("kind", sorted(OPTIONAL_SLOTS))

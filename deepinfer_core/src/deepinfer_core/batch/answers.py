@@ -9,10 +9,15 @@ repeated. ``created`` is the only field that differs from run to run.
 from __future__ import annotations
 
 import time
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.batch.lines import BatchLine
+from deepinfer_core.engine.legacy_logprobs import (
+    LogprobLists,
+    finite_logprob,
+    token_piece,
+    token_spelling,
+)
 from deepinfer_core.errors import DeepInferError, RequestError
 
 if TYPE_CHECKING:
@@ -20,9 +25,6 @@ if TYPE_CHECKING:
     from deepinfer_core.engine.tokenizer import Tokenizer
 
 __all__ = ["answer_of", "failure_of"]
-
-_LEAST_LOGPROB = -9999.0
-"""Stands for minus infinity, which JSON does not have; public interfaces use the same."""
 
 
 def answer_of(
@@ -93,17 +95,8 @@ def _key(line: BatchLine) -> str:
 def _choice(done: Completion, tokenizer: Tokenizer | None) -> dict[str, Any]:
     logprobs = None
     if done.logprobs is not None:
-        tokens = [_spelling(entry.token_id, tokenizer) for entry in done.logprobs]
-        places = list(accumulate(map(len, tokens), initial=0))[:-1]
-        logprobs = {
-            "tokens": tokens,
-            "token_logprobs": [_finite(entry.logprob) for entry in done.logprobs],
-            "top_logprobs": [
-                {_spelling(token, tokenizer): _finite(logprob) for token, logprob in entry.top}
-                for entry in done.logprobs
-            ],
-            "text_offset": places,
-        }
+        pairs = [(entry.token_id, entry) for entry in done.logprobs]
+        logprobs = LogprobLists(tokenizer).take(pairs)
     return {
         "index": 0,
         "text": done.text,
@@ -133,29 +126,7 @@ def _chat_logprob(entry: TokenLogprob, tokenizer: Tokenizer | None) -> dict[str,
 
 def _chat_token(token: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str, Any]:
     return {
-        "token": _spelling(token, tokenizer),
-        "logprob": _finite(logprob),
-        "bytes": list(_piece(token, tokenizer)),
+        "token": token_spelling(token, tokenizer),
+        "logprob": finite_logprob(logprob),
+        "bytes": list(token_piece(token, tokenizer)),
     }
-
-
-def _spelling(token: int, tokenizer: Tokenizer | None) -> str:
-    """The token as text; one that is no whole text as its bytes, one without text as its id.
-
-    So two tokens never share a spelling, and none gets lost where spellings are keys.
-    """
-    piece = _piece(token, tokenizer)
-    if not piece:
-        return f"token_id:{token}"
-    try:
-        return piece.decode("utf-8")
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
-
-
-def _piece(token: int, tokenizer: Tokenizer | None) -> bytes:
-    return b"" if tokenizer is None else tokenizer.piece(token, skip_control=False)
-
-
-def _finite(logprob: float) -> float:
-    return max(logprob, _LEAST_LOGPROB)

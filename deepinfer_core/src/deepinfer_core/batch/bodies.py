@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
+from deepinfer_core.engine.body_fields import SAMPLING_FIELDS, sampling_fields
 from deepinfer_core.engine.checks import (
     MAX_ALTERNATIVES,
     check_flag,
@@ -23,12 +24,6 @@ from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import RequestError
 
 __all__ = ["Asked", "read_body"]
-
-_PASSED = (
-    "temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty",
-    "top_k", "min_p", "min_tokens", "stop_token_ids", "ignore_eos", "repetition_penalty",
-)  # fmt: skip
-"""Fields that mean the same in ``SamplingParams``; the second line extends the public interface."""
 
 _ONLY: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
@@ -56,9 +51,6 @@ _OWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-
-_MOST_DIGITS = 20
-"""More than any token id has; an unlimited number of digits would not be read at all."""
 
 _NO_LIMIT = (1 << 31) - 1
 """A conversation without a limit ends where the engine's longest sequence does."""
@@ -97,10 +89,7 @@ def read_body(kind: Literal["completion", "chat"], body: Mapping[str, Any], seed
     model = given.get("model", "")
     if not isinstance(model, str):
         raise RequestError("model is no text", hint="name the model, or leave it out")
-    fields: dict[str, Any] = {"seed": seed}
-    fields |= {name: given[name] for name in _PASSED if name in given}
-    if "logit_bias" in given:
-        fields["logit_bias"] = _logit_bias(given["logit_bias"])
+    fields: dict[str, Any] = {"seed": seed, **sampling_fields(given)}
     if kind == "chat":
         fields |= _chat_fields(given)
         messages = given.get("messages")
@@ -116,7 +105,7 @@ _MESSAGES_HINT = 'messages look like [{"role": "user", "content": "Hello"}]'
 
 
 def _refuse_unknown(kind: Literal["completion", "chat"], given: Mapping[str, Any]) -> None:
-    known = {*_OWN[kind], *_PASSED, *_ONLY, *_UNUSED, "logit_bias"}
+    known = {*_OWN[kind], *SAMPLING_FIELDS, *_ONLY, *_UNUSED}
     if unknown := sorted(given.keys() - known):
         raise RequestError(
             f"unknown {'field' if len(unknown) == 1 else 'fields'} {', '.join(unknown)}",
@@ -154,20 +143,6 @@ def _chat_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         "logprobs": (top or True) if is_wanted else False,
         "max_tokens": limits[0] if limits else _NO_LIMIT,
     }
-
-
-def _logit_bias(value: object) -> dict[int, Any]:
-    """JSON spells token ids as texts."""
-    if not isinstance(value, dict) or not all(map(_is_token_id, value)):
-        raise RequestError(
-            f"logit_bias is {shown(value)}",
-            hint='it looks like {"17": -100}: token ids and numbers',
-        )
-    return {int(name): bias for name, bias in value.items()}
-
-
-def _is_token_id(name: str) -> bool:
-    return name.isascii() and name.isdigit() and len(name) <= _MOST_DIGITS
 
 
 def _prompt(value: object) -> str | tuple[int, ...]:

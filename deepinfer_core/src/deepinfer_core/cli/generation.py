@@ -25,9 +25,6 @@ __all__ = [
     "sampling_params",
 ]
 
-_GRAMMAR_COMPONENTS = '["grammar.xgrammar", "grammar.llguidance"]'
-"""Who is asked where structured output is wanted and the settings name nobody."""
-
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose and configure the model."""
@@ -150,7 +147,7 @@ def model_settings(args: argparse.Namespace) -> LoadedSettings:
         args.overrides = [*args.overrides, f"model.path={args.model}"]
     loaded = settings_from(args)
     if loaded.settings.components.grammar.use == "none" and _grammar(args) is not None:
-        args.overrides = [*args.overrides, f"components.grammar.use={_GRAMMAR_COMPONENTS}"]
+        args.overrides = [*args.overrides, "components.grammar.use=auto"]
         return settings_from(args)
     return loaded
 

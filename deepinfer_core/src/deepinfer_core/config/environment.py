@@ -1,6 +1,6 @@
 """What do ``DEEPINFER_*`` environment variables say?
 
-This module is the only one that reads the environment. ``DEEPINFER_ENGINE__MAX_NUM_SEQS`` sets
+This module is the only one that reads settings from it. ``DEEPINFER_ENGINE__MAX_NUM_SEQS`` sets
 ``engine.max_num_seqs``; ``published`` lists the names that are spelt otherwise.
 """
 

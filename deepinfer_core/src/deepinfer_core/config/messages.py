@@ -67,11 +67,13 @@ def _source(path: Path, sources: Mapping[Path, Origin]) -> Origin:
 
 
 def _suggest(path: Path) -> str:
-    """The nearest key in the same table; failing that, the nearest anywhere."""
+    """A key of that very name, else the nearest in the same table, else the nearest anywhere."""
     parent = path[:-1]
     depth = len(parent)
     here = {key[depth] for key in key_paths() if key[:depth] == parent and len(key) > depth}
-    close = [dotted((*parent, name)) for name in nearest(path[-1], sorted(here))]
+    close = [dotted(key) for key in key_paths() if key[-1] == path[-1]] if not parent else []
+    if not close:
+        close = [dotted((*parent, name)) for name in nearest(path[-1], sorted(here))]
     if not close:
         close = [dotted(key) for key in key_paths() if nearest(path[-1], [key[-1]], 1)][:3]
     if not close and not here:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pkgutil import resolve_name
-
-from pydantic import ValidationError
 
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
 from deepinfer_core.config.loading import LoadedSettings
-from deepinfer_core.config.messages import nearest, plain_reason, short_value
+from deepinfer_core.config.option_problems import options_problem
 from deepinfer_core.config.origins import Origin
 from deepinfer_core.config.settings import Settings
-from deepinfer_core.errors import ConfigError, DeepInferError, PluginFailed
+from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.kinds import ALL_SLOTS, slot_title
 from deepinfer_core.plugin.choice import Wish
 from deepinfer_core.plugin.context import DeviceTarget, ModelNeeds
 from deepinfer_core.plugin.discovery import LoadPolicy
 from deepinfer_core.plugin.requirements import parse_requirement
 from deepinfer_core.plugin.resolution import Request, Resolution, resolve
-from deepinfer_core.plugin.resolved import Pick, build_options
+from deepinfer_core.plugin.resolved import Pick
 
 __all__ = ["load_policy", "resolve_components"]
 
@@ -95,29 +92,9 @@ def _with_valid_options(resolution: Resolution, origins: Mapping[str, Origin]) -
 
 
 def _options_problem(pick: Pick, origins: Mapping[str, Origin]) -> DeepInferError | None:
-    try:
-        build_options(pick.spec, pick.settings)
-    except PluginFailed as error:
-        return error
-    except ValidationError as error:
-        return _explain(pick, error, origins)
-    except ValueError as error:
-        return ConfigError(f"{_options_key(pick, (), origins)}: {error}")
-    return None
-
-
-def _explain(pick: Pick, error: ValidationError, origins: Mapping[str, Origin]) -> ConfigError:
-    item = error.errors(include_url=False)[0]
-    location = tuple(str(part) for part in item["loc"])
-    key = _options_key(pick, location, origins)
-    source = origins.get(key, Origin("default"))
-    if item["type"] == "extra_forbidden":
-        fields = sorted(resolve_name(pick.spec.options).model_fields)
-        close = nearest(location[-1], fields)
-        hint = f"did you mean {', '.join(close)}?" if close else f"options: {', '.join(fields)}"
-        return ConfigError(f"{pick.spec.name} has no option {key} (from {source})", hint=hint)
-    value = short_value(item["input"])
-    return ConfigError(f"{key} = {value} (from {source}): {plain_reason(item)}")
+    return options_problem(
+        pick.spec, pick.settings, lambda place: _options_key(pick, place, origins), origins
+    )
 
 
 def _options_key(pick: Pick, location: tuple[str, ...], origins: Mapping[str, Origin]) -> str:

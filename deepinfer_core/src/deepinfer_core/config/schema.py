@@ -18,8 +18,8 @@ __all__ = ["FREE_FORM", "Path", "dotted", "is_free_form", "key_paths", "takes_te
 
 Path = tuple[str, ...]
 
-FREE_FORM = "options"
-"""Key whose table belongs to a component; what is below it, only the component's schema knows."""
+FREE_FORM = frozenset({"options", "protocol_options"})
+"""Keys whose tables belong to components; what is below them, only a component's schema knows."""
 
 
 def dotted(path: Path) -> str:
@@ -36,7 +36,7 @@ def key_paths() -> dict[Path, object]:
 def is_free_form(path: Path) -> bool:
     """Whether a path lies inside some component's options."""
     return any(
-        path[:end] in key_paths() and path[end - 1] == FREE_FORM for end in range(1, len(path))
+        path[:end] in key_paths() and path[end - 1] in FREE_FORM for end in range(1, len(path))
     )
 
 

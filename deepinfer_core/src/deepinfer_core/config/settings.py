@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from deepinfer_core.config.components import ComponentsSettings, Section
+from deepinfer_core.config.server import LONGEST_WAIT_S, Names, ServerSettings, one_or_many
 from deepinfer_core.interfaces.draft_planner import AcceptanceRule
 from deepinfer_core.interfaces.kinds import PROPERTIES
 from deepinfer_core.interfaces.numerics import ComputeDtype, Numerics
@@ -33,18 +34,8 @@ _SPAN = re.compile(r"\s*(\d+)\s*(?:\.\.\s*(\d+)\s*)?")
 _MAX_BLACKLIST_TOKENS = 1 << 20
 """More ids than any vocabulary has; a longer range is a slip of the keyboard."""
 
-_LONGEST_WAIT_S = 86_400.0
-"""A day: whoever waits longer for a plugin has mistyped, and clocks overflow at large values."""
-
 _MOST_THREADS = 4096
 """More than any host has; starting as many as a slip of the keyboard asks for would end it."""
-
-
-def _one_or_many(value: object) -> object:
-    """A lone text stands for a list with commas, the form in which environments hold lists."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
 
 
 def _token_ids(value: object) -> tuple[int, ...]:
@@ -69,7 +60,6 @@ def _span(part: object) -> Iterator[int]:
     return iter(range(first, last + 1))
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 TokenIds = Annotated[
     tuple[int, ...],
     BeforeValidator(_token_ids),
@@ -85,7 +75,7 @@ TokenIds = Annotated[
 Temperatures = Annotated[
     tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...],
     Field(min_length=1),
-    BeforeValidator(_one_or_many),
+    BeforeValidator(one_or_many),
     BeforeValidator(lambda value: (value,) if isinstance(value, int | float) else value),
 ]
 
@@ -217,7 +207,7 @@ class GrammarSettings(Section):
     """
 
     workers: int = Field(default=2, ge=1, le=64)
-    timeout_s: float = Field(default=20.0, gt=0, le=_LONGEST_WAIT_S)
+    timeout_s: float = Field(default=20.0, gt=0, le=LONGEST_WAIT_S)
     memory_bytes: int = Field(default=2 << 30, ge=1 << 20)
     cache_bytes: int = Field(default=1 << 30, ge=0)
 
@@ -237,8 +227,8 @@ class PluginsSettings(Section):
     require: Names = ()
     block: Names = ()
     autoload: bool = True
-    load_timeout_s: float = Field(default=20.0, gt=0, le=_LONGEST_WAIT_S)
-    probe_timeout_s: float = Field(default=20.0, gt=0, le=_LONGEST_WAIT_S)
+    load_timeout_s: float = Field(default=20.0, gt=0, le=LONGEST_WAIT_S)
+    probe_timeout_s: float = Field(default=20.0, gt=0, le=LONGEST_WAIT_S)
 
 
 class KernelsSettings(Section):
@@ -269,7 +259,7 @@ class TelemetrySettings(Section):
     format: Literal["auto", "console", "json"] = "auto"
     level: Literal["debug", "info", "warning", "error", "off"] = "warning"
     progress: bool = True
-    statistics_interval_s: float = Field(default=0.0, ge=0, le=_LONGEST_WAIT_S)
+    statistics_interval_s: float = Field(default=0.0, ge=0, le=LONGEST_WAIT_S)
 
 
 class Settings(Section):
@@ -287,6 +277,7 @@ class Settings(Section):
         kernels: compiled kernels.
         strict: properties that every component must have.
         telemetry: logs and progress.
+        server: the HTTP server.
         threads: threads of one operator on the CPU. The products of a small model are so short
             that more threads mostly wait for each other.
     """
@@ -302,9 +293,10 @@ class Settings(Section):
     kernels: KernelsSettings = KernelsSettings()
     strict: Annotated[
         tuple[Literal["batch_invariant", "deterministic", "graph_safe"], ...],
-        BeforeValidator(_one_or_many),
+        BeforeValidator(one_or_many),
     ] = ()
     telemetry: TelemetrySettings = TelemetrySettings()
+    server: ServerSettings = ServerSettings()
     threads: int = Field(default=1, ge=1, le=_MOST_THREADS)
 
     @property

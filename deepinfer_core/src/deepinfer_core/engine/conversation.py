@@ -68,8 +68,24 @@ class ConversationEncoder:
         if isinstance(messages, str | Mapping):
             raise RequestError("the messages are not a list", hint=_HINT)
         try:
-            body = {"model": _MODEL, "messages": [dict(m) for m in messages], **_switch(thinking)}
-            request = self._recipe.ChatCompletionRequest(body).convert(self._options)
+            turns = [dict(message) for message in messages]
+        except (ValueError, TypeError) as error:
+            raise RequestError(f"the messages cannot be read: {error}", hint=_HINT) from error
+        return self.encode_body({"messages": turns, **_switch(thinking)})
+
+    def encode_body(self, body: Mapping[str, Any]) -> list[int]:
+        """Token ids of the conversation in the body of a chat completion, tools included.
+
+        Args:
+            body: fields of the public interface; the model's name does not matter.
+
+        Raises:
+            RequestError: the body is malformed.
+            WeightsError: the tokenizer lacks a control token.
+        """
+        try:
+            fields = {**body, "model": _MODEL}
+            request = self._recipe.ChatCompletionRequest(fields).convert(self._options)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise RequestError(f"the messages cannot be read: {error}", hint=_HINT) from error
         except self._recipe.ConversionError as error:

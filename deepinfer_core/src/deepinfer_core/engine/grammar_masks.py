@@ -57,8 +57,8 @@ class Grammars:
         if self._pool is None:
             raise RequestError(
                 "structured output was asked for, and this engine has no grammar component",
-                hint="install deepinfer-grammar and set components.grammar.use to"
-                ' "grammar.xgrammar"',
+                hint="install deepinfer-grammar where it is missing, and set"
+                ' components.grammar.use to "auto"',
             )
         size = len(self._pool.vocabulary.pieces)
         bound = () if asked.bound_token_id is None else (asked.bound_token_id,)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer as TextSplitter
 from deepinfer_core.engine.byte_letters import BYTE_LETTERS
 from deepinfer_core.errors import RequestError, WeightsError
 
-__all__ = ["TOKENIZER_FILE", "Tokenizer", "open_tokenizer"]
+__all__ = ["TOKENIZER_FILE", "Tokenizer", "open_tokenizer", "read_tokenizer"]
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -84,9 +84,7 @@ def open_tokenizer(folder: Path) -> Tokenizer | None:
     if not path.is_file():
         return None
     try:
-        source = path.read_text(encoding="utf-8")
-        spec = json.loads(source)
-        return _from_spec(spec, source)
+        return read_tokenizer(path.read_text(encoding="utf-8"))
     except WeightsError:
         raise
     except Exception as error:
@@ -94,6 +92,16 @@ def open_tokenizer(folder: Path) -> Tokenizer | None:
             f"{path} is not a tokenizer: {type(error).__name__}: {error}",
             hint="copy tokenizer.json again from where the checkpoint came from",
         ) from error
+
+
+def read_tokenizer(source: str) -> Tokenizer:
+    """Read the text of a ``tokenizer.json``, which was read before.
+
+    Raises:
+        WeightsError: it is not a byte-level tokenizer.
+    """
+    spec = json.loads(source)
+    return _from_spec(spec, source)
 
 
 def _from_spec(spec: dict[str, Any], source: str) -> Tokenizer:

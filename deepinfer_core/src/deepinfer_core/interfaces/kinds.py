@@ -1,8 +1,9 @@
 """Which kinds of component exist, where is each needed, and in which revision of its contract?
 
 A slot is a place where the engine needs exactly one component, or, if it is optional, one at most.
-A kind with one slot names it after itself. Later kinds join these tables together with their
-interface.
+A kind with one slot names it after itself. Of a kind that is served any number works side by side;
+the serving process builds them, and no engine needs one. Later kinds join these tables together
+with their interface.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ __all__ = [
     "CONTRACTS",
     "DISTRIBUTIONS",
     "INTERFACES",
+    "KNOWN_SLOTS",
     "OPTIONAL_SLOTS",
     "PROPERTIES",
     "PROVEN",
+    "SERVED_SLOTS",
     "SLOTS",
     "slot_title",
 ]
@@ -40,8 +43,14 @@ OPTIONAL_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Slots that stay empty until the configuration names a component, in the same order."""
 
 ALL_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType({**SLOTS, **OPTIONAL_SLOTS})
+"""Slots of an engine."""
 
-CONTRACTS: Mapping[str, int] = MappingProxyType(dict.fromkeys(ALL_SLOTS, 1))
+SERVED_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType({"protocol": ("protocol",)})
+"""Places of kinds of which any number works side by side."""
+
+KNOWN_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType({**ALL_SLOTS, **SERVED_SLOTS})
+
+CONTRACTS: Mapping[str, int] = MappingProxyType(dict.fromkeys(KNOWN_SLOTS, 1))
 """Revision of each interface. The core accepts this one and the one before.
 
 A changed signature or meaning raises it; a new method with a default body does not.
@@ -61,12 +70,14 @@ INTERFACES: Mapping[tuple[str, str], str] = MappingProxyType(
         ("sampler", "sampler"): "deepinfer_core.interfaces.sampler:Sampler",
         ("drafter", "drafter"): "deepinfer_core.interfaces.drafter:Drafter",
         ("grammar", "grammar"): "deepinfer_core.interfaces.grammar:Grammar",
+        ("protocol", "protocol"): "deepinfer_core.interfaces.protocol:Protocol",
     }
 )
 """The abstract class that fills each (kind, slot), as ``module:name``."""
 
 DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
     {
+        "bridge": "deepinfer-recipe-bridge",
         "dspark": "deepinfer-dspark",
         "grammar": "deepinfer-grammar",
         "nvidia": "deepinfer-nvidia",

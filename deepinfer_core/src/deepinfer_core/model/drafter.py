@@ -163,7 +163,8 @@ class Drafter:
         position_B = position_QL[:, window:].flatten()
         return _Block(
             rotation=rotation(position_B, self.frequency_P),
-            write_slot_B=slot_QL[:, window:].flatten(),
+            # Flattened first, a block of one row would be a view with gaps, which kernels refuse.
+            write_slot_B=slot_QL[:, window:].contiguous().flatten(),
             slot_BL=listed_QL.repeat_interleave(wanted.count, dim=0),
             image_B=torch.zeros_like(position_B, dtype=torch.bool),
         )

@@ -286,7 +286,10 @@ def _nothing(
     by_device = sorted(fitting, key=lambda item: device not in item.spec.devices)
     fix = next((item.fix for item in by_device if item.fix), "")
     found = reasons or "nobody offers one"
+    distribution = DISTRIBUTIONS.get(wish.kind)
+    advice = "install a plugin for this device, or choose another device"
+    if distribution and not fitting:
+        advice = f"install {distribution}, which offers one"
     return Unfilled(
-        message=f"nothing can fill {{slots}} on device {device!r}: {found}",
-        hint=fix or "install a plugin for this device, or choose another device",
+        message=f"nothing can fill {{slots}} on device {device!r}: {found}", hint=fix or advice
     )

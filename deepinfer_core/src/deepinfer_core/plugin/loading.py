@@ -9,7 +9,7 @@ from typing import Literal
 import pluggy
 
 from deepinfer_core.errors import NoUsableComponent
-from deepinfer_core.interfaces.kinds import ALL_SLOTS
+from deepinfer_core.interfaces.kinds import KNOWN_SLOTS
 from deepinfer_core.plugin.children import Outcome, run_tasks
 from deepinfer_core.plugin.describing import Described, describe_plugin, task_of
 from deepinfer_core.plugin.discovery import (
@@ -192,9 +192,9 @@ def _status(plugin: Installed, described: Described) -> PluginStatus:
 
 def misfit(spec: ComponentSpec) -> str:
     """Why no slot of this core can ever take a component; empty if one can."""
-    if spec.kind not in ALL_SLOTS:
+    if spec.kind not in KNOWN_SLOTS:
         return f"{spec.name} fills a kind that this core does not know: {spec.kind}"
-    unknown = [slot for slot in spec.slots if slot not in ALL_SLOTS[spec.kind]]
+    unknown = [slot for slot in spec.slots if slot not in KNOWN_SLOTS[spec.kind]]
     if unknown:
         return f"{spec.name} fills unknown slots of {spec.kind}: {', '.join(unknown)}"
     return "" if spec.slots else f"{spec.name} fills no slot of {spec.kind}"

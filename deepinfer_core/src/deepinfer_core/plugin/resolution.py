@@ -13,7 +13,7 @@ from typing import Any
 import importlib_metadata
 
 from deepinfer_core.errors import DeepInferError, NoUsableComponent
-from deepinfer_core.interfaces.kinds import ALL_SLOTS, OPTIONAL_SLOTS
+from deepinfer_core.interfaces.kinds import ALL_SLOTS, OPTIONAL_SLOTS, SERVED_SLOTS
 from deepinfer_core.plugin.choice import SlotChoice, Wish, choose, slot_problems
 from deepinfer_core.plugin.context import (
     BuildContext,
@@ -97,13 +97,14 @@ def resolve(request: Request) -> Resolution:
     plugins = load_plugins(request.policy)
     needs = replace(request.needs, batch_invariant="batch_invariant" in request.strict)
     facts = _device_facts(request, plugins.offers)
+    offers = [offer for offer in plugins.offers if offer.spec.kind not in SERVED_SLOTS]
     # Reading every distribution's metadata takes a while; the core's probes do not look at it.
-    probed = any(offer.spec.probe and not offer.plugin.is_core for offer in plugins.offers)
+    probed = any(offer.spec.probe and not offer.plugin.is_core for offer in offers)
     versions = installed_versions() if probed else {}
     context = ProbeContext(
         device=facts, needs=needs, versions=versions, cache_dir=request.cache_dir
     )
-    candidates = judge(plugins.offers, context, request.strict, request.probe_timeout_s)
+    candidates = judge(offers, context, request.strict, request.probe_timeout_s)
     choices = tuple(
         choose(wish, [item for item in candidates if item.spec.kind == wish.kind], request.device)
         for wish in _every_slot(request.wishes)

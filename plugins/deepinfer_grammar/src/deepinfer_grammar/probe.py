@@ -28,6 +28,6 @@ def _verdict(ctx: ProbeContext, engine: str, *, score: int) -> Verdict:
         return Verdict(
             False,
             reason=f"needs {engine} {wanted}, found {found or 'none'}",
-            fix=f"pip install deepinfer-grammar[{engine}]",
+            fix=f"pip install {engine}=={wanted}",
         )
     return Verdict(True, score=score, reason=f"{engine} {wanted}")

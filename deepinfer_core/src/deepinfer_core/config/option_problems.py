@@ -1,0 +1,64 @@
+"""Do the options of a component fit its schema, and if not, where does the wrong one stand?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pkgutil import resolve_name
+from typing import Any
+
+from pydantic import ValidationError
+
+from deepinfer_core.config.messages import nearest, plain_reason, short_value
+from deepinfer_core.config.origins import Origin
+from deepinfer_core.errors import ConfigError, DeepInferError, PluginFailed
+from deepinfer_core.plugin.resolved import build_options
+from deepinfer_core.plugin.specs import ComponentSpec
+
+__all__ = ["Place", "options_problem"]
+
+Place = tuple[str, ...]
+"""Where a value lies within the options; empty: all of them."""
+
+
+def options_problem(
+    spec: ComponentSpec,
+    settings: Mapping[str, Any],
+    key_of: Callable[[Place], str],
+    origins: Mapping[str, Origin],
+) -> DeepInferError | None:
+    """What is wrong with options; None if nothing is.
+
+    Args:
+        spec: names the schema.
+        settings: the options as they were given.
+        key_of: the dotted key of a place among them, as the user wrote it.
+        origins: by such keys, where values come from.
+    """
+    try:
+        build_options(spec, settings)
+    except PluginFailed as error:
+        return error
+    except ValidationError as error:
+        return _explain(spec, error, key_of, origins)
+    except ValueError as error:
+        return ConfigError(f"{key_of(())}: {error}")
+    return None
+
+
+def _explain(
+    spec: ComponentSpec,
+    error: ValidationError,
+    key_of: Callable[[Place], str],
+    origins: Mapping[str, Origin],
+) -> ConfigError:
+    item = error.errors(include_url=False)[0]
+    place = tuple(str(part) for part in item["loc"])
+    key = key_of(place)
+    source = origins.get(key, Origin("default"))
+    if item["type"] == "extra_forbidden":
+        fields = sorted(resolve_name(spec.options).model_fields)
+        close = nearest(place[-1], fields)
+        hint = f"did you mean {', '.join(close)}?" if close else f"options: {', '.join(fields)}"
+        return ConfigError(f"{spec.name} has no option {key} (from {source})", hint=hint)
+    value = short_value(item["input"])
+    return ConfigError(f"{key} = {value} (from {source}): {plain_reason(item)}")

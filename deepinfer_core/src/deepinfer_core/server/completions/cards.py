@@ -1,0 +1,101 @@
+"""Which models does the service have, what can it do, and who answers here?
+
+One card serves the public clients of both dialects. What is said of the service holds names, sizes
+and versions, no paths and no keys.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from deepinfer_core import __version__
+from deepinfer_core.interfaces.protocol import HttpAnswer, HttpCall, JsonAnswer, ServiceView
+from deepinfer_core.server.completions.answers import json_bytes
+
+__all__ = ["Cards"]
+
+
+class Cards:
+    """Answers what is asked about models and service.
+
+    Args:
+        service: to describe.
+    """
+
+    def __init__(self, service: ServiceView) -> None:
+        self._service = service
+
+    async def models(self, call: HttpCall) -> HttpAnswer:
+        """All names under which the model is served."""
+        call.notes.protocol = "models"
+        names = self._service.model_names
+        content = {
+            "object": "list",
+            "data": [self._card(name) for name in names],
+            "has_more": False,
+            "first_id": names[0],
+            "last_id": names[-1],
+        }
+        return JsonAnswer(content=json_bytes(content))
+
+    async def model(self, call: HttpCall) -> HttpAnswer:
+        """One of them; 404 for another name."""
+        call.notes.protocol = "models"
+        name = call.path_values["model"]
+        if name not in self._service.model_names:
+            return JsonAnswer(content=json_bytes(_NO_MODEL), status=404)
+        return JsonAnswer(content=json_bytes(self._card(name)))
+
+    async def version(self, call: HttpCall) -> HttpAnswer:
+        """Of the software."""
+        call.notes.protocol = "version"
+        return JsonAnswer(content=json_bytes({"version": __version__}))
+
+    async def server_info(self, call: HttpCall) -> HttpAnswer:
+        """What holds for the loaded engine.
+
+        Raises:
+            EngineUnavailable: nothing was loaded yet.
+        """
+        call.notes.protocol = "server_info"
+        engine = self._service.engine
+        facts = engine.facts
+        content = {
+            "version": __version__,
+            "model": facts.model,
+            "model_names": list(self._service.model_names),
+            "state": engine.state,
+            "in_work": engine.in_work,
+            "started_s": self._service.created_s,
+            "max_model_len": facts.max_model_len,
+            "vocabulary": facts.vocabulary,
+            "has_tokenizer": facts.tokenizer_json is not None,
+            "grammar_kinds": list(facts.grammar_kinds),
+            "components": dict(facts.components),
+            "report": dict(facts.report),
+        }
+        return JsonAnswer(content=json_bytes(content))
+
+    def _card(self, name: str) -> dict[str, Any]:
+        created_s = self._service.created_s
+        return {
+            "id": name,
+            "object": "model",
+            "created": created_s,
+            "owned_by": "deepinfer",
+            "type": "model",
+            "display_name": name,
+            "created_at": datetime.fromtimestamp(created_s, UTC).isoformat().replace("+00:00", "Z"),
+            "max_model_len": self._service.engine.facts.max_model_len,
+        }
+
+
+_NO_MODEL = {
+    "error": {
+        "message": "there is no model of this name; GET /v1/models lists those that there are",
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+}

@@ -1,0 +1,106 @@
+"""How is a text completion answered, whole or in events?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from deepinfer_core.errors import RequestError
+from deepinfer_core.interfaces.protocol import (
+    EventAnswer,
+    HttpAnswer,
+    HttpCall,
+    JsonAnswer,
+    ServiceView,
+)
+from deepinfer_core.server.completions.answers import DONE_EVENT, event, json_bytes, usage_of
+from deepinfer_core.server.completions.bodies import read_completion
+from deepinfer_core.server.completions.calls import CallsInWork, CompletionCall, prepare_call
+from deepinfer_core.server.completions.choices import run_choices
+from deepinfer_core.server.completions.plain_text import TextReader
+
+__all__ = ["Completing"]
+
+
+class Completing:
+    """Answers ``POST /v1/completions``.
+
+    Args:
+        service: to answer with.
+        texts: reads prompts.
+        in_work: is told which requests a call has.
+    """
+
+    def __init__(self, service: ServiceView, texts: TextReader, in_work: CallsInWork) -> None:
+        self._service = service
+        self._texts = texts
+        self._in_work = in_work
+
+    async def handle(self, call: HttpCall) -> HttpAnswer:
+        """Answer a call; raises like ``read_completion``, ``prepare_call`` and the engine."""
+        since_s, notes = time.monotonic(), call.notes
+        notes.protocol = "completions"
+        ask = read_completion(call.body)
+        model = self._model(ask.model)
+        grammar = ask.params.grammar_request
+        notes.model, notes.stream = model, ask.stream
+        notes.constraint = "" if grammar is None else grammar.kind
+        text = await self._texts.open()
+        longest = self._service.engine.facts.max_model_len
+        prepared: CompletionCall = await self._service.in_threads(
+            prepare_call, call, ask, text, longest, since_s
+        )
+        head = {
+            "id": f"cmpl-{call.request_id}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+        if ask.stream:
+            return EventAnswer(events=self._events(prepared, head))
+        async with aclosing(self._places(prepared)) as steps:
+            async for _ in steps:
+                pass
+        choices = [choice.part() for choice in prepared.choices]
+        usage = usage_of(prepared.choices, ask.samples, notes)
+        return JsonAnswer(content=json_bytes({**head, "choices": choices, "usage": usage}))
+
+    async def _events(
+        self, prepared: CompletionCall, head: dict[str, Any]
+    ) -> AsyncGenerator[bytes, None]:
+        with_usage = prepared.ask.with_usage
+        no_usage = {"usage": None} if with_usage else {}
+        async with aclosing(self._places(prepared)) as steps:
+            async for places in steps:
+                parts = [prepared.choices[place].part() for place in places]
+                shown = [
+                    event({**head, "choices": [part], **no_usage})
+                    for part in parts
+                    if part is not None
+                ]
+                if shown:
+                    yield b"".join(shown)
+        usage = usage_of(prepared.choices, prepared.ask.samples, prepared.call.notes)
+        last = event({**head, "choices": [], "usage": usage}) if with_usage else b""
+        yield last + DONE_EVENT
+
+    async def _places(self, prepared: CompletionCall) -> AsyncGenerator[list[int], None]:
+        """Run a call; yields of which choices something new is known."""
+        running = run_choices(self._service.engine, prepared.requests)
+        with self._in_work.keep(prepared):
+            async with aclosing(running) as steps:
+                async for came in steps:
+                    for place, item in came:
+                        prepared.take(place, item)
+                    yield list(dict.fromkeys(place for place, _ in came))
+
+    def _model(self, name: str) -> str:
+        """The name that the answer repeats."""
+        names = self._service.model_names
+        if name and name not in names:
+            raise RequestError(
+                f"model is {name!r:.200}", hint=f"this service has {', '.join(names)}"
+            )
+        return name or names[0]

@@ -1,0 +1,87 @@
+"""Bodies of text completions: what is taken, and what is refused by name."""
+
+from typing import Any
+
+import pytest
+from deepinfer_core.errors import RequestError
+from deepinfer_core.server.completions.bodies import MAX_CHOICES, CompletionAsk, read_completion
+
+
+def read(**fields: Any) -> CompletionAsk:
+    return read_completion({"prompt": "a", **fields})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("", ("",)),
+        ([1, 2], ((1, 2),)),
+        (["a", "b"], ("a", "b")),
+        ([[1], [2, 3]], ((1,), (2, 3))),
+        (["a", [1]], ("a", (1,))),
+    ],
+)
+def test_prompts_are_texts_or_token_ids_or_lists_of_them(prompt: Any, expected: Any) -> None:
+    assert read(prompt=prompt).prompts == expected
+
+
+@pytest.mark.parametrize("prompt", [None, [], {}, 3, [[]], [1, -1], [True], [["a"]], ["a", 1]])
+def test_other_prompts_are_refused(prompt: Any) -> None:
+    with pytest.raises(RequestError, match="prompt"):
+        read(prompt=prompt)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"n": 0}, "n is 0"),
+        ({"n": 129}, "n is 129"),
+        ({"n": True}, "n is True"),
+        ({"best_of": 2}, "best_of is 2"),
+        ({"n": 2, "best_of": 1}, "best_of is 1"),
+        ({"best_of": True}, "best_of is True"),
+        ({"echo": 1}, "echo is 1"),
+        ({"stream": "yes"}, "stream is 'yes'"),
+        ({"stream_options": {"include_usage": True}}, "without stream"),
+        ({"stream": True, "stream_options": []}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, "include_usage is 1"),
+        ({"logprobs": 21}, "logprobs is 21"),
+        ({"logprobs": -1}, "logprobs is -1"),
+        ({"logprobs": True}, "logprobs is True"),
+        ({"max_tokens": -1}, "max_tokens is -1"),
+        ({"max_tokens": 1.5}, "max_tokens is 1.5"),
+        ({"suffix": 1}, "suffix is 1"),
+        ({"suffix": "a", "echo": True}, "suffix and echo"),
+        ({"suffix": "a", "max_tokens": 4097}, "max_tokens is 4097"),
+        ({"model": 1}, "model is 1"),
+        ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"temperature": -1}, "temperature is -1"),
+        ({"stop": [""]}, "stop"),
+        ({"grammar": {"kind": "poem"}}, "grammar.kind is 'poem'"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read(**fields)
+    assert named in caught.value.message
+
+
+def test_null_is_a_field_that_is_not_there_and_unknown_fields_are_left_alone() -> None:
+    empty = dict.fromkeys(("n", "best_of", "echo", "logprobs", "stop", "suffix", "max_tokens"))
+    assert read(**empty, surprise=1) == read()
+
+
+def test_the_largest_values_are_taken() -> None:
+    assert read(n=128, best_of=128).samples == 128
+    assert read(logprobs=20).params.alternatives == 20
+    assert read(suffix="a", max_tokens=4096).params.max_tokens == 4096
+
+
+def test_choices_of_one_call_are_bounded() -> None:
+    assert len(read(prompt=["a"] * (MAX_CHOICES // 2), n=2).prompts) == MAX_CHOICES // 2
+    with pytest.raises(RequestError, match="choices"):
+        read(prompt=["a"] * (MAX_CHOICES // 2 + 1), n=2)
+
+
+def test_an_empty_suffix_is_no_gap() -> None:
+    assert read(suffix="", echo=True).suffix == ""
