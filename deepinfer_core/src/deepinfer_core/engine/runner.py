@@ -48,6 +48,7 @@ class ModelStep(StepHandle):
 
     Attributes:
         logits_RV: of the rows that the plan wants; gone when they were sampled.
+        has_drafts: rows are fed for drafts, whether there turn out to be some or not.
         rows: what is sampled.
         drawn: what the sampler gave, when it ran.
         inputs: gives those of the forward pass, for ``left``.
@@ -58,11 +59,12 @@ class ModelStep(StepHandle):
     """
 
     __slots__ = (
-        "drawn", "ends", "inputs", "left", "logits_RV", "proposed", "round_s", "rows",
+        "drawn", "ends", "has_drafts", "inputs", "left", "logits_RV", "proposed", "round_s", "rows",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.logits_RV: torch.Tensor | None = None
+        self.has_drafts = False
         self.rows: tuple[RowRequest, ...] = ()
         self.drawn: Drawn | None = None
         self.inputs: Callable[[], StepInputs] | None = None
@@ -115,6 +117,7 @@ class ModelRunner(Runner):
         """Queue a forward pass; see ``Runner``."""
         assert before is None or isinstance(before, ModelStep)
         step = ModelStep()
+        step.has_drafts = any(one.scored_rows for one in plan.sequences)
         graphs = self.graphs
         rung = None if graphs is None else graphs.rung_of(plan)
         shape = None if graphs is None or rung is None else graphs.shape_of(rung)
@@ -126,14 +129,14 @@ class ModelRunner(Runner):
         def work() -> None:
             self.caches.copy_blocks(plan.block_copies)
             self.caches.copy_slots(plan.restored_slots)
+            left, drawn = (before.left, before.drawn) if before is not None else (None, None)
+            # Open rows that drafts have to do with come from ``left``, others from what was drawn.
+            is_plain = feed is None or left is None
+            words = packed.bring(drawn.out.token_R if is_plain and drawn is not None else None)
             inputs: StepInputs | None = None
-            if stage is None or feed is None:
-                drawn = before.drawn if before is not None else None
-                words = packed.bring(None if drawn is None else drawn.out.token_R)
-            else:
-                words = packed.bring(None)
+            if stage is not None and feed is not None:
                 inputs = packed.inputs(words)
-                stage.settle(feed, inputs, before.left if before is not None else None)
+                stage.settle(feed, inputs, left)
             step.inputs = lambda: inputs or packed.inputs(words)
             if graphs is None or rung is None:
                 step.logits_RV = self.model.forward(step.inputs(), self.caches)
@@ -158,8 +161,9 @@ class ModelRunner(Runner):
         alternatives = min(max(row.settings.alternatives for row in rows), self.vocabulary)
         packed = self._settings.rows(rows)
         plan = self._sampler_plan(alternatives, len(rows))
-        stage = self.stage
-        drafts = None if stage is None else stage.pack_drafts(rows, wanted)
+        stage, drafts = self.stage, None
+        if stage is not None and (wanted or step.has_drafts):
+            drafts = stage.pack_drafts(rows, wanted)
 
         @torch.inference_mode()
         def work() -> None:
@@ -187,9 +191,7 @@ class ModelRunner(Runner):
         """Queue another round behind a step that was sampled, to see how long it takes."""
         assert isinstance(step, ModelStep)
         assert self.stage is not None
-        drafts = self.stage.pack_drafts(step.rows, wanted)
-        assert drafts is not None, "somebody is drafted for"
-        self._draft(step, self.stage, drafts)
+        self._draft(step, self.stage, self.stage.pack_drafts(step.rows, wanted))
 
     def _draft(self, step: ModelStep, stage: DraftStage, drafts: PackedDrafts) -> None:
         """Queue the round of drafts behind the sampling."""

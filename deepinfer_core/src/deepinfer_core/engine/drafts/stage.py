@@ -115,10 +115,8 @@ class DraftStage:
 
     def pack_drafts(
         self, rows: tuple[RowRequest, ...], wanted: tuple[DraftRequest, ...]
-    ) -> PackedDrafts | None:
-        """Pack the drafts that a step verifies, and the round behind it; None: there is neither."""
-        if not wanted and all(row.draft < 0 for row in rows):
-            return None
+    ) -> PackedDrafts:
+        """Pack the drafts that a step verifies, and the round behind it."""
         settings = self._settings if self._draws else None
         return PackedDrafts(rows, wanted, settings, self._device)
 
