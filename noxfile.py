@@ -86,7 +86,8 @@ def types(session: nox.Session) -> None:
     """mypy, strict, on every source folder."""
     group(session, "types")
     editable(
-        session, "deepinfer_core[bench,chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark"
+        session, "deepinfer_core[bench,chat,serve]", "plugins/deepinfer_tiny",
+        "plugins/deepinfer_dspark",
     )
     # Its kernels' compiler is skipped by mypy, installed or not.
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
@@ -188,6 +189,14 @@ def bridge(session: nox.Session) -> None:
         "plugins/deepinfer_grammar[llguidance]", "deepinfer_recipe_bridge",
     )  # fmt: skip
     pytest(session, "tests/bridge")
+
+
+@nox.session
+def page(session: nox.Session) -> None:
+    """The page in a headless Chromium; each test is skipped where there is none."""
+    group(session, "test")
+    editable(session, "deepinfer_core[chat,serve]", "deepinfer_recipe_bridge")
+    pytest(session, "tests/page", "-n", "0")
 
 
 @nox.session
