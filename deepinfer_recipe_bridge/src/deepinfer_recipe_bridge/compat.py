@@ -1,7 +1,7 @@
-"""What do official clients send and expect beyond what deepseek-recipe reads and writes?
+"""What do official clients send that deepseek-recipe does not read, and what is it rewritten to?
 
-Each function of a body gives a changed copy of a body, or the body itself; nested values that are not changed
-are shared. What has another type than a rewrite expects is left for the recipe to refuse.
+Each function gives a changed copy, which shares what is not changed. What has another type than a
+rewrite expects is left for the recipe to refuse.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from deepinfer_recipe_bridge.strict_schemas import strict_form
 
-__all__ = ["chat_body", "messages_body", "responses_body", "with_cache_writes"]
+__all__ = ["chat_body", "messages_body", "responses_body"]
 
 Body = dict[str, Any]
 
@@ -44,23 +44,6 @@ def messages_body(body: Body) -> Body:
     changed = dict(body)
     _each(changed, "tools", _without_custom)
     return changed
-
-
-_DETAILS = '"input_tokens_details":{"cached_tokens":'
-
-
-def with_cache_writes(text: str) -> str:
-    """JSON text of a response or an event with ``cache_write_tokens`` in its usage.
-
-    The field came to the interface after the library was written, and its client's types require
-    it. There is no price on writing to the cache here, so none is counted.
-    """
-    # Within a JSON string the quotes would have backslashes; usage stands behind all else.
-    begin = text.rfind(_DETAILS)
-    if begin < 0:
-        return text
-    end = text.index("}", begin)
-    return f'{text[:end]},"cache_write_tokens":0{text[end:]}'
 
 
 def _each(body: Body, key: str, change: Callable[[Body], Body]) -> None:

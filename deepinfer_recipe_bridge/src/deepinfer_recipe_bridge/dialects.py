@@ -95,4 +95,5 @@ MESSAGES_DIALECT = Dialect(
     error_body=_anthropic_body,
     error_event=_anthropic_event,
     keep_alive=event_bytes('{"type":"ping"}', "ping"),
+    prefixes=("/v1/messages", "/anthropic/"),
 )
