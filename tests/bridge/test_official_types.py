@@ -30,7 +30,11 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "messages": (
         Messages(MessagesOptions()),
         Messages(MessagesOptions(compat=False)),
-        {"messages": SAID, "max_tokens": 999, "tools": [{"name": "f", "input_schema": {"type": "object"}}]},
+        {
+            "messages": SAID,
+            "max_tokens": 999,
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+        },
     ),
     "responses": (
         Responses(ResponsesOptions()),
