@@ -192,6 +192,8 @@ class App:
     async def _checked(self, scope: MutableMapping[str, Any], exchange: Exchange) -> None:
         headers, record = exchange.headers, exchange.record
         method, path = scope["method"], scope["path"]
+        if len([name for name, _ in scope["headers"] if name == b"host"]) > 1:
+            raise Refused(400, "bad_request", "the request names more than one host")
         self._origins.check(headers)
         preflight = self._origins.preflight(headers) if method == "OPTIONS" else None
         if preflight is not None:

@@ -110,7 +110,8 @@ class _Guarded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers of a call are there."""
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        framed = [len(name) + len(value) + len(": \r\n") for name, value in self.headers]
+        size = len(self.url) + sum(framed)
         if size > self.settings.max_header_bytes:
             self._refuse(b"431 Request Header Fields Too Large")
             raise _TooMuch

@@ -23,6 +23,8 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _UNREAD_BODY_S = 2.0
 """How long a refused body is read and thrown away, so that its sender gets to read the refusal."""
 
+_WRITES_IN_A_ROW = 32
+
 _STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
@@ -117,9 +119,15 @@ class Exchange:
             keep_alive_s: longest silence.
         """
         pulse = _Pulse(self, keep_alive_s)
+        written = 0
         try:
             async for data in events:
                 await pulse.write(data)
+                written += 1
+                if not written % _WRITES_IN_A_ROW:
+                    # Neither events that are there already nor a client that is gone make a write
+                    # wait; others get their turn all the same.
+                    await asyncio.sleep(0)
             if not self.record.status:
                 await self._start(200, _STREAM_HEADERS)
         finally:
