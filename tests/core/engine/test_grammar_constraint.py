@@ -16,9 +16,15 @@ VOCABULARY = GrammarVocabulary(pieces=tuple(bytes([byte]) for byte in range(128)
 ALL = set(range(128))
 
 
-def constraint(*texts: str, trigger: Sequence[int] = (), bound: int | None = None) -> Constraint:
+def constraint(
+    *texts: str, trigger: Sequence[int] = (), bound: int | None = None, prefix: Sequence[int] = ()
+) -> Constraint:
     request = GrammarRequest(
-        kind="choice", grammar=list(texts), trigger_token_ids=list(trigger), bound_token_id=bound
+        kind="choice",
+        grammar=list(texts),
+        trigger_token_ids=list(trigger),
+        bound_token_id=bound,
+        prefix_token_ids=list(prefix),
     )
     component = LetterGrammar()
     future: Future[CompiledGrammar] = Future()
@@ -48,6 +54,27 @@ def test_without_a_trigger_the_first_token_is_constrained() -> None:
 
 def test_a_constraint_that_is_behind_catches_up() -> None:
     assert masks(constraint("yes"), b"ye") == [letters("s")]
+
+
+def test_a_text_that_has_begun_goes_on_behind_its_beginning() -> None:
+    one = constraint("yes", "yet", "no", prefix=b"ye")
+    assert one.failure is None
+    assert masks(one, b"") == [letters("st")]
+    assert masks(one, b"s") == [{END}]
+
+
+def test_a_beginning_that_is_the_whole_text_can_only_end() -> None:
+    assert masks(constraint("no", prefix=b"no"), b"") == [{END}]
+
+
+def test_a_beginning_that_no_text_has_fails_the_request() -> None:
+    assert "cannot begin" in str(constraint("yes", prefix=b"yo").failure)
+
+
+def test_drafts_behind_a_beginning_are_forgotten_again() -> None:
+    one = constraint("yes", prefix=b"y")
+    assert masks(one, b"", b"es") == [letters("e"), letters("s"), {END}]
+    assert masks(one, b"e") == [letters("s")]
 
 
 def test_asking_twice_gives_the_same() -> None:
@@ -146,6 +173,8 @@ BAD = [
     ({"kind": "regex", "grammar": {1, 2}}, "no JSON value"),
     ({"kind": "ebnf", "root": 3}, "grammar.root"),
     ({"kind": "regex", "trigger_token_ids": [-1]}, "trigger_token_ids"),
+    ({"kind": "regex", "prefix_token_ids": [-1]}, "prefix_token_ids"),
+    ({"kind": "regex", "prefix_token_ids": [1], "trigger_token_ids": [2]}, "together"),
     ({"kind": "regex", "bound_token_id": 3}, "without a trigger"),
     ({"kind": "regex", "bound_token_id": -3, "trigger_token_ids": [1]}, "bound_token_id"),
 ]

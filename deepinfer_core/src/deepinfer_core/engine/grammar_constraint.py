@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
 from deepinfer_core.engine.grammar_request import GrammarRequest
-from deepinfer_core.errors import DeepInferError, EngineError
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarMatcher
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Constraint:
         self._compiled = compiled
         self._trigger = Trigger(request.trigger_ids) if request.trigger_ids else None
         self._bound = request.bound_token_id
+        self._prefix = request.prefix_ids
         self._ends = end_ids
         self._matcher: GrammarMatcher | None = None
         self._read = 0
@@ -87,9 +88,14 @@ class Constraint:
     def failure(self) -> DeepInferError | None:
         """Why there is no grammar; None if there is one, or it is not settled."""
         error = self._compiled.exception() if self._compiled.done() else None
-        if error is None or isinstance(error, DeepInferError):
-            return error
-        return EngineError(str(error))
+        if error is not None and not isinstance(error, DeepInferError):
+            return EngineError(str(error))
+        if error is None and self._prefix and self._compiled.done():
+            try:
+                self._held()
+            except RequestError as refused:
+                return refused
+        return error
 
     def fill(
         self,
@@ -170,7 +176,13 @@ class Constraint:
 
     def _held(self) -> GrammarMatcher:
         if self._matcher is None:
-            self._matcher = self._compiled.result().matcher()
+            matcher = self._compiled.result().matcher()
+            if not matcher.replay(self._prefix):
+                raise RequestError(
+                    "the text that the answer goes on from cannot begin a text of the grammar",
+                    hint="give another beginning, or another grammar",
+                )
+            self._matcher = matcher
         return self._matcher
 
 

@@ -62,7 +62,7 @@ class Grammars:
             )
         size = len(self._pool.vocabulary.pieces)
         bound = () if asked.bound_token_id is None else (asked.bound_token_id,)
-        for token in (*asked.trigger_ids, *bound):
+        for token in (*asked.trigger_ids, *bound, *asked.prefix_ids):
             if token >= size or token in self._end_ids:
                 raise RequestError(
                     f"token {token} cannot start structured output",
