@@ -146,9 +146,13 @@ async def responses(port: int, asked: bytes, receivers: list[Any]) -> float:
 
 
 def run(port: int, asked: bytes, receivers: list[Any]) -> float:
-    """The same, in an event loop of its own."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(responses(port, asked, receivers))
+    """The same on the last core, in an event loop of its own."""
+    os.sched_setaffinity(0, CORES[-1:])
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(responses(port, asked, receivers))
+    finally:
+        os.sched_setaffinity(0, CORES)
 
 
 def measure(place: Server, asked: bytes, streams: int, expected: list[bytes]) -> dict[str, float]:
@@ -222,7 +226,6 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=TOKENS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     args = parser.parse_args()
-    os.sched_setaffinity(0, CORES[-1:])
     figures = [one for protocol in args.protocols for one in compared(protocol, args)]
     write("stream_rate.json", figures, is_record=args.record)
 

@@ -3,7 +3,7 @@
 ``service``: the real application with the protocol that is named, above an engine that costs next
 to nothing: it gives prepared tokens, one a step, as fast as the event loop comes round.
 ``echo``: no application at all: the pieces of one response of that service, as they were written,
-with as much waiting in between. Both on the same uvicorn, set up as the launcher does.
+with as much waiting in between, on plain uvicorn.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import json
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,11 @@ from deepinfer_core.interfaces.async_engine import (
     Tokens,
 )
 from deepinfer_core.server.app import App, AppParts
+from deepinfer_core.server.connection import uvicorn_config
 from deepinfer_core.server.protocols import serve_protocols
 from deepinfer_core.testing.fake_answers import byte_tokens
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 
-ASGI = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 STREAMS = 1024
 
 
@@ -88,10 +88,10 @@ class PreparedEngine(AsyncEngine):
         """It holds nothing."""
 
 
-def service(protocol: str) -> ASGI:
-    """The real application with one protocol."""
+def service(protocol: str) -> uvicorn.Config:
+    """The real application with one protocol, on the connections that it is served on."""
     loaded = load_settings(overrides=[f"server.protocols={protocol}"])
-    return App(
+    app = App(
         AppParts(
             engine=PreparedEngine(),
             settings=loaded.settings.server,
@@ -101,9 +101,10 @@ def service(protocol: str) -> ASGI:
             max_queued=STREAMS,
         )
     )
+    return uvicorn_config(app, loaded.settings.server)
 
 
-def echo(pieces: list[bytes]) -> ASGI:
+def echo(pieces: list[bytes]) -> uvicorn.Config:
     """The pieces of a response for whatever is asked."""
 
     async def answer(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
@@ -118,21 +119,18 @@ def echo(pieces: list[bytes]) -> ASGI:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    return answer
+    return uvicorn.Config(answer, lifespan="off", access_log=False, log_config=None)
 
 
 def main() -> None:
     """Serve until standard input ends."""
     kind, argument = sys.argv[1:]
     if kind == "service":
-        app = service(argument)
+        config = service(argument)
     else:
-        app = echo([piece.encode() for piece in json.loads(Path(argument).read_text())])
+        config = echo([piece.encode() for piece in json.loads(Path(argument).read_text())])
     listener = socket.create_server(("127.0.0.1", 0), backlog=STREAMS)
     print(listener.getsockname()[1], flush=True)
-    config = uvicorn.Config(
-        app, loop="uvloop", http="httptools", lifespan="off", access_log=False, log_level="warning"
-    )
     uvicorn.Server(config).run(sockets=[listener])
 
 
