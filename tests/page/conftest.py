@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-from tests.page.browser import CHROMIUM, DRIVER, Browser
 from deepinfer_core.config.server import ServerSettings
 from deepinfer_core.interfaces.async_engine import GenerateRequest
 from deepinfer_core.interfaces.protocol import Protocol
@@ -18,6 +17,8 @@ from deepinfer_core.testing.fake_answers import byte_tokens
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 from deepinfer_core.testing.fakes import CONTROL_TOKENS
 from deepinfer_core.testing.served import served
+
+from tests.page.browser import CHROMIUM, DRIVER, Browser
 
 THINK, THINK_END, MARK = map(CONTROL_TOKENS.index, ("<think>", "</think>", "｜DSML｜"))
 
