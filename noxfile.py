@@ -86,7 +86,8 @@ def types(session: nox.Session) -> None:
     """mypy, strict, on every source folder."""
     group(session, "types")
     editable(
-        session, "deepinfer_core[bench,chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark"
+        session, "deepinfer_core[bench,chat,serve]", "plugins/deepinfer_tiny",
+        "plugins/deepinfer_dspark",
     )
     # Its kernels' compiler is skipped by mypy, installed or not.
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
