@@ -30,6 +30,7 @@ STREAMS = 256
 TOKENS = 200
 ROUNDS = 5
 ASKED_RATIO = 0.6
+PEER = "bare ASGI echo of the same bytes"
 SERVERS = Path(__file__).with_name("stream_servers.py")
 PATHS = {
     "core.completions": "/v1/completions",
@@ -201,14 +202,14 @@ def compared(protocol: str, args: Any) -> list[dict[str, object]]:
     return [
         figure(
             f"stream_rate.events[{protocol}]", round(mine["events_per_s"]), "events/s",
-            peer={"name": "bare ASGI echo of the same bytes", "value": round(theirs["events_per_s"])},
+            peer={"name": PEER, "value": round(theirs["events_per_s"])},
             ratio=round(ratio, 3), asked_ratio=ASKED_RATIO, streams=args.streams,
             tokens=args.tokens, writes=len(first.pieces), bytes_per_write=round(size),
             service=_rounded(mine), echo=_rounded(theirs),
         ),
         figure(
             f"stream_rate.processor_time[{protocol}]", round(mine["server_us"], 1), "us/event",
-            peer={"name": "bare ASGI echo of the same bytes", "value": round(theirs["server_us"], 1)},
+            peer={"name": PEER, "value": round(theirs["server_us"], 1)},
             ratio=round(mine["server_us"] / theirs["server_us"], 3),
         ),
     ]  # fmt: skip
