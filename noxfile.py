@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 DISTRIBUTIONS = [
     "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark",
-    "plugins/deepinfer_grammar", ".",
+    "plugins/deepinfer_grammar", "deepinfer_recipe_bridge", ".",
 ]  # fmt: skip
 TYPED_SOURCES = [*[f"{name}/src" for name in DISTRIBUTIONS[:-1]], "benchmarks"]
 TORCH = "torch==2.13.0"
@@ -22,8 +22,8 @@ nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.error_on_external_run = True
 nox.options.sessions = [
-    "lint", "types", "imports", "core", "tiles", "backend", "plugins", "grammar", "packaging",
-    "outside", "e2e", "oracle",
+    "lint", "types", "imports", "core", "tiles", "backend", "plugins", "grammar", "bridge",
+    "packaging", "outside", "e2e", "oracle",
 ]  # fmt: skip
 
 
@@ -86,11 +86,15 @@ def types(session: nox.Session) -> None:
     """mypy, strict, on every source folder and the benchmarks."""
     group(session, "types")
     editable(
-        session, "deepinfer_core[bench,chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark"
+        session,
+        "deepinfer_core[bench,chat,serve]",
+        "plugins/deepinfer_tiny",
+        "plugins/deepinfer_dspark",
     )
     # Its kernels' compiler is skipped by mypy, installed or not.
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
     session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_grammar"))
+    session.install("--no-deps", "-e", str(ROOT / "deepinfer_recipe_bridge"))
     group(session, "test")
     session.run("mypy", *TYPED_SOURCES)
 
@@ -101,7 +105,7 @@ def imports(session: nox.Session) -> None:
     group(session, "imports")
     for distribution in (
         "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark",
-        "plugins/deepinfer_grammar",
+        "plugins/deepinfer_grammar", "deepinfer_recipe_bridge",
     ):  # fmt: skip
         session.install("--no-deps", "-e", str(ROOT / distribution))
     session.run("lint-imports")
@@ -176,6 +180,25 @@ def grammar(session: nox.Session) -> None:
     session.install("--no-deps", "xgrammar==0.2.9")
     session.install("apache-tvm-ffi>=0.1.11", "llguidance==1.9.1", "transformers>=4.38")
     pytest(session, "tests/plugins/grammar")
+
+
+@nox.session
+def bridge(session: nox.Session) -> None:
+    """The chat protocols: against deepseek-recipe itself, grammars and the official clients."""
+    group(session, "test", "bridge")
+    editable(
+        session, "deepinfer_core[chat,serve]", "plugins/deepinfer_tiny",
+        "plugins/deepinfer_grammar[llguidance]", "deepinfer_recipe_bridge",
+    )  # fmt: skip
+    pytest(session, "tests/bridge")
+
+
+@nox.session
+def page(session: nox.Session) -> None:
+    """The page in a headless Chromium; each test is skipped where there is none."""
+    group(session, "test")
+    editable(session, "deepinfer_core[chat,serve]", "deepinfer_recipe_bridge")
+    pytest(session, "tests/page", "-n", "0")
 
 
 @nox.session

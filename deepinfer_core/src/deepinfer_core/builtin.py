@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deepinfer_core.interfaces.component import Promise
-from deepinfer_core.interfaces.kinds import ALL_SLOTS, CONTRACTS, SLOTS
+from deepinfer_core.interfaces.kinds import ALL_SLOTS, CONTRACTS, SERVED_SLOTS, SLOTS
 from deepinfer_core.plugin import ComponentSpec, hookimpl
 
 __all__ = ["deepinfer_components"]
@@ -82,4 +82,11 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
         contract=CONTRACTS["all_to_all"],
         factory="deepinfer_core.reference.all_to_all:build",
         properties={**_PROMISES, "graph_safe": "always"},
+    )
+    yield ComponentSpec(
+        kind="protocol",
+        name="core.completions",
+        slots=SERVED_SLOTS["protocol"],
+        contract=CONTRACTS["protocol"],
+        factory="deepinfer_core.server.completions.protocol:build",
     )

@@ -140,7 +140,7 @@ def test_settings_reach_the_engine(bench: Run) -> None:
         ("latency", ("--prompt-file", "nowhere.jsonl"), "nowhere.jsonl cannot be read"),
         ("latency", ("--out", "/dev/null/figures.json"), "cannot be written"),
         ("latency", ("--out", "/"), "/ is a folder"),
-        ("serve", (), "invalid choice: 'serve'"),
+        ("replay", (), "invalid choice: 'replay'"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_as_wrong_usage(

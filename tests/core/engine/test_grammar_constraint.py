@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from deepinfer_core.engine.grammar_constraint import Constraint, Trigger
+from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.grammar_request import GrammarRequest
+from deepinfer_core.engine.rows import RowRequest, RowSettings
 from deepinfer_core.errors import EngineError, RequestError
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarVocabulary
 from deepinfer_core.testing.letter_grammar import LetterGrammar
@@ -16,9 +20,15 @@ VOCABULARY = GrammarVocabulary(pieces=tuple(bytes([byte]) for byte in range(128)
 ALL = set(range(128))
 
 
-def constraint(*texts: str, trigger: Sequence[int] = (), bound: int | None = None) -> Constraint:
+def constraint(
+    *texts: str, trigger: Sequence[int] = (), bound: int | None = None, prefix: Sequence[int] = ()
+) -> Constraint:
     request = GrammarRequest(
-        kind="choice", grammar=list(texts), trigger_token_ids=list(trigger), bound_token_id=bound
+        kind="choice",
+        grammar=list(texts),
+        trigger_token_ids=list(trigger),
+        bound_token_id=bound,
+        prefix_token_ids=list(prefix),
     )
     component = LetterGrammar()
     future: Future[CompiledGrammar] = Future()
@@ -27,12 +37,18 @@ def constraint(*texts: str, trigger: Sequence[int] = (), bound: int | None = Non
 
 
 def masks(one: Constraint, output: bytes, drafts: bytes = b"") -> list[set[int]]:
-    mask_RW = np.full((len(drafts) + 3, VOCABULARY.words), 0x5A5A5A5A, dtype=np.int32)
-    rows = range(1, len(drafts) + 2)
-    one.fill(list(output), list(drafts), mask_RW, rows)
-    assert (mask_RW[[0, -1]] == 0x5A5A5A5A).all()
-    bits = np.unpackbits(mask_RW[1:-1].view(np.uint8), axis=1, bitorder="little")
-    return [set(np.flatnonzero(row).tolist()) for row in bits]
+    """What may come behind the output, and behind each draft in turn."""
+    owner: Any = SimpleNamespace(constraint=one, prompt_tokens=2, tokens=[7, 7, *output])
+    rows = [
+        RowRequest(number, 2 + len(output) + number, RowSettings(), draft=draft)
+        for number, draft in enumerate([*drafts, -1])
+    ]
+    pool: Any = SimpleNamespace(component=LetterGrammar(), vocabulary=VOCABULARY)
+    found, broken = Grammars(pool).masked(tuple(rows), [owner] * len(rows))
+    for _, failure in broken:
+        raise failure
+    words = [row.mask.view(np.uint8) for row in found if row.mask is not None]
+    return [set(np.flatnonzero(np.unpackbits(w, bitorder="little")).tolist()) for w in words]
 
 
 def letters(text: str) -> set[int]:
@@ -48,6 +64,27 @@ def test_without_a_trigger_the_first_token_is_constrained() -> None:
 
 def test_a_constraint_that_is_behind_catches_up() -> None:
     assert masks(constraint("yes"), b"ye") == [letters("s")]
+
+
+def test_a_text_that_has_begun_goes_on_behind_its_beginning() -> None:
+    one = constraint("yes", "yet", "no", prefix=b"ye")
+    assert one.failure is None
+    assert masks(one, b"") == [letters("st")]
+    assert masks(one, b"s") == [{END}]
+
+
+def test_a_beginning_that_is_the_whole_text_can_only_end() -> None:
+    assert masks(constraint("no", prefix=b"no"), b"") == [{END}]
+
+
+def test_a_beginning_that_no_text_has_fails_the_request() -> None:
+    assert "cannot begin" in str(constraint("yes", prefix=b"yo").failure)
+
+
+def test_drafts_behind_a_beginning_are_forgotten_again() -> None:
+    one = constraint("yes", prefix=b"y")
+    assert masks(one, b"", b"es") == [letters("e"), letters("s"), {END}]
+    assert masks(one, b"e") == [letters("s")]
 
 
 def test_asking_twice_gives_the_same() -> None:
@@ -146,6 +183,8 @@ BAD = [
     ({"kind": "regex", "grammar": {1, 2}}, "no JSON value"),
     ({"kind": "ebnf", "root": 3}, "grammar.root"),
     ({"kind": "regex", "trigger_token_ids": [-1]}, "trigger_token_ids"),
+    ({"kind": "regex", "prefix_token_ids": [-1]}, "prefix_token_ids"),
+    ({"kind": "regex", "prefix_token_ids": [1], "trigger_token_ids": [2]}, "together"),
     ({"kind": "regex", "bound_token_id": 3}, "without a trigger"),
     ({"kind": "regex", "bound_token_id": -3, "trigger_token_ids": [1]}, "bound_token_id"),
 ]

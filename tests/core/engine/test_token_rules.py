@@ -36,6 +36,10 @@ def test_tokens_that_are_never_drawn_are_listed_once_in_order() -> None:
     assert found().banned == (5, 9)
 
 
+def test_a_token_that_is_a_bad_sequence_by_itself_is_never_drawn() -> None:
+    assert found(bad_words_ids=[[7], [3, 4], [9]]).banned == (5, 7, 9)
+
+
 @pytest.mark.parametrize(
     ("fields", "plain_from"),
     [
@@ -44,7 +48,8 @@ def test_tokens_that_are_never_drawn_are_listed_once_in_order() -> None:
         ({"min_tokens": 3}, 3),
         ({"first_n_token_no_eos": 4, "min_tokens": 3}, 4),
         ({"golden_token_ids": [10, 11]}, 2),
-        ({"bad_words_ids": [[3]]}, None),
+        ({"bad_words_ids": [[3]]}, 0),
+        ({"bad_words_ids": [[3], [4, 5]]}, None),
         ({"repetition_penalty": 1.1}, None),
         ({"frequency_penalty": 0.1}, None),
         ({"presence_penalty": -0.1}, None),

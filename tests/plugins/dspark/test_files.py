@@ -184,7 +184,7 @@ def test_step_times_are_used_until_they_are_too_old(
     assert (files.find(KEY) == COSTS) is is_found
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "deepinfer-dspark step times 1"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "deepinfer-dspark step times 2"}'])
 def test_damaged_step_times_count_as_not_there(tmp_path: Path, text: str) -> None:
     files = MeasuredFiles(tmp_path, 60)
     files.keep(KEY, COSTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from deepinfer_core.engine.checks import check_token_ids
@@ -30,6 +30,8 @@ class GrammarRequest:
             follows the grammar behind them; empty: from the first token on.
         bound_token_id: once this token was drawn, the trigger is forced, then the grammar holds;
             None: there is no such token.
+        prefix_token_ids: ordinary tokens of the beginning of the text, which stand at the end of
+            the prompt; the output goes on behind them. Not beside a trigger.
 
     Raises:
         RequestError: a value is of another type; the message names the field.
@@ -40,6 +42,7 @@ class GrammarRequest:
     root: str = "root"
     trigger_token_ids: Iterable[int] = ()
     bound_token_id: int | None = None
+    prefix_token_ids: Iterable[int] = ()
 
     def __post_init__(self) -> None:
         """Check every field and bring it to one form."""
@@ -53,6 +56,13 @@ class GrammarRequest:
             raise RequestError("grammar.root is no text", hint="give the name of a rule")
         trigger = check_token_ids("grammar.trigger_token_ids", self.trigger_token_ids)
         object.__setattr__(self, "trigger_token_ids", trigger)
+        prefix = check_token_ids("grammar.prefix_token_ids", self.prefix_token_ids)
+        object.__setattr__(self, "prefix_token_ids", prefix)
+        if prefix and trigger:
+            raise RequestError(
+                "grammar.prefix_token_ids and grammar.trigger_token_ids were given together",
+                hint="a text that has begun needs no trigger",
+            )
         if self.bound_token_id is not None:
             check_token_ids("grammar.bound_token_id", (self.bound_token_id,))
             if not trigger:
@@ -71,6 +81,11 @@ class GrammarRequest:
         """``trigger_token_ids`` in the form that it has after checking."""
         return self.trigger_token_ids  # type: ignore[return-value]
 
+    @property
+    def prefix_ids(self) -> tuple[int, ...]:
+        """``prefix_token_ids`` in the form that it has after checking."""
+        return self.prefix_token_ids  # type: ignore[return-value]
+
 
 def checked_grammar(grammar: object, so_args: Mapping[str, Any] | None) -> GrammarRequest | None:
     """The request that either of two fields makes.
@@ -86,13 +101,13 @@ def checked_grammar(grammar: object, so_args: Mapping[str, Any] | None) -> Gramm
         return from_so_args(_mapping("so_args", so_args))
     if grammar is None or isinstance(grammar, GrammarRequest):
         return grammar
-    fields = _mapping("grammar", grammar)
-    known = {"kind", "grammar", "root", "trigger_token_ids", "bound_token_id"}
-    unknown = sorted(set(fields) - known)
-    if unknown or "kind" not in fields:
+    given = _mapping("grammar", grammar)
+    known = {field.name for field in fields(GrammarRequest)}
+    unknown = sorted(set(given) - known)
+    if unknown or "kind" not in given:
         what = f"has {', '.join(map(repr, unknown))}" if unknown else "has no kind"
         raise RequestError(f"grammar {what}", hint=f"fields: {', '.join(sorted(known))}")
-    return GrammarRequest(**fields)
+    return GrammarRequest(**given)
 
 
 def _mapping(name: str, value: object) -> Mapping[str, Any]:

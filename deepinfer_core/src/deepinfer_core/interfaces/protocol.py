@@ -21,6 +21,7 @@ __all__ = [
     "Dialect",
     "Endpoint",
     "EventAnswer",
+    "Handle",
     "HttpAnswer",
     "HttpCall",
     "JsonAnswer",
@@ -84,9 +85,9 @@ class JsonAnswer:
     """A whole response.
 
     Attributes:
-        content: JSON text.
+        content: JSON text, unless the headers name another ``content-type``.
         status: of HTTP.
-        headers: beside those of the shell.
+        headers: beside those of the shell, in lower case.
     """
 
     content: bytes
@@ -123,11 +124,14 @@ class Dialect:
         error_body: (error, status, request id) to the JSON text of an error response.
         error_event: (error, status, request id) to the bytes of the event that ends a stream.
         keep_alive: bytes that mean nothing within a stream.
+        prefixes: beginnings of paths that speak it, whatever is wrong with a call and whoever
+            serves it; elsewhere errors are in the dialect of the endpoint.
     """
 
     error_body: Callable[[DeepInferError, int, str], bytes]
     error_event: Callable[[DeepInferError, int, str], bytes]
     keep_alive: bytes = b": keep-alive\n\n"
+    prefixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
+from types import MappingProxyType
 
 from deepinfer_core.telemetry.metric_list import METRICS, Metric
 
@@ -89,6 +90,7 @@ class Board:
         described: the label values of metrics that describe the engine, by the metric's name.
         refresh: called before each reading, with the lock held, to set levels that nobody counts.
         metrics: what is measured.
+        labelled: the label values of other metrics whose list does not say them.
 
     Attributes:
         lock: held by whoever changes a number.
@@ -99,6 +101,7 @@ class Board:
         described: Mapping[str, tuple[tuple[str, ...], ...]],
         refresh: Callable[[], None] = lambda: None,
         metrics: tuple[Metric, ...] = METRICS,
+        labelled: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType({}),
     ) -> None:
         self.lock = Lock()
         self._refresh = refresh
@@ -109,7 +112,7 @@ class Board:
             if metric.values:
                 plain = tuple((value,) for value in metric.values)
             elif metric.labels:
-                plain = described.get(metric.name, ())
+                plain = described.get(metric.name) or labelled.get(metric.name, ())
             for labels in plain:
                 made = Distribution(metric.bounds) if metric.bounds else Number(0)
                 self._series[metric.name, labels] = made

@@ -22,7 +22,7 @@ from deepinfer_dspark.measuring import MeasuredCosts
 
 __all__ = ["MeasuredFiles"]
 
-_FORMAT = "deepinfer-dspark step times 1"
+_FORMAT = "deepinfer-dspark step times 2"
 _log = get_logger(__name__)
 
 

@@ -6,28 +6,22 @@ known of one choice; it gives the choice of a whole answer, or the parts of it a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.engine.legacy_logprobs import LogprobLists
 from deepinfer_core.interfaces.async_engine import Finished, Item, Started, Tokens
+from deepinfer_core.server.dialect import json_bytes
 
 if TYPE_CHECKING:
     from deepinfer_core.engine.outputs import TokenLogprob
     from deepinfer_core.engine.tokenizer import Tokenizer
     from deepinfer_core.interfaces.protocol import CallNotes
 
-__all__ = ["DONE_EVENT", "ChoiceText", "event", "json_bytes", "usage_of"]
+__all__ = ["DONE_EVENT", "ChoiceText", "event", "usage_of"]
 
 DONE_EVENT = b"data: [DONE]\n\n"
 """The last event of a stream that did not fail."""
-
-
-def json_bytes(value: object) -> bytes:
-    """JSON text in UTF-8, as short as it can be."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8", "replace")
 
 
 def event(value: object) -> bytes:

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deepinfer_core import __version__
+from deepinfer_core.errors import NotFound
 from deepinfer_core.interfaces.protocol import HttpAnswer, HttpCall, JsonAnswer, ServiceView
-from deepinfer_core.server.completions.answers import json_bytes
+from deepinfer_core.server.dialect import json_bytes
 
 __all__ = ["Cards"]
 
@@ -40,11 +41,19 @@ class Cards:
         return JsonAnswer(content=json_bytes(content))
 
     async def model(self, call: HttpCall) -> HttpAnswer:
-        """One of them; 404 for another name."""
+        """One of them.
+
+        Raises:
+            NotFound: the service has no model of this name.
+        """
         call.notes.protocol = "models"
         name = call.path_values["model"]
         if name not in self._service.model_names:
-            return JsonAnswer(content=json_bytes(_NO_MODEL), status=404)
+            raise NotFound(
+                f"there is no model {name!r:.200}",
+                hint="GET /v1/models lists them",
+                code="model_not_found",
+            )
         return JsonAnswer(content=json_bytes(self._card(name)))
 
     async def version(self, call: HttpCall) -> HttpAnswer:
@@ -89,13 +98,3 @@ class Cards:
             "created_at": datetime.fromtimestamp(created_s, UTC).isoformat().replace("+00:00", "Z"),
             "max_model_len": self._service.engine.facts.max_model_len,
         }
-
-
-_NO_MODEL = {
-    "error": {
-        "message": "there is no model of this name; GET /v1/models lists those that there are",
-        "type": "invalid_request_error",
-        "param": "model",
-        "code": "model_not_found",
-    }
-}

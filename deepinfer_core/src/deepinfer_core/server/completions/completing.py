@@ -15,11 +15,12 @@ from deepinfer_core.interfaces.protocol import (
     JsonAnswer,
     ServiceView,
 )
-from deepinfer_core.server.completions.answers import DONE_EVENT, event, json_bytes, usage_of
+from deepinfer_core.server.completions.answers import DONE_EVENT, event, usage_of
 from deepinfer_core.server.completions.bodies import read_completion
 from deepinfer_core.server.completions.calls import CallsInWork, CompletionCall, prepare_call
 from deepinfer_core.server.completions.choices import run_choices
 from deepinfer_core.server.completions.plain_text import TextReader
+from deepinfer_core.server.dialect import json_bytes
 
 __all__ = ["Completing"]
 

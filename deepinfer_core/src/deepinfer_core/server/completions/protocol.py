@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from deepinfer_core.errors import RequestError
 from deepinfer_core.interfaces.protocol import (
     Endpoint,
+    Handle,
     HttpAnswer,
     HttpCall,
     JsonAnswer,
@@ -14,17 +16,15 @@ from deepinfer_core.interfaces.protocol import (
     ServiceView,
 )
 from deepinfer_core.plugin import BuildContext
-from deepinfer_core.server.completions.answers import json_bytes
 from deepinfer_core.server.completions.calls import CallsInWork
 from deepinfer_core.server.completions.cards import Cards
 from deepinfer_core.server.completions.completing import Completing
-from deepinfer_core.server.completions.dialect import OPENAI
 from deepinfer_core.server.completions.plain_text import TextReader
+from deepinfer_core.server.completions.schemas import ABORT, COMPLETION, DETOKENIZE, TOKENIZE
 from deepinfer_core.server.completions.tokenizing import Tokenizing
+from deepinfer_core.server.dialect import OPENAI, json_bytes
 
 __all__ = ["CompletionsProtocol", "build"]
-
-Handle = Callable[[HttpCall], Awaitable[HttpAnswer]]
 
 
 def build(options: None, context: BuildContext) -> CompletionsProtocol:
@@ -37,7 +37,7 @@ class CompletionsProtocol(Protocol):
 
     def endpoints(self, service: ServiceView) -> Sequence[Endpoint]:
         """Its routes; see the interface."""
-        texts, in_work, cards = TextReader(service), CallsInWork(), Cards(service)
+        texts, in_work = TextReader(service), CallsInWork()
         completing = Completing(service, texts, in_work)
         tokenizing = Tokenizing(service, texts)
 
@@ -47,24 +47,45 @@ class CompletionsProtocol(Protocol):
             if not isinstance(name, str):
                 raise RequestError("request_id is missing", hint="give that of a request in work")
             aborted = in_work.abort(service.engine, name)
-            return JsonAnswer(content=json_bytes({"request_id": name, "aborted": aborted}))
+            return JsonAnswer(content=json_bytes({"aborted": aborted}))
 
-        def post(path: str, handle: Handle, *aliases: str) -> Endpoint:
-            return Endpoint(
-                method="POST", path=path, handle=handle, dialect=OPENAI, aliases=aliases
-            )
-
-        def get(path: str, handle: Handle, *aliases: str) -> Endpoint:
-            return Endpoint(method="GET", path=path, handle=handle, dialect=OPENAI, aliases=aliases)
-
-        card = "/v1/models/{model}"
         return [
-            post("/v1/completions", completing.handle, "/completions", "/beta/completions"),
-            post("/tokenize", tokenizing.tokenize),
-            post("/detokenize", tokenizing.detokenize),
-            post("/abort", abort),
-            get("/v1/models", cards.models, "/models", "/anthropic/v1/models"),
-            get(card, cards.model, card.removeprefix("/v1"), f"/anthropic{card}"),
-            get("/server_info", cards.server_info),
-            get("/version", cards.version),
-        ]
+            _post(
+                "/v1/completions", completing.handle, COMPLETION, "Go on with texts.",
+                "/completions", "/beta/completions",
+            ),
+            _post("/tokenize", tokenizing.tokenize, TOKENIZE, "Tokens of a text or conversation."),
+            _post("/detokenize", tokenizing.detokenize, DETOKENIZE, "Text of tokens."),
+            _post("/abort", abort, ABORT, "End a request."),
+            *_cards(Cards(service)),
+        ]  # fmt: skip
+
+
+def _cards(cards: Cards) -> list[Endpoint]:
+    one = "/v1/models/{model}"
+    return [
+        _get("/v1/models", cards.models, "Names of the model.", "/models", "/anthropic/v1/models"),
+        _get(one, cards.model, "One of them.", one.removeprefix("/v1"), f"/anthropic{one}"),
+        _get("/server_info", cards.server_info, "Model, components, sizes and versions."),
+        _get("/version", cards.version, "Version of the software."),
+    ]  # fmt: skip
+
+
+def _get(path: str, handle: Handle, summary: str, *aliases: str) -> Endpoint:
+    return Endpoint(
+        method="GET", path=path, handle=handle, dialect=OPENAI, summary=summary, aliases=aliases
+    )
+
+
+def _post(
+    path: str, handle: Handle, body: Mapping[str, Any], summary: str, *aliases: str
+) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=path,
+        handle=handle,
+        dialect=OPENAI,
+        summary=summary,
+        body=body,
+        aliases=aliases,
+    )

@@ -8,8 +8,8 @@ from typing import Any
 from deepinfer_core.engine.checks import check_token_ids
 from deepinfer_core.errors import ConfigError, RequestError, WeightsError
 from deepinfer_core.interfaces.protocol import HttpAnswer, HttpCall, JsonAnswer, ServiceView
-from deepinfer_core.server.completions.answers import json_bytes
 from deepinfer_core.server.completions.plain_text import PlainText, TextReader
+from deepinfer_core.server.dialect import json_bytes
 
 __all__ = ["Tokenizing"]
 

@@ -253,7 +253,7 @@ def test_a_call_ends_from_outside_under_its_own_id(service: Any, prompt: Any) ->
             await asyncio.sleep(0.001)
         ended = await service.call("POST", "/abort", {"request_id": "r"}, request_id="x")
         service.engine.resume()
-        assert json.loads(ended.content) == {"request_id": "r", "aborted": True}
+        assert json.loads(ended.content) == {"aborted": True}
         found: dict[str, Any] = json.loads((await waiting).content)
         return found
 
@@ -263,7 +263,6 @@ def test_a_call_ends_from_outside_under_its_own_id(service: Any, prompt: Any) ->
 
 def test_ending_what_is_not_in_work_says_so(service: Any) -> None:
     assert service.json("/abort", {"request_id": "r\ud800"}) == {
-        "request_id": "r?",
         "aborted": False,
     }
     with pytest.raises(RequestError, match="request_id"):

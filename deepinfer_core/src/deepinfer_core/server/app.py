@@ -1,0 +1,294 @@
+"""How does a call pass from the network to the protocol that answers it?
+
+In this order: host and origin, key, route, type of the body, limits of the key, body, protocol.
+What is refused is refused at the first of them, in the dialect of the path, and before anything of
+a body was read where that is possible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.routing import BaseRoute, Match
+
+from deepinfer_core.config.server import ServerSettings
+from deepinfer_core.errors import DeepInferError
+from deepinfer_core.interfaces.async_engine import AsyncEngine
+from deepinfer_core.interfaces.protocol import Endpoint, EventAnswer, HttpCall, ServiceView
+from deepinfer_core.server.body import (
+    ClientGone,
+    Receive,
+    check_type,
+    has_body,
+    parse_object,
+    read_body,
+)
+from deepinfer_core.server.call_record import CallRecord, write_access_log
+from deepinfer_core.server.callers import CALLER
+from deepinfer_core.server.dialect import OPENAI, json_bytes
+from deepinfer_core.server.exchange import Exchange, Send, request_id_of
+from deepinfer_core.server.fair_engine import FairEngine
+from deepinfer_core.server.http_metrics import HttpMetrics
+from deepinfer_core.server.keys import Keys
+from deepinfer_core.server.limits import KeyLimits
+from deepinfer_core.server.openapi import openapi_document
+from deepinfer_core.server.origins import Origins
+from deepinfer_core.server.protocols import ServedProtocol
+from deepinfer_core.server.refusals import Refused, unforeseen
+from deepinfer_core.server.routes import Route, Routes
+from deepinfer_core.server.service_endpoints import (
+    METRICS_PATH,
+    OWNER,
+    PROBE_PATHS,
+    service_endpoints,
+)
+from deepinfer_core.server.threads import Threads
+from deepinfer_core.telemetry.logs import get_logger
+
+__all__ = ["App", "AppParts"]
+
+_PAGE = "page"
+_SMALL_BODY_BYTES = 64 << 10
+"""Parsed at once: a larger one takes longer than the way to a thread and back."""
+
+_LAST_WAIT_S = 5.0
+"""How long an answer may take to end after it was cancelled."""
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppParts:
+    """What a server is made of.
+
+    Attributes:
+        engine: answers requests.
+        settings: of the server.
+        protocols: what is served.
+        model_names: names under which the model is served, its own first.
+        keys: key by label; empty: none is asked for.
+        running: sequences that the engine runs at once.
+        max_queued: requests that may be in work.
+        progress: tells how far the loading of the engine is, as JSON data.
+        pages: for people, not for programs; they need no key, so they hold no secrets.
+    """
+
+    engine: AsyncEngine
+    settings: ServerSettings
+    protocols: Sequence[ServedProtocol]
+    model_names: tuple[str, ...]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    running: int = 16
+    max_queued: int = 1024
+    progress: Callable[[], Mapping[str, Any]] = dict
+    pages: Sequence[BaseRoute] = ()
+
+
+class App:
+    """The server as an ASGI application.
+
+    Args:
+        parts: what it is made of.
+
+    Attributes:
+        engine: the engine as protocols see it; whoever stops the server drains this one.
+
+    Raises:
+        ConfigError: two protocols claim one path.
+    """
+
+    def __init__(self, parts: AppParts) -> None:
+        settings = parts.settings
+        self.engine = FairEngine(
+            parts.engine,
+            # A few more than run, so that a free place is filled in the very next step.
+            places=parts.running + 1 + parts.running // 4,
+            max_in_work=parts.max_queued,
+            queue_timeout_s=settings.queue_timeout_s,
+        )
+        self._settings = settings
+        self._keys = Keys(parts.keys)
+        self._origins = Origins(settings.cors_origins, settings.host, checks_host=not self._keys)
+        self._limits = KeyLimits(settings.max_per_key, settings.rate_per_key)
+        self._threads = Threads()
+        self._pages = tuple(parts.pages)
+        owners = [OWNER, _PAGE, *[one.name for one in parts.protocols]]
+        self._metrics = HttpMetrics(owners, lambda: self.engine.waiting)
+        self._in_work: set[str] = set()
+        self._routes = Routes(self._endpoints(parts), OPENAI)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer a call; see ASGI."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        headers = dict(scope["headers"])
+        request_id = request_id_of(headers)
+        if request_id in self._in_work:
+            # The id that a client chose is in work; two calls of one id could not be told apart.
+            request_id = request_id_of({})
+        self._in_work.add(request_id)
+        record = CallRecord(request_id=request_id)
+        exchange = Exchange(headers, receive, send, record, self._routes.dialect(scope["path"]))
+        self._metrics.began()
+        try:
+            await self._answered(scope, exchange)
+        finally:
+            self._in_work.discard(request_id)
+            self._metrics.ended(record)
+            write_access_log(record)
+
+    def close(self) -> None:
+        """Give back threads."""
+        self._threads.close()
+
+    def _endpoints(self, parts: AppParts) -> list[tuple[str, Endpoint]]:
+        created_s = int(time.time())
+        own = service_endpoints(self.engine, self._metrics, parts.progress, self._document)
+        found = [(OWNER, endpoint) for endpoint in own]
+        for served in parts.protocols:
+            view = ServiceView(
+                engine=self.engine,
+                model_names=parts.model_names,
+                options=served.options,
+                created_s=created_s,
+                in_threads=self._threads.run,
+            )
+            found += [(served.name, endpoint) for endpoint in served.protocol.endpoints(view)]
+        return found
+
+    def _document(self) -> bytes:
+        return json_bytes(openapi_document(self._routes, needs_key=bool(self._keys)))
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answered(self, scope: MutableMapping[str, Any], exchange: Exchange) -> None:
+        """Answer, whatever goes wrong."""
+        exchange.has_unread_body = has_body(exchange.headers)
+        exchange.common += self._origins.headers(exchange.headers)
+        try:
+            await self._checked(scope, exchange)
+        except ClientGone:
+            exchange.record.client_gone = True
+        except DeepInferError as error:
+            await exchange.fail(error)
+        except Exception as error:  # noqa: BLE001 - nobody learns more than that it failed
+            # The text of a foreign exception may repeat what a client wrote.
+            stack = "".join(traceback.format_tb(error.__traceback__))
+            name = type(error).__name__
+            request_id = exchange.record.request_id
+            _log.error("call.failed", request_id=request_id, exception=name, stack=stack)
+            await exchange.fail(unforeseen())
+
+    async def _checked(self, scope: MutableMapping[str, Any], exchange: Exchange) -> None:
+        headers, record = exchange.headers, exchange.record
+        method, path = scope["method"], scope["path"]
+        self._origins.check(headers)
+        preflight = self._origins.preflight(headers) if method == "OPTIONS" else None
+        if preflight is not None:
+            record.owner = OWNER
+            await exchange.empty(204, preflight)
+            return
+        if await self._showed_page(scope, exchange):
+            return
+        if path not in PROBE_PATHS and (path != METRICS_PATH or self._settings.metrics_auth):
+            record.key_label = self._keys.label_of(headers)
+        route, values = self._routes.find(method, path)
+        record.method, record.route, record.owner = route.endpoint.method, route.path, route.owner
+        if route.endpoint.method != "POST":
+            await self._until_gone(exchange, self._answer(route, values, {}, exchange))
+            return
+        check_type(headers)
+        with self._limits.taken(record.key_label):
+            body = await self._body(exchange)
+            await self._until_gone(exchange, self._answer(route, values, body, exchange))
+
+    async def _showed_page(self, scope: MutableMapping[str, Any], exchange: Exchange) -> bool:
+        for page in self._pages:
+            match, found = page.matches(scope)
+            if match is Match.FULL:
+                exchange.record.owner = _PAGE
+                scope.update(found)
+                await page.handle(scope, exchange.receive, exchange.passed_on)
+                return True
+        return False
+
+    async def _body(self, exchange: Exchange) -> dict[str, Any]:
+        settings = self._settings
+        body = await read_body(
+            exchange.receive,
+            exchange.headers,
+            max_bytes=settings.max_body_bytes,
+            timeout_s=settings.body_timeout_s,
+        )
+        exchange.has_unread_body = False
+        if len(body) < _SMALL_BODY_BYTES:
+            return parse_object(body)
+        parsed: dict[str, Any] = await self._threads.run(parse_object, body)
+        return parsed
+
+    async def _until_gone(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        """Let an answer run until it ends or its client goes away."""
+        CALLER.set(exchange.record.key_label)
+        answer = asyncio.create_task(work)
+        gone = asyncio.create_task(_client_gone(exchange.receive))
+        try:
+            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            is_cut = not answer.done()
+            if is_cut:
+                exchange.record.client_gone = True
+                answer.cancel()
+                await asyncio.wait((answer,), timeout=_LAST_WAIT_S)
+        if not is_cut:
+            if answer.cancelled():
+                raise unforeseen()
+            answer.result()
+        elif answer.done() and not answer.cancelled():
+            answer.exception()  # nobody is left to be told
+
+    async def _answer(
+        self, route: Route, values: Mapping[str, str], body: dict[str, Any], exchange: Exchange
+    ) -> None:
+        record = exchange.record
+        call = HttpCall(
+            request_id=record.request_id,
+            key_label=record.key_label,
+            headers={
+                name.decode("latin-1"): value.decode("latin-1")
+                for name, value in exchange.headers.items()
+            },
+            path_values=values,
+            body=body,
+            notes=record.notes,
+        )
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_s) as limit:
+                answer = await route.endpoint.handle(call)
+                if isinstance(answer, EventAnswer):
+                    record.notes.stream = True
+                    await exchange.stream(answer.events, self._settings.keep_alive_s)
+                else:
+                    await exchange.whole(answer)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            seconds = f"{self._settings.request_timeout_s:g}"
+            raise Refused(
+                503, "request_timeout", f"the answer did not end within {seconds} s"
+            ) from None
+
+
+async def _client_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

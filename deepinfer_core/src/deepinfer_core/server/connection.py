@@ -1,0 +1,171 @@
+"""What may one connection cost, before, between and behind its calls?
+
+uvicorn reads and writes HTTP; this adds what it has no limits for: the time and size of headers, of
+silence between calls, of calls that are sent ahead, and of answers that nobody reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from deepinfer_core.config.server import ServerSettings
+
+__all__ = ["guarded_protocol", "uvicorn_config"]
+
+_MOST_AHEAD = 16
+"""Calls that a client may send before the first of them is answered."""
+
+_LONGEST_NAP_S = 5.0
+_NAPS = 4
+"""How often within the shortest limit a connection is looked at."""
+
+
+def uvicorn_config(app: Any, settings: ServerSettings) -> Config:
+    """How uvicorn is to run an application.
+
+    Args:
+        app: an ASGI application.
+        settings: of the server.
+    """
+    return Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=guarded_protocol(settings),
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        # Silence is ended by the guard, which also counts it where uvicorn does not.
+        timeout_keep_alive=int(settings.idle_timeout_s) + 1,
+    )
+
+
+def guarded_protocol(settings: ServerSettings) -> type[HttpToolsProtocol]:
+    """A class of connections with the limits of the settings."""
+    return type("GuardedProtocol", (_Guarded,), {"settings": settings})
+
+
+class _TooMuch(Exception):
+    """A client sent more than is read; stops the parser."""
+
+
+class _Guarded(HttpToolsProtocol):
+    """One connection.
+
+    Attributes:
+        settings: limits, of the class.
+    """
+
+    settings: ServerSettings
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to watch."""
+        super().connection_made(transport)
+        self._is_calling = False
+        self._had_call = False
+        self._head_bytes = 0
+        self._quiet_since: float | None = self.loop.time()
+        self._blocked_since: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        if len(self.connections) > self.settings.max_connections:
+            transport.abort()
+            return
+        limits = self.settings
+        shortest = min(limits.header_timeout_s, limits.write_timeout_s, limits.idle_timeout_s)
+        self._nap_s = min(shortest / _NAPS, _LONGEST_NAP_S)
+        self._watch = self.loop.call_later(self._nap_s, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read, as long as headers are small and calls few."""
+        if not self._is_calling:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if not self._is_calling and self._head_bytes > self.settings.max_header_bytes:
+            self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        """A call begins."""
+        super().on_message_begin()
+        self._is_calling = False
+        if self._quiet_since is None or self._had_call:
+            self._quiet_since = self.loop.time()
+        self._had_call = False
+        if len(self.pipeline) >= _MOST_AHEAD:
+            self.transport.abort()
+            raise _TooMuch
+
+    def on_headers_complete(self) -> None:
+        """The headers of a call are there."""
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self.settings.max_header_bytes:
+            self._refuse(b"431 Request Header Fields Too Large")
+            raise _TooMuch
+        self._is_calling = True
+        self._head_bytes = 0
+        self._quiet_since = None
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """A call was answered; silence begins, unless another one was sent ahead."""
+        super().on_response_complete()
+        if not self.pipeline and self._quiet_since is None:
+            self._quiet_since = self.loop.time()
+            self._had_call = True
+
+    def on_message_complete(self) -> None:
+        """A call was read; what follows is another one."""
+        super().on_message_complete()
+        self._is_calling = False
+
+    def send_400_response(self, msg: str) -> None:
+        """Say that what was sent is no HTTP, unless something else was said already."""
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        super().pause_writing()
+        self._blocked_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._blocked_since = None
+
+    def _look(self) -> None:
+        now, limits = self.loop.time(), self.settings
+        self._watch = self.loop.call_later(self._nap_s, self._look)
+        if self._blocked_since is None and self.transport.is_closing():
+            self._blocked_since = now  # what is left is not waited for without end
+        if self._blocked_since is not None:
+            if now - self._blocked_since > limits.write_timeout_s:
+                self.transport.abort()
+        elif self._quiet_since is not None:
+            quiet_s = now - self._quiet_since
+            if self._had_call and quiet_s > limits.idle_timeout_s:
+                self.transport.close()
+            elif not self._had_call and quiet_s > limits.header_timeout_s:
+                self._refuse(b"408 Request Timeout")
+
+    def _refuse(self, status: bytes) -> None:
+        """Answer what is no call yet, and close."""
+        if not self.transport.is_closing():
+            self.transport.write(
+                b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.close()

@@ -1,0 +1,204 @@
+"""How is one request answered, whole or as a stream, whatever goes wrong on the way?"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+from deepinfer_core.errors import DeepInferError
+from deepinfer_core.interfaces.protocol import Dialect, JsonAnswer
+from deepinfer_core.server.body import ClientGone, Receive
+from deepinfer_core.server.call_record import CallRecord
+from deepinfer_core.server.refusals import Refused, retry_after_s, status_of
+
+__all__ = ["Exchange", "Send", "request_id_of"]
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+"""Sends a message to a client, as ASGI says."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_UNREAD_BODY_S = 2.0
+"""How long a refused body is read and thrown away, so that its sender gets to read the refusal."""
+
+_STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+
+
+def request_id_of(headers: Mapping[bytes, bytes]) -> str:
+    """The id that a client gave a request, or a new one."""
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else f"req-{secrets.token_hex(12)}"
+
+
+class Exchange:
+    """One request and its response.
+
+    Args:
+        headers: of the request, by names in lower case.
+        receive: gives what the client sends.
+        send: sends to the client.
+        record: is told status and error.
+        dialect: of errors, until a route says otherwise.
+
+    Attributes:
+        common: headers of every response.
+        has_unread_body: whether the client may still be sending.
+    """
+
+    def __init__(
+        self,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        send: Send,
+        record: CallRecord,
+        dialect: Dialect,
+    ) -> None:
+        self.headers = headers
+        self.receive = receive
+        self.record = record
+        self.dialect = dialect
+        self.has_unread_body = False
+        name = record.request_id.encode()
+        self.common: list[tuple[bytes, bytes]] = [
+            (b"x-request-id", name),
+            (b"request-id", name),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        self._send = send
+        self._is_whole = False
+
+    async def whole(self, answer: JsonAnswer) -> None:
+        """Send a whole response."""
+        headers = {"content-type": "application/json", **answer.headers}
+        headers["content-length"] = str(len(answer.content))
+        if self.has_unread_body:
+            headers["connection"] = "close"
+        await self._start(answer.status, headers)
+        await self._body(answer.content, more=self.has_unread_body)
+        if self.has_unread_body:
+            await self._throw_away_body()
+            await self._body(b"", more=False)
+
+    async def empty(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send a response without a body."""
+        self.common += headers
+        await self._start(status, {})
+        await self._body(b"", more=False)
+
+    async def fail(self, error: DeepInferError) -> None:
+        """Say that something failed: by a status, or, in a stream, by its last event."""
+        status = status_of(error)
+        self.record.error = error.code
+        if self._is_whole:
+            return
+        if self.record.status:
+            await self._body(self.dialect.error_event(error, status, self.record.request_id))
+            await self._body(b"", more=False)
+            return
+        headers = dict(error.headers) if isinstance(error, Refused) else {}
+        if (wait := retry_after_s(error)) is not None:
+            headers["retry-after"] = str(wait)
+        content = self.dialect.error_body(error, status, self.record.request_id)
+        await self.whole(JsonAnswer(content=content, status=status, headers=headers))
+
+    async def stream(self, events: AsyncIterator[bytes], keep_alive_s: float) -> None:
+        """Send events as they come, each item in one write, and signs of life between them.
+
+        The status is sent with the first event or sign of life.
+
+        Args:
+            events: closed at the end, whatever happens.
+            keep_alive_s: longest silence.
+        """
+        pulse = _Pulse(self, keep_alive_s)
+        try:
+            async for data in events:
+                await pulse.write(data)
+            if not self.record.status:
+                await self._start(200, _STREAM_HEADERS)
+        finally:
+            await pulse.stop()
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+        await self._body(b"", more=False)
+
+    async def passed_on(self, message: MutableMapping[str, Any]) -> None:
+        """Send a message of somebody else's response, with the headers of every response."""
+        if message["type"] == "http.response.start":
+            self.record.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *self.common]
+        self._is_whole = not message.get("more_body", message["type"] == "http.response.start")
+        await self._send(message)
+
+    async def write_event(self, data: bytes) -> None:
+        """Send bytes of a stream."""
+        if not self.record.status:
+            await self._start(200, _STREAM_HEADERS)
+        await self._body(data)
+
+    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        named = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": [*named, *self.common]}
+        )
+        self.record.status = status
+
+    async def _body(self, data: bytes, *, more: bool = True) -> None:
+        self._is_whole = not more
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def _throw_away_body(self) -> None:
+        try:
+            async with asyncio.timeout(_UNREAD_BODY_S):
+                while True:
+                    message = await self.receive()
+                    if message["type"] == "http.disconnect" or not message.get("more_body"):
+                        return
+        except (TimeoutError, ClientGone):
+            return
+
+
+class _Pulse:
+    """Keeps a stream alive while there is nothing to say.
+
+    Looks at the clock once in an interval, so that an event costs two readings of it and no timer.
+    """
+
+    def __init__(self, exchange: Exchange, interval_s: float) -> None:
+        self._exchange = exchange
+        self._interval_s = interval_s
+        self._loop = asyncio.get_running_loop()
+        self._lock = asyncio.Lock()
+        self._last = self._loop.time()
+        self._beat: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(interval_s, self._look)
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; a sign of life never comes within them."""
+        async with self._lock:
+            await self._exchange.write_event(data)
+            self._last = self._loop.time()
+
+    async def stop(self) -> None:
+        """End; nothing is sent any more."""
+        self._timer.cancel()
+        if self._beat is not None:
+            self._beat.cancel()
+            await asyncio.wait([self._beat])
+
+    def _look(self) -> None:
+        due = self._last + self._interval_s
+        now = self._loop.time()
+        if now >= due:
+            due = now + self._interval_s
+            # While something is being sent to a slow client, a sign of life has no place.
+            if not self._lock.locked():
+                self._beat = self._loop.create_task(self.write(self._exchange.dialect.keep_alive))
+        self._timer = self._loop.call_at(due, self._look)

@@ -1,0 +1,1 @@
+"""How are the public chat protocols spoken? Three of them, through ``deepseek-recipe``."""

@@ -1,0 +1,61 @@
+"""How is Chat Completions spoken?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import deepseek_recipe as recipe
+from deepinfer_core.interfaces.protocol import Endpoint, HttpCall, ServiceView
+from deepinfer_core.plugin import BuildContext
+
+from deepinfer_recipe_bridge.compat import chat_body
+from deepinfer_recipe_bridge.dialects import CHAT_DIALECT
+from deepinfer_recipe_bridge.options import ChatOptions
+from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
+from deepinfer_recipe_bridge.surface import Surface
+from deepinfer_recipe_bridge.users import user_of
+
+__all__ = ["Chat", "build"]
+
+
+class Chat(Surface):
+    """Chat Completions."""
+
+    name = "chat"
+    id_prefix = "chatcmpl-"
+    response = recipe.ChatCompletionResponse
+
+    def endpoints(self, service: ServiceView) -> Sequence[Endpoint]:
+        """One route under three paths."""
+        return [
+            Endpoint(
+                method="POST",
+                path="/v1/chat/completions",
+                aliases=("/chat/completions", "/beta/chat/completions"),
+                handle=partial(self.answered, service),
+                dialect=CHAT_DIALECT,
+            )
+        ]
+
+    def read(self, call: HttpCall, model_names: tuple[str, ...]) -> Reading:
+        """Read a body; see ``Surface``."""
+        body = chat_body(call.body) if self.options.compat else call.body
+        user = user_of(body, "user_id", "user")
+        request = parsed(recipe.ChatCompletionRequest, body)
+        model = request.model
+        found = converted(request, conversion_options(model_names))
+        return Reading(
+            model=model,
+            request=found,
+            conversation=found.conversation,
+            parsing=found.parsing_options,
+            generator=lambda name: recipe.ChatCompletionRequest.chunk_generator(found, name, model),
+            user=user,
+            several_calls=body.get("parallel_tool_calls") is not False,
+        )
+
+
+def build(options: ChatOptions, context: BuildContext) -> Chat:
+    """Build the component ``bridge.chat``."""
+    return Chat(options)

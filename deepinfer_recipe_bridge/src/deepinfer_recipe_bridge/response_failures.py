@@ -1,0 +1,91 @@
+"""How does a stream of Responses events end when something failed?
+
+By ``response.failed``, which shows the response as far as it was announced and has the next number
+of the stream. So what was sent of each stream is remembered while it is open.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from deepinfer_core.errors import DeepInferError
+from deepinfer_core.interfaces.protocol import Dialect
+
+from deepinfer_recipe_bridge.dialects import (
+    error_text,
+    event_bytes,
+    openai_error,
+    openai_error_body,
+)
+
+__all__ = ["OpenResponses"]
+
+_MOST_OPEN = 4096
+"""Streams that are remembered; those that clients left are forgotten by and by."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """The response as its first event shows it, and the number of the next event."""
+
+    response: str
+    next_number: int = 0
+
+
+class OpenResponses:
+    """Streams that have begun and not ended."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+
+    @property
+    def dialect(self) -> Dialect:
+        """Of errors, also of those within such a stream."""
+        return Dialect(error_body=openai_error_body, error_event=self._failed)
+
+    def passed(self, request_id: str, kind: str | None, text: str) -> None:
+        """Remember that an event is sent.
+
+        Args:
+            request_id: of the call.
+            kind: of the event.
+            text: JSON text of the event.
+        """
+        if kind == "response.created":
+            self._open[request_id] = _Open(text)
+            while len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)
+        found = self._open.get(request_id)
+        if found is not None:
+            found.next_number += 1
+
+    def ended(self, request_id: str) -> None:
+        """Forget a stream that came to its end."""
+        self._open.pop(request_id, None)
+
+    def _failed(self, error: DeepInferError, status: int, request_id: str) -> bytes:
+        found = self._open.pop(request_id, None)
+        if found is None:
+            shown = openai_error(error, status)
+            event = {"type": "error", "sequence_number": 0}
+            event |= {key: shown[key] for key in ("code", "message", "param")}
+            return event_bytes(json.dumps(event), "error")
+        response: dict[str, Any] = json.loads(found.response)["response"]
+        response["status"] = "failed"
+        response["error"] = {"code": _code(status), "message": error_text(error, status)}
+        event = {
+            "type": "response.failed",
+            "response": response,
+            "sequence_number": found.next_number,
+        }
+        return event_bytes(json.dumps(event), "response.failed")
+
+
+def _code(status: int) -> str:
+    """One of the words that official clients know."""
+    if status == 429:
+        return "rate_limit_exceeded"
+    return "server_error" if status >= 500 else "invalid_prompt"

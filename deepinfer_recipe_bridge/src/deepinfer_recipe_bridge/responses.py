@@ -1,0 +1,243 @@
+"""How is Responses spoken?
+
+A request brings its whole history, unless the operator lets responses be stored; then
+``previous_response_id`` stands for the history of a stored one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import deepseek_recipe as recipe
+from deepinfer_core.errors import NotFound
+from deepinfer_core.interfaces.protocol import (
+    Endpoint,
+    HttpAnswer,
+    HttpCall,
+    JsonAnswer,
+    ServiceView,
+)
+from deepinfer_core.plugin import BuildContext
+
+from deepinfer_recipe_bridge.answer import Event
+from deepinfer_recipe_bridge.compat import responses_body
+from deepinfer_recipe_bridge.dialects import CHAT_DIALECT
+from deepinfer_recipe_bridge.errors import BadRequest, with_reason
+from deepinfer_recipe_bridge.options import ResponsesOptions
+from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
+from deepinfer_recipe_bridge.response_failures import OpenResponses
+from deepinfer_recipe_bridge.stored import StoredResponse, StoredResponses
+from deepinfer_recipe_bridge.surface import Prepared, Surface
+from deepinfer_recipe_bridge.users import user_of
+
+__all__ = ["Responses", "build"]
+
+_FIRST_EVENTS = ("response.created", "response.in_progress")
+_LAST_EVENTS = ("response.completed", "response.incomplete")
+
+
+class Responses(Surface):
+    """Responses, and those that are stored.
+
+    Args:
+        options: of the protocol.
+    """
+
+    name = "responses"
+    id_prefix = "resp_"
+    response = recipe.ResponsesResponse
+
+    def __init__(self, options: ResponsesOptions) -> None:
+        super().__init__(options)
+        self._stored = StoredResponses(options.store_responses, options.store_bytes)
+        self._open = OpenResponses()
+
+    def endpoints(self, service: ServiceView) -> Sequence[Endpoint]:
+        """Creating a response; reading and deleting a stored one."""
+        create, one = "/v1/responses", "/v1/responses/{response_id}"
+        dialect = self._open.dialect
+        return [
+            Endpoint(
+                method="POST",
+                path=create,
+                aliases=("/responses",),
+                handle=partial(self.answered, service),
+                dialect=dialect,
+            ),
+            Endpoint(
+                method="GET",
+                path=one,
+                aliases=("/responses/{response_id}",),
+                handle=self.retrieved,
+                dialect=CHAT_DIALECT,
+            ),
+            Endpoint(
+                method="DELETE",
+                path=one,
+                aliases=("/responses/{response_id}",),
+                handle=self.deleted,
+                dialect=CHAT_DIALECT,
+            ),
+        ]
+
+    async def retrieved(self, call: HttpCall) -> HttpAnswer:
+        """A stored response."""
+        call.notes.protocol = self.name
+        return JsonAnswer(content=self._found(call).text.encode())
+
+    async def deleted(self, call: HttpCall) -> HttpAnswer:
+        """Forget a stored response."""
+        call.notes.protocol = self.name
+        name = call.path_values["response_id"]
+        if not self._stored.remove(name, call.key_label):
+            raise _no_response(name)
+        shown = {"id": name, "object": "response", "deleted": True}
+        return JsonAnswer(content=json.dumps(shown).encode())
+
+    def _found(self, call: HttpCall) -> StoredResponse:
+        name = call.path_values["response_id"]
+        found = self._stored.get(name, call.key_label)
+        if found is None:
+            raise _no_response(name)
+        return found
+
+    def read(self, call: HttpCall, model_names: tuple[str, ...]) -> Reading:
+        """Read a body; see ``Surface``."""
+        body = responses_body(call.body) if self.options.compat else call.body
+        _check_fields(body)
+        user, earlier = user_of(body, "user"), self._earlier(call)
+        if earlier:
+            body = {**body, "input": [*earlier, *_items(body.get("input"))]}
+        request = parsed(recipe.ResponsesRequest, body)
+        options, model = conversion_options(model_names), request.model
+        echo, names = request.echo(), _namespaces(request, options)
+        found = converted(request, options)
+        _check_messages(body, found.conversation)
+
+        def generator(name: str) -> Any:
+            made = recipe.ResponsesRequest.chunk_generator(found, name, model)
+            return made.with_echo(echo).with_namespace_tool_map(names)
+
+        return Reading(
+            model=model,
+            request=found,
+            conversation=found.conversation,
+            parsing=found.parsing_options,
+            generator=generator,
+            user=user,
+            several_calls=body.get("parallel_tool_calls") is not False,
+            history=self._history(body),
+        )
+
+    def event_text(self, prepared: Prepared, event: Event) -> str:
+        """An event; see ``Surface``."""
+        kind, text = self.response.sse_event_name(event), super().event_text(prepared, event)
+        if prepared.reading.history is not None and kind in (*_FIRST_EVENTS, *_LAST_EVENTS):
+            data = json.loads(text)
+            data["response"] |= _marks(prepared)
+            text = _json(data)
+            if kind in _LAST_EVENTS:
+                self._keep(prepared, _json(data["response"]))
+        self._open.passed(prepared.call.request_id, kind, text)
+        if kind in _LAST_EVENTS:
+            self._open.ended(prepared.call.request_id)
+        return text
+
+    def response_text(self, prepared: Prepared, whole: str) -> str:
+        """A whole response; see ``Surface``."""
+        if prepared.reading.history is None:
+            return whole
+        text = _json(json.loads(whole) | _marks(prepared))
+        self._keep(prepared, text)
+        return text
+
+    def _earlier(self, call: HttpCall) -> list[Any]:
+        """Items of the stored response that a request goes on from.
+
+        Raises:
+            BadRequest: it is not there, or nothing is stored here.
+        """
+        name = call.body.get("previous_response_id")
+        if name is None:
+            return []
+        found = self._stored.get(name, call.key_label) if isinstance(name, str) else None
+        if found is not None:
+            return found.items
+        if self._stored.is_used:
+            raise BadRequest(
+                "there is no stored response of this id; it may have been forgotten",
+                hint="send the whole conversation as input",
+                param="previous_response_id",
+                reason="previous_response_not_found",
+            )
+        raise BadRequest(
+            "responses are not stored on this server",
+            hint="send the whole conversation as input",
+            param="previous_response_id",
+        )
+
+    def _history(self, body: dict[str, Any]) -> str | None:
+        """Items of the input as JSON text; None: the response is not to be stored."""
+        if not self._stored.is_used or body.get("store") is False:
+            return None
+        return _json(_items(body.get("input")))
+
+    def _keep(self, prepared: Prepared, text: str) -> None:
+        history = prepared.reading.history or "[]"
+        label = prepared.call.key_label
+        self._stored.put(prepared.response_id, StoredResponse(label, text, history))
+
+
+def _items(given: Any) -> list[Any]:
+    """Input as items; a text is a message of the user."""
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": given}]
+    return given if isinstance(given, list) else []
+
+
+def _marks(prepared: Prepared) -> dict[str, Any]:
+    previous = prepared.call.body.get("previous_response_id")
+    return {"store": True, "previous_response_id": previous}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _no_response(name: str) -> NotFound:
+    return NotFound(f"there is no stored response {name[:80]}")
+
+
+def _check_fields(body: dict[str, Any]) -> None:
+    """Refuse fields that stand for a part of the conversation, or for another way to answer."""
+    for field in ("background", "conversation", "prompt"):
+        if body.get(field):
+            raise BadRequest(f"{field} is not supported", param=field)
+
+
+def _check_messages(body: dict[str, Any], conversation: recipe.Conversation) -> None:
+    """Refuse input of which nothing is left: items of unknown types are passed over."""
+    instructions = 1 if body.get("instructions") else 0
+    if body.get("input") is not None and len(conversation.messages) <= instructions:
+        raise BadRequest(
+            "input holds no item that this server can read",
+            hint="send messages, function calls and their results",
+            param="input",
+        )
+
+
+def _namespaces(
+    request: recipe.ResponsesRequest, options: recipe.ConversionOptions
+) -> dict[str, tuple[str, str]]:
+    try:
+        return request.namespace_tool_map(options)
+    except recipe.ConversionError as error:
+        raise with_reason(error.body) from error
+
+
+def build(options: ResponsesOptions, context: BuildContext) -> Responses:
+    """Build the component ``bridge.responses``."""
+    return Responses(options)

@@ -1,0 +1,224 @@
+"""How is a call answered, whatever protocol it speaks?
+
+Prompt, sampling and grammar are worked out in a thread; then the engine's items become events. What
+one item of the engine adds is written at once. A whole response is put together from the same
+events, so that both say the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import time
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from deepinfer_core.errors import DeadlineExceeded, RequestError
+from deepinfer_core.interfaces.async_engine import (
+    EngineFacts,
+    Finished,
+    GenerateRequest,
+    Item,
+    Started,
+    Tokens,
+)
+from deepinfer_core.interfaces.protocol import (
+    EventAnswer,
+    HttpAnswer,
+    HttpCall,
+    JsonAnswer,
+    Protocol,
+    ServiceView,
+)
+
+from deepinfer_recipe_bridge.answer import Answer, Event
+from deepinfer_recipe_bridge.codec import codec_of
+from deepinfer_recipe_bridge.dialects import event_bytes
+from deepinfer_recipe_bridge.errors import UnsupportedGrammar
+from deepinfer_recipe_bridge.options import ProtocolOptions
+from deepinfer_recipe_bridge.preparing import image_count, prompt_ids, sampling_params
+from deepinfer_recipe_bridge.reading import Reading, check_tool_count
+from deepinfer_recipe_bridge.users import cache_salt
+
+__all__ = ["Prepared", "Surface"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A call that the engine can be asked to answer.
+
+    Attributes:
+        call: as it came.
+        reading: of its body.
+        request: for the engine.
+        answer: what becomes of it.
+        response_id: of the response.
+        arrived_s: when the call came, on the event loop's clock.
+    """
+
+    call: HttpCall
+    reading: Reading
+    request: GenerateRequest
+    answer: Answer
+    response_id: str
+    arrived_s: float
+
+
+class Surface(Protocol):
+    """What the three protocols have in common.
+
+    Args:
+        options: of the protocol.
+
+    Attributes:
+        name: as logs and metrics have it.
+        id_prefix: of the ids of its responses.
+        response: the recipe's class of whole responses.
+    """
+
+    name: ClassVar[str]
+    id_prefix: ClassVar[str]
+    response: ClassVar[Any]
+
+    def __init__(self, options: ProtocolOptions) -> None:
+        self.options = options
+
+    @abstractmethod
+    def read(self, call: HttpCall, model_names: tuple[str, ...]) -> Reading:
+        """Read a body.
+
+        Raises:
+            RequestError: it is refused.
+        """
+
+    def event_text(self, prepared: Prepared, event: Event) -> str:
+        """JSON text of an event as it is sent; called once for each, in order."""
+        text: str = event.to_json()
+        return text
+
+    def response_text(self, prepared: Prepared, whole: str) -> str:
+        """JSON text of a whole response as it is sent."""
+        return whole
+
+    async def answered(self, service: ServiceView, call: HttpCall) -> HttpAnswer:
+        """Answer a call that asks for a response."""
+        call.notes.protocol = self.name
+        arrived_s = asyncio.get_running_loop().time()
+        prepared: Prepared = await service.in_threads(self.prepared, service, call, arrived_s)
+        call.notes.stream = prepared.reading.request.stream
+        if call.notes.stream:
+            return EventAnswer(events=self._streamed(service, prepared))
+        return await self._whole(service, prepared)
+
+    def prepared(self, service: ServiceView, call: HttpCall, arrived_s: float) -> Prepared:
+        """Work out what the engine is asked for; runs in a thread."""
+        facts, reading = service.engine.facts, self.checked(service, call)
+        codec = codec_of(facts)
+        prompt = prompt_ids(reading, codec)
+        params = sampling_params(reading, prompt, codec, facts, self.options.tool_grammar)
+        call.notes.constraint = params.grammar_request.kind if params.grammar_request else ""
+        response_id = f"{self.id_prefix}{secrets.token_hex(16)}"
+        return Prepared(
+            call=call,
+            reading=reading,
+            request=GenerateRequest(
+                request_id=call.request_id,
+                prompt_token_ids=prompt,
+                params=params,
+                cache_salt=cache_salt(call.key_label, reading.user),
+            ),
+            answer=Answer(reading, codec, response_id, _fingerprint(facts)),
+            response_id=response_id,
+            arrived_s=arrived_s,
+        )
+
+    def checked(self, service: ServiceView, call: HttpCall) -> Reading:
+        """Read a call's body within the limits of this protocol."""
+        check_tool_count(call.body, self.options.max_tools)
+        reading = self.read(call, service.model_names)
+        call.notes.model = reading.model
+        call.notes.images = image_count(reading.conversation)
+        return reading
+
+    async def _whole(self, service: ServiceView, prepared: Prepared) -> JsonAnswer:
+        async with aclosing(self._steps(service, prepared)) as steps:
+            events = [event async for step in steps for event in step]
+        notes = prepared.call.notes
+        whole = self.response(
+            prepared.response_id,
+            prepared.reading.model,
+            int(time.time()),
+            notes.prompt_tokens,
+            notes.cached_tokens,
+        )
+        for event in events:
+            whole.accumulate(event)
+        return JsonAnswer(content=self.response_text(prepared, whole.to_json()).encode())
+
+    async def _streamed(self, service: ServiceView, prepared: Prepared) -> AsyncIterator[bytes]:
+        async with aclosing(self._steps(service, prepared)) as steps:
+            async for step in steps:
+                if step:
+                    yield b"".join(self._framed(prepared, event) for event in step)
+        done = self.response.sse_done_data()
+        if done is not None:
+            yield event_bytes(done)
+
+    def _framed(self, prepared: Prepared, event: Event) -> bytes:
+        name = self.response.sse_event_name(event)
+        return event_bytes(self.event_text(prepared, event), name)
+
+    async def _steps(self, service: ServiceView, prepared: Prepared) -> AsyncGenerator[list[Event]]:
+        """The events of each item of the engine; whoever closes this ends the request."""
+        answer, notes = prepared.answer, prepared.call.notes
+        async with aclosing(_items(service, prepared.request)) as items:
+            async for item in items:
+                waited_s = asyncio.get_running_loop().time() - prepared.arrived_s
+                match item:
+                    case Started():
+                        notes.prompt_tokens = item.prompt_tokens
+                        notes.cached_tokens = item.cached_tokens
+                        notes.queue_s = waited_s
+                        yield answer.begin(item)
+                    case Tokens():
+                        if notes.first_token_s is None:
+                            notes.first_token_s = waited_s
+                        events = answer.take(item)
+                        notes.completion_tokens = answer.completion_tokens
+                        notes.reasoning_tokens = answer.reasoning_tokens
+                        if answer.is_complete:
+                            notes.finish_reason = "stop"
+                        yield events
+                        if answer.is_complete:
+                            return
+                    case Finished():
+                        notes.finish_reason = item.reason
+                        yield answer.end(item.reason)
+                        return
+
+
+async def _items(service: ServiceView, request: GenerateRequest) -> AsyncGenerator[Item]:
+    """The engine's items; a refusal names the grammar if there is one."""
+    items = service.engine.generate(request)
+    try:
+        async for item in items:
+            yield item
+    except RequestError as error:
+        if request.params.grammar_request is None or isinstance(error, DeadlineExceeded):
+            raise
+        raise UnsupportedGrammar(error.message, hint=error.hint) from error
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _fingerprint(facts: EngineFacts) -> str:
+    """The same for engines of which the same may be expected."""
+    text = json.dumps([facts.model, dict(facts.components)], sort_keys=True)
+    return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:10]}"

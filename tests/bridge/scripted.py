@@ -1,0 +1,227 @@
+"""An engine that gives the tokens of a test, split as the test says, and calls without HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepinfer_core.engine.outputs import FinishReason, TokenLogprob
+from deepinfer_core.errors import (
+    DeadlineExceeded,
+    DeepInferError,
+    EngineBusy,
+    EngineUnavailable,
+    NotFound,
+    RequestError,
+)
+from deepinfer_core.interfaces.async_engine import (
+    AsyncEngine,
+    EngineFacts,
+    EngineState,
+    Finished,
+    GenerateRequest,
+    Item,
+    Started,
+    Tokens,
+)
+from deepinfer_core.interfaces.protocol import (
+    CallNotes,
+    Endpoint,
+    HttpCall,
+    JsonAnswer,
+    Protocol,
+    ServiceView,
+)
+from deepinfer_core.testing.fakes import CONTROL_TOKENS, byte_tokenizer_source
+
+MODEL = "m"
+FIRST_BYTE = len(CONTROL_TOKENS)
+BOS, EOS, PAD, USER, ASSISTANT, SYSTEM, THINK, THINK_END, DSML = range(FIRST_BYTE)
+ALL_KINDS = ("json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag")
+
+
+def tokens_of(text: str) -> list[int]:
+    """One token for each byte."""
+    return [FIRST_BYTE + byte for byte in text.encode()]
+
+
+def marked(text: str) -> list[int]:
+    """The same, where ``«D»`` stands for the marker of calls and ``«/think»`` for ``</think>``."""
+    found: list[int] = []
+    for place, part in enumerate(text.replace("«/think»", "«D»\0").split("«D»")):
+        if place:
+            found.append(THINK_END if part.startswith("\0") else DSML)
+        found += tokens_of(part.removeprefix("\0"))
+    return found
+
+
+def logprob_of(token: int, alternatives: int) -> TokenLogprob:
+    """Made-up figures, the same for the same token."""
+    top = tuple((FIRST_BYTE + (token + i) % 256, -0.5 - i) for i in range(alternatives))
+    return TokenLogprob(token_id=token, logprob=-0.5, processed_logprob=-0.5, top=top)
+
+
+@dataclass
+class ScriptedEngine(AsyncEngine):
+    """Gives ``steps``, one item each; remembers what it was asked."""
+
+    steps: Sequence[Sequence[int]] = ()
+    reason: FinishReason = "stop"
+    cached: int = 0
+    tokenizer_json: str | None = field(default_factory=byte_tokenizer_source)
+    vocabulary: int = FIRST_BYTE + 256
+    max_model_len: int = 1_000_000
+    grammar_kinds: tuple[str, ...] = ALL_KINDS
+    refusal: DeepInferError | None = None
+    failure: DeepInferError | None = None
+    requests: list[GenerateRequest] = field(default_factory=list)
+    items_given: int = 0
+    closed: int = 0
+
+    state: EngineState = "ready"
+    in_work: int = 0
+
+    @property
+    def facts(self) -> EngineFacts:
+        return EngineFacts(
+            model="scripted",
+            tokenizer_json=self.tokenizer_json,
+            max_model_len=self.max_model_len,
+            vocabulary=self.vocabulary,
+            grammar_kinds=self.grammar_kinds,
+            components={"sampler": "test"},
+            report={},
+        )
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
+        self.requests.append(request)
+        prompt = len(request.prompt_token_ids)
+        wanted = request.params.alternatives
+        try:
+            if self.refusal is not None:
+                raise self.refusal
+            yield Started(prompt_tokens=prompt, cached_tokens=self.cached)
+            for step in self.steps:
+                logprobs = () if wanted is None else [logprob_of(token, wanted) for token in step]
+                self.items_given += 1
+                yield Tokens(tuple(step), "", tuple(logprobs))
+            if self.failure is not None:
+                raise self.failure
+            yield Finished(
+                reason=self.reason,
+                prompt_tokens=prompt,
+                cached_tokens=self.cached,
+                completion_tokens=sum(map(len, self.steps)),
+            )
+        finally:
+            self.closed += 1
+
+    def abort(self, request_id: str) -> bool:
+        return False
+
+    async def metrics_text(self) -> str:
+        return ""
+
+    async def drain(self, seconds: float) -> bool:
+        return True
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass
+class Reply:
+    """What a client would see."""
+
+    status: int
+    raw: bytes
+    notes: CallNotes
+    writes: list[bytes] = field(default_factory=list)
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.raw)
+
+    @property
+    def events(self) -> list[tuple[str | None, Any]]:
+        """(name, JSON data) of each event; data that is no JSON as text."""
+        found: list[tuple[str | None, Any]] = []
+        for block in self.raw.decode().split("\n\n")[:-1]:
+            lines = dict(line.split(": ", 1) for line in block.split("\n"))
+            data = lines["data"]
+            found.append((lines.get("event"), data if data == "[DONE]" else json.loads(data)))
+        return found
+
+
+def status_of(error: Exception) -> int:
+    """As the server answers."""
+    kinds: Mapping[type[Exception], int] = {
+        NotFound: 404,
+        DeadlineExceeded: 503,
+        RequestError: 400,
+        EngineBusy: 429,
+        EngineUnavailable: 503,
+    }
+    return next((status for kind, status in kinds.items() if isinstance(error, kind)), 500)
+
+
+async def in_threads(function: Callable[..., Any], *arguments: Any) -> Any:
+    """In no thread: nobody waits for the event loop here."""
+    return function(*arguments)
+
+
+def view_of(engine: AsyncEngine) -> ServiceView:
+    return ServiceView(
+        engine=engine, model_names=(MODEL, "other"), options={}, created_s=0, in_threads=in_threads
+    )
+
+
+def endpoint_of(protocol: Protocol, engine: AsyncEngine, name: str = "") -> Endpoint:
+    """The endpoint ``METHOD path``; the first one without a name."""
+    for endpoint in protocol.endpoints(view_of(engine)):
+        if name in ("", f"{endpoint.method} {endpoint.path}"):
+            return endpoint
+    raise AssertionError(f"no endpoint {name}")
+
+
+async def ask_async(
+    protocol: Protocol,
+    body: dict[str, Any],
+    engine: AsyncEngine,
+    *,
+    at: str = "",
+    key_label: str = "",
+    path_values: Mapping[str, str] | None = None,
+) -> Reply:
+    """Answer a call as the server would."""
+    endpoint = endpoint_of(protocol, engine, at)
+    call = HttpCall(
+        request_id="req-1",
+        key_label=key_label,
+        headers={},
+        path_values=path_values or {},
+        body=body,
+    )
+    writes: list[bytes] = []
+    try:
+        answer = await endpoint.handle(call)
+        if isinstance(answer, JsonAnswer):
+            return Reply(answer.status, answer.content, call.notes)
+        async for part in answer.events:
+            writes.append(part)  # noqa: PERF401 - what came before an error counts
+    except DeepInferError as error:
+        status = status_of(error)
+        if writes:
+            writes.append(endpoint.dialect.error_event(error, status, call.request_id))
+        else:
+            raw = endpoint.dialect.error_body(error, status, call.request_id)
+            return Reply(status, raw, call.notes)
+    return Reply(200, b"".join(writes), call.notes, writes)
+
+
+def ask(
+    protocol: Protocol, body: dict[str, Any], engine: AsyncEngine | None = None, **more: Any
+) -> Reply:
+    """The same, in an event loop of its own."""
+    return asyncio.run(ask_async(protocol, body, engine or ScriptedEngine(), **more))
