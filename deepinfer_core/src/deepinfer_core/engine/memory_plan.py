@@ -35,10 +35,8 @@ BLOCK_TOKENS = 128
 """Tokens of a block, as in the published engine: prefixes are shared in these units."""
 
 CACHE_SHARE = 0.5
-"""Part of the memory left beside the weights that blocks may take when nobody sets their number.
-
-The other half is for activations, logits and whatever else runs on the machine.
-"""
+"""Part of the memory left beside the weights that blocks may take when nobody sets their number;
+the rest is for activations, logits and whatever else runs on the machine."""
 
 SNAPSHOTS_PER_SEQUENCE = 4
 """Copies of states that are kept for each running sequence when nobody sets their number: a few
@@ -111,7 +109,9 @@ def page_sizes(config: ModelConfig, settings: Settings, *, reads_tokens: bool = 
     """Sizes that follow from a checkpoint's config and the numerics.
 
     Args:
-        config, settings, reads_tokens: as for ``plan_memory``.
+        config: of the checkpoint.
+        settings: of the engine.
+        reads_tokens: the drafter wants the tokens of sequences.
 
     Raises:
         ConfigError: the longest text is beyond the checkpoint.

@@ -1,4 +1,4 @@
-"""How much memory do drafts need beside the pages? What ``stage`` allocates, for the memory plan."""
+"""How much memory do drafts need beside the pages? It is what ``stage`` allocates."""
 
 from __future__ import annotations
 
