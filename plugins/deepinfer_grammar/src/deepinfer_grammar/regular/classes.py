@@ -233,6 +233,7 @@ class ClassReader:
         is_negative = self.take("^")
         self.is_negated ^= is_negative
         sets: list[CharSet] = []
+        named: set[str] = set()
         is_first = True
         while True:
             if self.ended:
@@ -241,8 +242,11 @@ class ClassReader:
                 self.at += 1
                 break
             is_first = False
+            named.add(self.text[self.at : self.at + 2])
             sets.append(self._range())
         self.is_negated ^= is_negative
+        if named & {r"\d", r"\w", r"\s"} & {name.lower() for name in named if name[1:].isupper()}:
+            sets.append(ANY)  # a class and its opposite are everything under any reading
         chars = fold_case(union(*sets)) if ignore_case else union(*sets)
         return complement(chars) if is_negative else chars
 
