@@ -197,5 +197,5 @@ def test_one_that_no_token_can_go_on_with_ends_there(poor: LLM) -> None:
     )
     answers = poor.generate([PROMPT] * 3, [PLAIN, GOOD, bad])
     assert [one.token_ids for one in answers[:2]] == [plain.token_ids, good.token_ids]
-    assert answers[2].finish_reason == "error"
-    assert answers[2].error is not None
+    assert (answers[2].finish_reason, answers[2].text) == ("error", "ab")
+    assert "no token may be drawn" in str(answers[2].error)
