@@ -44,6 +44,7 @@ GOLDEN = {
     "deepinfer_step_schedule_seconds histogram",
     "deepinfer_step_wait_seconds histogram",
     "deepinfer_step_output_seconds histogram",
+    "deepinfer_step_send_seconds histogram",
 }
 """A name leaves this list two minor versions after its successor entered it."""
 

@@ -37,6 +37,18 @@ class LoadedSettings:
     settings: Settings
     origins: Mapping[str, Origin]
 
+    def to_json(self) -> str:
+        """All of it for another process, which must not read files and environment again."""
+        origins = {path: [origin.kind, origin.name] for path, origin in self.origins.items()}
+        return json.dumps({"settings": self.settings.model_dump(mode="json"), "origins": origins})
+
+    @classmethod
+    def from_json(cls, text: str) -> LoadedSettings:
+        """The same again."""
+        data = json.loads(text)
+        origins = {path: Origin(*parts) for path, parts in data["origins"].items()}
+        return cls(Settings.model_validate(data["settings"]), origins)
+
 
 def load_settings(
     file: FilePath | None = None,

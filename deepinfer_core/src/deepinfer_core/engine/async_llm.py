@@ -29,6 +29,7 @@ from deepinfer_core.engine.prompts import Prompt, pair_options, pair_params, rea
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.router import Call
 from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.seats import Seats
 from deepinfer_core.errors import DeepInferError, EngineError
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class AsyncLLM:
 
     def _start(self, llm: LLM, router: Router, places: int) -> None:
         self._llm = llm
-        self._thread = EngineThread(router, places)
+        self._seats = Seats(places)
+        self._thread = EngineThread(router, self._seats.wake)
         stop = weakref.finalize(self, self._thread.stop, "the AsyncLLM was let go of")
         # The end of the program stops the thread itself, and waits for it.
         stop.atexit = False
@@ -115,7 +117,7 @@ class AsyncLLM:
     @property
     def in_work(self) -> int:
         """Answers that are running or waiting, those included that are about to be queued."""
-        return self._thread.room.used
+        return self._seats.room.used
 
     @property
     def failure(self) -> EngineError | None:
@@ -194,7 +196,7 @@ class AsyncLLM:
         params = pair_params(sampling_params, len(asked))
         chosen = pair_options(options, len(asked))
         for one in params:
-            self._thread.room.check(one.n)
+            self._seats.room.check(one.n)
         streams: list[AsyncStream] = []
         try:
             for index, request in enumerate(zip(asked, params, chosen, strict=True)):
@@ -230,16 +232,16 @@ class AsyncLLM:
         *,
         wait: bool,
     ) -> AsyncStream:
-        thread = self._thread
+        thread, seats = self._thread, self._seats
         thread.check()
-        await thread.room.take(params.n, wait=wait)
-        inbox = thread.new_inbox(params.n)
+        await seats.room.take(params.n, wait=wait)
+        inbox = seats.new_inbox(params.n)
         call = Call(receive=inbox.receive, drop=inbox.drop)
         try:
             prompt = await self._encoded(prompt)
             thread.ask(Ask(call=call, index=index, prompt=prompt, params=params, options=options))
         except BaseException:
-            thread.give_back(params.n)
+            seats.give_back(params.n)
             raise
         return AsyncStream(inbox, partial(thread.abort, call, index), thread.check, owner=self)
 

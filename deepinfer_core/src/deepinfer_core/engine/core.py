@@ -64,6 +64,9 @@ class Engine:
         is_asynchronous: decide and launch a step before the results of the last one are read.
         priority_boost_s: head start of one step of priority.
         grammars: constraints of requests.
+
+    Attributes:
+        started: sequences whose first row the last ``step`` launched; empty if it launched none.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Engine:
         self._seeds = random.SystemRandom() if seed is None else random.Random(seed)
         self._numbers = count(1)
         self._under_way: UnderWay | None = None
+        self.started: list[Sequence] = []
         self._deadlines = Deadlines(lambda number: batch.get(number) is not None)
         self._ended_s = -math.inf
         """When the results of a step were last handled."""
@@ -164,6 +168,7 @@ class Engine:
         before = self._under_way
         is_idle = before is None
         self._under_way = self._launch(before) if len(self.batch) else None
+        self.started = self._under_way.started if self._under_way is not None else []
         if before is not None:
             updates += self._conclude(before)
             del before  # so that its rows do not wait beside those of the next step
@@ -190,7 +195,7 @@ class Engine:
 
     def reset(self) -> None:
         """Drop all sequences, after an interrupt that may have left a step half done."""
-        self._under_way = None
+        self._under_way, self.started = None, []
         self._deadlines.clear()
         self.runner.drain()
         self.batch.clear()

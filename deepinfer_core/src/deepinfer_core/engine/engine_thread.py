@@ -1,7 +1,9 @@
 """How does an engine run in a thread of its own, for callers that must not wait?
 
 Callers put commands into a queue and never touch the engine. The thread obeys them between steps,
-runs steps while there is work, and sleeps in the queue otherwise.
+runs steps while there is work, and sleeps in the queue otherwise. What a step gave goes where the
+call of each request says; behind each turn the thread says that there is no more for now, so that
+all of it can be handed on at once.
 
 Nothing the thread holds leads to the objects that users hold, so that letting go of those ends what
 they asked for, and the thread.
@@ -11,14 +13,14 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 
-from deepinfer_core.engine.inbox import Inbox
 from deepinfer_core.engine.prompts import Prompt
 from deepinfer_core.engine.request_options import RequestOptions
-from deepinfer_core.engine.room import Room
 from deepinfer_core.engine.router import Call, Router
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.waiters import Waiter, wake
@@ -34,7 +36,7 @@ device is the stream's: whoever plays one with a thread waits for that as long a
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ask:
-    """A request that has its places.
+    """A request.
 
     Attributes:
         call: where answers go.
@@ -68,15 +70,14 @@ class EngineThread:
 
     Args:
         router: over the engine; this thread alone uses it from now on.
-        places: answers in work at once.
+        after_turn: called by the thread behind each step, and behind commands without a step.
     """
 
-    def __init__(self, router: Router, places: int) -> None:
-        self.room = Room(places)
+    def __init__(self, router: Router, after_turn: Callable[[], None]) -> None:
         self._router = router
+        self._after_turn = after_turn
         # The queue's put may be called while garbage is collected in the middle of another put.
         self._commands: SimpleQueue[Ask | _Abort | _Stop] = SimpleQueue()
-        self._woken: list[Waiter] = []
         self._reason: str | None = None
         self._failure: EngineError | None = None
         self._lock = Lock()
@@ -112,10 +113,6 @@ class EngineThread:
             return EngineError(self._failure.message, hint=self._failure.hint)
         return EngineError("this AsyncLLM was closed", hint="make a new one")
 
-    def new_inbox(self, samples: int) -> Inbox:
-        """Where answers go; their places come free as they end."""
-        return Inbox(samples, self._free, self._woken.append)
-
     def ask(self, ask: Ask) -> None:
         """Let a request wait for its turn.
 
@@ -126,10 +123,6 @@ class EngineThread:
             if not self._takes_requests:
                 raise self.closed()
             self._commands.put(ask)
-
-    def give_back(self, count: int) -> None:
-        """Give places back that no request came to have; from any thread."""
-        wake(self.room.give_back(count))
 
     def abort(self, call: Call, index: int, sample: int | None = None) -> None:
         """End a request, or one of its answers, soon."""
@@ -152,6 +145,10 @@ class EngineThread:
         # All that the thread had left to do was to wake those who waited.
         self._thread.join()
 
+    def join(self) -> None:
+        """The same for a thread that runs no event loop."""
+        self._thread.join()
+
     def _at_exit(self) -> None:
         if os.getpid() == self._process_id:
             self.stop("the program ended")
@@ -164,23 +161,28 @@ class EngineThread:
         except BaseException as error:  # noqa: BLE001 - nobody else would tell those who wait
             failure = error
         try:
-            self._end(failure)
-        except BaseException as error:  # noqa: BLE001 - the same
-            get_logger(__name__).error("engine.close_failed", exc_info=error)
+            self._close(failure)
         finally:
             atexit.unregister(self._at_exit)
             with self._lock:
                 self._has_ended = True
                 for_end, self._for_end = self._for_end, []
-            wake([*self._woken, *for_end])
+            wake(for_end)
+
+    def _close(self, failure: BaseException | None) -> None:
+        """Whatever happens, everyone is told, and what they are told is handed on."""
+        for action in (partial(self._end, failure), self._after_turn):
+            try:
+                action()
+            except BaseException as error:  # noqa: BLE001 - nobody else would tell
+                get_logger(__name__).error("engine.close_failed", exc_info=error)
 
     def _loop(self) -> None:
         while self._reason is None:
             self._obey_all(wait=not self._router.has_work)
             if self._reason is None and self._router.has_work:
                 self._step()
-            wake(self._woken)
-            self._woken.clear()
+            self._after_turn()
 
     def _step(self) -> None:
         try:
@@ -246,9 +248,6 @@ class EngineThread:
                 return
             if isinstance(command, Ask):
                 command.call.drop(self.closed())
-
-    def _free(self, count: int) -> None:
-        self._woken += self.room.give_back(count)
 
 
 def _text(error: BaseException) -> str:

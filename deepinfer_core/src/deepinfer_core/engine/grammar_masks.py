@@ -56,6 +56,11 @@ class Grammars:
         self._pool = pool
         self._end_ids = end_ids
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of grammar that requests may ask for; none without a component."""
+        return () if self._pool is None else tuple(sorted(self._pool.component.kinds))
+
     def constraint(self, request: Request) -> Constraint | None:
         """The constraint of a request; its grammar begins to be compiled. None: it has none.
 

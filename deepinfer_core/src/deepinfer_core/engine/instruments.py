@@ -169,6 +169,7 @@ class Instruments:
         self._schedule = board.distribution("step_schedule_seconds")
         self._wait = board.distribution("step_wait_seconds")
         self._output = board.distribution("step_output_seconds")
+        self._send = board.distribution("step_send_seconds")
 
     @cached_property
     def registry(self) -> CollectorRegistry:
@@ -211,6 +212,11 @@ class Instruments:
         if self._line is not None:
             self._line.saw_first_tokens(first_tokens_s)
             self._line.tick(ended_s)
+
+    def sent(self, elapsed_s: float) -> None:
+        """What a step gave was handed to another process."""
+        with self.board.lock:
+            self._send.observe(elapsed_s)
 
     def _verified(self, drafts: int, accepted: int, times: int) -> None:
         """So many sequences had so many drafts verified and accepted."""

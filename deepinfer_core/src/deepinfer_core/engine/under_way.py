@@ -37,11 +37,13 @@ class UnderWay:
         drafted: whose they are.
         outcomes: what became of the drafts that it verified.
         given: what the runner says about both.
+        started: sequences whose first row it feeds.
     """
 
     __slots__ = (
         "_began_s", "_queued_s", "_row_counts", "broken", "drafted", "drew", "failure", "given",
-        "handle", "launch", "more_drawn", "outcomes", "owners", "rows", "schedule_s", "wanted",
+        "handle", "launch", "more_drawn", "outcomes", "owners", "rows", "schedule_s", "started",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, launch: Launch, began_s: float) -> None:
@@ -61,9 +63,11 @@ class UnderWay:
         self._row_counts = launch.row_counts()
         self._began_s = began_s
         self._queued_s: list[float] = []
+        self.started: list[Sequence] = []
         for sequence in launch.admitted:
             if sequence.first_scheduled_s is None:
                 sequence.first_scheduled_s = began_s
+                self.started.append(sequence)
                 self._queued_s.append(began_s - sequence.request.arrival_s)
 
     def facts(self, *, since_s: float, asked_s: float, known_s: float, ended_s: float) -> StepFacts:

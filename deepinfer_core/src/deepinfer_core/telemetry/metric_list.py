@@ -167,5 +167,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     _histogram("step_schedule_seconds", "Deciding a step and launching its parts.", _OVERHEAD_S),
     _histogram("step_wait_seconds", "Waiting of the step loop for a step's results.", _STEP_S),
     _histogram("step_output_seconds", "Turning a step's results into outputs.", _OVERHEAD_S),
+    _histogram(
+        "step_send_seconds",
+        "Packing what a step gave and handing it to the service's process.",
+        _OVERHEAD_S,
+    ),
 )
 """Every metric of an engine, in the order in which it is exposed."""
