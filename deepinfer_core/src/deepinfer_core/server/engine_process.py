@@ -125,6 +125,15 @@ class EngineProcess(AsyncEngine):
         """Of the engine's process; None if there is none."""
         return None if self._child is None else self._child.process_id
 
+    def progress(self) -> dict[str, Any]:
+        """How far its loading is, or how the last one went, as data."""
+        return self.report.to_json()
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether it was ever loaded."""
+        return self._facts is not None
+
     async def ready(self) -> None:
         """Wait until it was loaded for the first time.
 
