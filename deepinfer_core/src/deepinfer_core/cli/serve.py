@@ -111,15 +111,15 @@ def summary(facts: EngineFacts, protocols: Sequence[ServedProtocol], address: st
     """Print what was picked, what fits, and where it is served."""
     print_table([("slot", "component"), *facts.components.items()])
     report = facts.report
-    if plan := report.get("memory"):
-        print()
-        print_table(memory_table(plan, report.get("device_bytes", 0)))
+    print()
+    print_table(memory_table(report["memory"], report["device_bytes"]))
     print()
     print_table(
         [
             ("model", facts.model),
             ("longest request", f"{facts.max_model_len:,} tokens"),
-            ("at once", f"{report.get('max_num_seqs', '?')} requests"),
+            ("at once", f"{report['max_num_seqs']:,} requests"),
+            ("cache", f"{report['cache_tokens']:,} tokens"),
             ("grammars", ", ".join(facts.grammar_kinds) or "none"),
             ("protocols", ", ".join(one.name for one in protocols)),
         ]

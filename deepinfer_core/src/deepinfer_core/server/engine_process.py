@@ -154,9 +154,13 @@ class EngineProcess(AsyncEngine):
         """Answer a request; see ``AsyncEngine``."""
         live = self._submit(request)
         try:
-            while items := await live.items():
-                for item in items:
+            while True:
+                if (item := live.take()) is not None:
                     yield item
+                elif live.is_over:
+                    return
+                else:
+                    await live.changed()
         finally:
             if self._requests.leave(live):
                 self._send(Abort(live.number))
