@@ -5,8 +5,8 @@ All of it happens on the event loop that it was made on, and none of it makes th
 engine.
 
 The first start must succeed; whoever waits for it is told why it did not. An engine that dies later
-takes the requests in work with it, each with an error that says so, and is started again after a
-while; if that fails time after time, it is given up.
+takes the requests in work with it, each with an error that says so (an ``EngineUnavailable``: the
+request is not to blame, and may be asked again), and is started again after a while; if that fails time after time, it is given up.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class EngineProcess(AsyncEngine):
         """Nothing more comes from this engine."""
         why = "the service was stopped" if self._closing.is_set() else failure.message
         self._requests.fail_all(
-            lambda: EngineError(f"{why}, and this request was in work", hint="ask again")
+            lambda: EngineUnavailable(f"{why}, and this request was in work", hint="ask again")
         )
         for answer in self._asked.values():
             _resolve(answer, "")

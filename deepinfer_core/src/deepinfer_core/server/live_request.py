@@ -1,7 +1,7 @@
 """What waits for the consumer of one request?
 
-What the consumer does not take in time grows together, so it is never more than the answer and a few
-pieces, and nobody waits for a consumer.
+What the consumer does not take in time grows together, so it is never more than the answer and a
+few pieces, and nobody waits for a consumer.
 
 Everything happens on one event loop. What comes in time is passed on as it is: an answer's pieces
 cross here hundreds of thousands of times a minute.
