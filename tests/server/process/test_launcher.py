@@ -232,7 +232,8 @@ def test_clients_that_go_away_at_any_moment_leave_nothing(run_async: Run, data_s
             assert 'deepinfer_state_slots{state="used"} 0.0' in figures
             served.process.send_signal(signal.SIGTERM)
             assert await served.process.wait() == 0
-            assert served.logged() == ""
+            assert "Traceback" not in served.logged()
+            assert "call.failed" not in served.logged()
 
     run_async(main)
 
