@@ -53,6 +53,8 @@ def test_it_shows_what_was_loaded_serves_and_ends_well_after_a_signal(
         with urllib.request.urlopen(call, timeout=30) as answer:
             usage = json.loads(answer.read())["usage"]
         assert usage["completion_tokens"] == 4
+        with urllib.request.urlopen(url, timeout=30) as page:
+            assert page.headers["content-type"].startswith("text/html")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert process.stderr is not None

@@ -79,6 +79,7 @@ def _service(loaded: LoadedSettings, protocols: Sequence[ServedProtocol]) -> Ser
     from deepinfer_core.server.engine_process import EngineProcess
     from deepinfer_core.server.launcher import Service
     from deepinfer_core.server.listener import open_listener
+    from deepinfer_core.server.page.routes import page_routes
 
     settings, server = loaded.settings, loaded.settings.server
     keys = read_keys(server)
@@ -94,6 +95,7 @@ def _service(loaded: LoadedSettings, protocols: Sequence[ServedProtocol]) -> Ser
         running=settings.engine.max_num_seqs,
         max_queued=settings.engine.max_queued,
         progress=process.progress,
+        pages=page_routes(),
     )
     app = App(parts)
     return Service(app=app, engine=app.engine, process=process, settings=server, listener=listener)

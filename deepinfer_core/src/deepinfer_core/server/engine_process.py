@@ -6,7 +6,8 @@ engine.
 
 The first start must succeed; whoever waits for it is told why it did not. An engine that dies later
 takes the requests in work with it, each with an error that says so (an ``EngineUnavailable``: the
-request is not to blame, and may be asked again), and is started again after a while; if that fails time after time, it is given up.
+request is not to blame, and may be asked again), and is started again after a while; if that fails
+time after time, it is given up.
 """
 
 from __future__ import annotations
