@@ -93,8 +93,3 @@ def test_a_model_is_called_like_its_folder_or_the_distribution_that_ships_it(
     assert checkpoints.checkpoint_name(str(tmp_path), tmp_path) == tmp_path.name
     ship(tiny="folder")
     assert checkpoints.checkpoint_name(None, Path("/models/tiny/checkpoint")) == "tiny"
-
-
-def test_the_installed_checkpoint_is_called_like_its_distribution() -> None:
-    pytest.importorskip("deepinfer_tiny", reason="needs deepinfer-tiny, which plugins(tiny) brings")
-    assert checkpoints.checkpoint_name(None, checkpoint_folder(None)) == "deepinfer-tiny"
