@@ -86,7 +86,9 @@ def types(session: nox.Session) -> None:
     """mypy, strict, on every source folder."""
     group(session, "types")
     editable(
-        session, "deepinfer_core[bench,chat,serve]", "plugins/deepinfer_tiny",
+        session,
+        "deepinfer_core[bench,chat,serve]",
+        "plugins/deepinfer_tiny",
         "plugins/deepinfer_dspark",
     )
     # Its kernels' compiler is skipped by mypy, installed or not.
