@@ -14,7 +14,7 @@ DISTRIBUTIONS = [
     "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark",
     "plugins/deepinfer_grammar", "deepinfer_recipe_bridge", ".",
 ]  # fmt: skip
-TYPED_SOURCES = [f"{name}/src" for name in DISTRIBUTIONS[:-1]]
+TYPED_SOURCES = [*[f"{name}/src" for name in DISTRIBUTIONS[:-1]], "benchmarks"]
 TORCH = "torch==2.13.0"
 """A CPU build exists for this version; a range would admit CUDA builds of several gigabytes."""
 
@@ -83,7 +83,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy, strict, on every source folder."""
+    """mypy, strict, on every source folder and the benchmarks."""
     group(session, "types")
     editable(
         session,
@@ -191,6 +191,14 @@ def bridge(session: nox.Session) -> None:
         "plugins/deepinfer_grammar[llguidance]", "deepinfer_recipe_bridge",
     )  # fmt: skip
     pytest(session, "tests/bridge")
+
+
+@nox.session
+def page(session: nox.Session) -> None:
+    """The page in a headless Chromium; each test is skipped where there is none."""
+    group(session, "test")
+    editable(session, "deepinfer_core[chat,serve]", "deepinfer_recipe_bridge")
+    pytest(session, "tests/page", "-n", "0")
 
 
 @nox.session

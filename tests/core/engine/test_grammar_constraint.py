@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from deepinfer_core.engine.grammar_constraint import Constraint, Trigger
+from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.grammar_request import GrammarRequest
+from deepinfer_core.engine.rows import RowRequest, RowSettings
 from deepinfer_core.errors import EngineError, RequestError
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarVocabulary
 from deepinfer_core.testing.letter_grammar import LetterGrammar
@@ -33,12 +37,18 @@ def constraint(
 
 
 def masks(one: Constraint, output: bytes, drafts: bytes = b"") -> list[set[int]]:
-    mask_RW = np.full((len(drafts) + 3, VOCABULARY.words), 0x5A5A5A5A, dtype=np.int32)
-    rows = range(1, len(drafts) + 2)
-    one.fill(list(output), list(drafts), mask_RW, rows)
-    assert (mask_RW[[0, -1]] == 0x5A5A5A5A).all()
-    bits = np.unpackbits(mask_RW[1:-1].view(np.uint8), axis=1, bitorder="little")
-    return [set(np.flatnonzero(row).tolist()) for row in bits]
+    """What may come behind the output, and behind each draft in turn."""
+    owner: Any = SimpleNamespace(constraint=one, prompt_tokens=2, tokens=[7, 7, *output])
+    rows = [
+        RowRequest(number, 2 + len(output) + number, RowSettings(), draft=draft)
+        for number, draft in enumerate([*drafts, -1])
+    ]
+    pool: Any = SimpleNamespace(component=LetterGrammar(), vocabulary=VOCABULARY)
+    found, broken = Grammars(pool).masked(tuple(rows), [owner] * len(rows))
+    for _, failure in broken:
+        raise failure
+    words = [row.mask.view(np.uint8) for row in found if row.mask is not None]
+    return [set(np.flatnonzero(np.unpackbits(w, bitorder="little")).tolist()) for w in words]
 
 
 def letters(text: str) -> set[int]:

@@ -96,14 +96,53 @@ def test_equal_grammars_are_compiled_once(pool: GrammarPool) -> None:
     assert again.result() is compiled
 
 
-def test_the_cache_keeps_the_newest_up_to_its_size(pool: GrammarPool) -> None:
-    oldest = choice("ok", "first" * 5)
-    kept = pool.compiled(oldest).result(WAIT_S)
-    pool.compiled(choice("ok", "second" * 4)).result(WAIT_S)
-    assert pool.compiled(oldest).result(WAIT_S) is kept
-    for number in range(4):
-        pool.compiled(choice("ok", f"third{number}" * 5)).result(WAIT_S)
-    assert pool.compiled(oldest).result(WAIT_S) is not kept
+def size_of(*texts: str) -> int:
+    """What the cache counts: eight bytes a letter of the compiled form, and the text itself."""
+    return 8 * sum(map(len, texts)) + len(choice(*texts).text)
+
+
+def test_the_cache_keeps_the_latest_up_to_the_memory_that_they_hold() -> None:
+    texts = [("ok", f"{number}" * 30) for number in range(4)]
+    room = 3 * size_of(*texts[0])
+    limits = PoolLimits(workers=1, timeout_s=WAIT_S, cache_bytes=room)
+    pool = GrammarPool(resolved(), VOCABULARY, limits)
+    try:
+        kept = [pool.compiled(choice(*one)).result(WAIT_S) for one in texts[:3]]
+        assert pool.kept_bytes == room
+        assert pool.compiled(choice(*texts[0])).result(WAIT_S) is kept[0]
+        pool.compiled(choice(*texts[3])).result(WAIT_S)
+        assert pool.kept_bytes == room
+        assert pool.compiled(choice(*texts[0])).result(WAIT_S) is kept[0]
+        assert pool.compiled(choice(*texts[2])).result(WAIT_S) is kept[2]
+        assert pool.compiled(choice(*texts[1])).result(WAIT_S) is not kept[1]
+        assert pool.kept_bytes == room
+    finally:
+        pool.close()
+
+
+def test_one_that_is_larger_than_the_cache_drives_nothing_out() -> None:
+    small = choice("ok", "x" * 9)
+    limits = PoolLimits(workers=1, timeout_s=WAIT_S, cache_bytes=size_of("ok", "x" * 9) + 1)
+    pool = GrammarPool(resolved(), VOCABULARY, limits)
+    try:
+        kept = pool.compiled(small).result(WAIT_S)
+        assert works(pool.compiled(choice("ok", "y" * 50)))
+        assert pool.kept_bytes == size_of("ok", "x" * 9)
+        assert pool.compiled(small).result(WAIT_S) is kept
+    finally:
+        pool.close()
+
+
+def test_one_whose_compiled_form_takes_too_much_memory_is_refused() -> None:
+    limits = PoolLimits(workers=1, timeout_s=WAIT_S, memory_bytes=(8 << 20) - 1)
+    pool = GrammarPool(resolved(), VOCABULARY, limits)
+    try:
+        with pytest.raises(RequestError, match=r"takes \d+ bytes, over 8388607"):
+            pool.compiled(choice("!large")).result(WAIT_S)
+        assert works(pool.compiled(choice("ok")))
+        assert pool.kept_bytes == size_of("ok")
+    finally:
+        pool.close()
 
 
 def test_a_kind_that_the_component_does_not_take_is_refused_at_once(pool: GrammarPool) -> None:

@@ -1,4 +1,4 @@
-"""Costs that follow the steps: by size where there were some, by a price a row where not."""
+"""Costs that follow the steps: by size where there were some, by a factor where not."""
 
 from collections.abc import Sequence
 
@@ -33,28 +33,14 @@ def test_before_the_first_step_costs_are_those_measured() -> None:
     assert curve(followed()) == [1.0, 2.0, 4.0, 8.0]
 
 
-@pytest.mark.parametrize(("times", "now_ms"), [(4, 4.0), (5, 5.0)])
-def test_a_size_takes_what_its_last_steps_took(times: int, now_ms: float) -> None:
+def test_a_size_takes_what_its_last_steps_took_and_the_others_are_slower_by_the_factor() -> None:
     """3 rows are padded to 4."""
-    assert curve(followed(*took(3, 5.0, times))) == [1.0, 2.0, now_ms, 8.0]
-
-
-def test_the_median_of_the_last_nine_steps_counts() -> None:
-    steps = (*took(4, 7.9, 9), *took(4, 5.0, 5), *took(4, 7.0, 4))
-    assert followed(*steps).of(1).curve.milliseconds[2] == 5.0
-
-
-def test_other_sizes_take_a_price_a_row_more() -> None:
-    """10 steps of 4 rows took 2 ms more than measured, 0.5 a row."""
-    assert curve(followed(*took(4, 6.0, 10))) == [1.5, 3.0, 6.0, 12.0]
-
-
-def test_steps_that_are_faster_than_measured_make_no_other_size_cheaper() -> None:
-    assert curve(followed(*took(4, 3.0, 10))) == [1.0, 2.0, 3.0, 8.0]
+    assert curve(followed(*took(3, 6.0, 3))) == [1.5, 3.0, 6.0, 12.0]
 
 
 def test_times_never_fall_with_rows() -> None:
-    assert curve(followed(*took(4, 1.0, 5))) == [1.0, 1.5, 1.5, 8.0]
+    """Two rows took 2 ms, then four took 1; the factor behind is 1 / 4."""
+    assert curve(followed(*took(2, 2.0, 3), *took(4, 1.0, 3))) == [1.0, 1.5, 1.5, 2.0]
 
 
 def test_a_step_larger_than_all_that_were_measured_says_nothing() -> None:
@@ -70,8 +56,9 @@ def test_a_round_takes_what_was_measured_for_the_size_that_it_is_padded_to(
 
 def test_a_round_takes_what_the_last_ones_took() -> None:
     step = StepTimes(sequences=2, rows=2, step_s=0.02, drafted=True, round_s=0.009)
-    assert followed(*[step] * 4).of(2).drafter_ms == 5.0
-    assert followed(*[step] * 5).of(2).drafter_ms == pytest.approx(9.0)
+    assert followed(*[step] * 2).of(2).drafter_ms == 5.0
+    assert followed(*[step] * 3).of(2).drafter_ms == pytest.approx(9.0)
+    assert followed(*[step] * 3).of(1).drafter_ms == pytest.approx(5.4)
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -80,4 +67,9 @@ def test_a_round_is_no_part_of_what_a_step_takes(tells: bool) -> None:
     step = StepTimes(
         sequences=1, rows=4, step_s=0.009, drafted=True, round_s=0.003 if tells else None
     )
-    assert curve(followed(*[step] * 5)) == [1.0, 2.0, 6.0, 8.0]
+    assert curve(followed(*[step] * 3)) == [1.5, 3.0, 6.0, 12.0]
+
+
+def test_a_size_is_known_when_there_were_steps_of_it() -> None:
+    costs = followed(*took(3, 5.0, 3))
+    assert (costs.knows(4), costs.knows(5)) == (True, False)

@@ -53,13 +53,20 @@ class Timer:
         return 0.5 * sequences
 
 
-def test_the_first_two_runs_warm_up_and_the_fastest_and_the_slowest_are_dropped() -> None:
-    timer = Timer([99.0, 99.0, 5.0, 1.0, 4.0, 90.0, 3.0], [99.0, 98.0, 7.0, 8.0, 9.0, 100.0, 1.0])
+def test_sizes_are_run_twice_through_and_the_fastest_run_behind_a_warm_one_counts() -> None:
+    order: list[int] = []
+
+    class Noting(Timer):
+        def step(self, rows: int) -> float:
+            order.append(rows)
+            return super().step(rows)
+
+    timer = Noting([0.1, 0.2, 5.0, 4.0, 0.3, 6.0, 9.0], [0.1, 0.2, 9.0, 9.0, 0.3, 9.0, 8.0])
     found = measure(timer, (1, 2), (1,))
     assert found.steps.rows == (1, 2)
     assert found.steps.milliseconds == pytest.approx((4000.0, 8000.0))
     assert found.rounds.milliseconds == pytest.approx((500.0,))
-    assert not any(timer.runs.values())
+    assert order == [1] * 4 + [2] * 4 + [1] * 3 + [2] * 3
 
 
 def test_a_larger_pass_that_looks_faster_takes_as_long_as_the_smaller_one() -> None:

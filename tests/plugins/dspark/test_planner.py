@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deepinfer_core.interfaces.draft_planner import DraftView, StepTimes
+from deepinfer_core.interfaces.draft_planner import DraftOutcome, DraftView, StepTimes
 from deepinfer_core.schedule.speculation_costs import CostCurve
 from deepinfer_dspark.measuring import MeasuredCosts
 from deepinfer_dspark.planner import DsparkPlanner
@@ -34,6 +34,12 @@ def decode(made: DsparkPlanner, view: DraftView, steps: int) -> list[bool]:
     return found
 
 
+def took(made: DsparkPlanner, rows: int, step_ms: float) -> None:
+    """Enough steps for a size to be known."""
+    for _ in range(3):
+        made.took(StepTimes(sequences=1, rows=rows, step_s=step_ms / 1e3, drafted=False))
+
+
 def test_rows_are_planned_with_the_measured_costs() -> None:
     """1.9 / 10.5 and 2.7 / 11 and with a round of 1 ms more: 3 rows are the best."""
     assert list(planner().rows([GOOD], other_rows=0)) == [3]
@@ -41,10 +47,10 @@ def test_rows_are_planned_with_the_measured_costs() -> None:
 
 
 def test_rows_are_planned_with_what_steps_took_lately() -> None:
-    """Steps of 3 rows take 20 ms now."""
+    """Steps of 3 rows take 20 ms now, those of 2 as long as ever."""
     made = planner()
-    for _ in range(5):
-        made.took(StepTimes(sequences=1, rows=3, step_s=0.020, drafted=False))
+    took(made, rows=2, step_ms=10.5)
+    took(made, rows=3, step_ms=20.0)
     assert list(made.rows([GOOD], other_rows=0)) == [2]
 
 
@@ -126,6 +132,7 @@ def test_sequences_without_drafts_teach_nothing() -> None:
 def test_a_step_is_not_planned_with_the_mean_of_its_own_blocks() -> None:
     """With rates of 1, as nothing is known, 6 tokens in 21 ms beat 3 in 11; with less not."""
     made = planner(rows=(2, 3, 6), times=(10.0, 10.0, 20.0))
+    took(made, rows=2, step_ms=10.0)
     views = [DraftView(2, (0.0, 0.0)), DraftView(2, (0.5, 0.5))]
     assert list(made.rows(views, other_rows=0)) == [3, 3]
     assert sum(made.rows(views, other_rows=0)) == 3
@@ -142,3 +149,50 @@ def test_rows_of_prompts_are_part_of_the_step() -> None:
     made = planner(rows=(1, 2, 3), times=(1.0, 1.0, 10.0))
     assert list(made.rows([GOOD], other_rows=0)) == [2]
     assert list(made.rows([GOOD], other_rows=1)) == [1]
+
+
+def test_while_nobody_has_drafts_costs_are_compared_every_sixteen_steps() -> None:
+    """For an expected 2.7 tokens, three rows become cheap: 0.7 ms in place of 20 ms behind 10."""
+    made = planner(rows=(1, 2, 3, 6), times=(10.0, 30.0, 30.0, 40.0))
+    decode(made, GOOD, 1000)
+    assert decode(made, BARE, 40)[-1] is False
+    took(made, rows=1, step_ms=10.0)
+    took(made, rows=3, step_ms=10.7)
+    found = decode(made, BARE, 40)
+    assert found[-1] is True
+    assert found.index(True) <= 16
+
+
+def test_steps_without_drafts_are_tried_until_their_time_is_known() -> None:
+    """Three rows promise 2.7 tokens in 12 ms; a plain step seems to lose 11 - 12 / 2.7 ms.
+
+    That is 6.6 ms, and 8 times as much takes five drafting steps.
+    """
+    made = planner()
+    assert [sum(made.rows([GOOD], other_rows=0)) for _ in range(12)] == [3] * 5 + [1] + [3] * 5 + [
+        1
+    ]
+    assert made.drafts_next()
+    took(made, rows=1, step_ms=10.0)
+    # 128 times 6.6 ms, that is 70 steps of 12.
+    given = [sum(made.rows([GOOD], other_rows=0)) for _ in range(71 * 3)]
+    assert given.count(1) == 3
+    assert given[-1] == 1
+
+
+def test_a_step_that_turns_out_faster_without_drafts_ends_drafting() -> None:
+    """Measured 10 ms, it takes 2 in truth: one token in 2 ms against 2.7 in 12."""
+    made = planner()
+    assert all(decode(made, GOOD, 50))
+    took(made, rows=3, step_ms=11.0)
+    took(made, rows=1, step_ms=2.0)
+    assert decode(made, GOOD, 50)[-1] is False
+
+
+def test_drafts_that_hold_less_often_than_they_say_end_drafting() -> None:
+    """What is said to survive with 0.9 and 0.8 never does: 1 token in 12 ms against 1 in 10."""
+    made = planner()
+    assert all(decode(made, GOOD, 50))
+    for _ in range(100):
+        made.learn([DraftOutcome(verified=2, accepted=0, confidences=(0.9, 0.8 / 0.9))])
+    assert decode(made, GOOD, 50)[-1] is False

@@ -38,17 +38,18 @@ def check_memory(loaded: LoadedSettings, resolution: Resolution) -> Finding:
     from deepinfer_core.cli.check import Finding
 
     try:
-        table, data = _figures(loaded, resolution.report.device.memory_bytes)
+        table, data = _figures(loaded, resolution)
     except DeepInferError as error:
         return Finding(name="memory", table=[], data={}, problems=(error,))
     return Finding(name="memory", table=table, data=data)
 
 
 def _figures(
-    loaded: LoadedSettings, device_bytes: int
+    loaded: LoadedSettings, resolution: Resolution
 ) -> tuple[list[tuple[str, ...]], dict[str, Any]]:
     from deepinfer_core.config import checkpoint_folder
     from deepinfer_core.config.checkpoints import shipped_checkpoints
+    from deepinfer_core.engine.drafts.settings import reads_tokens
     from deepinfer_core.engine.memory_plan import plan_memory
     from deepinfer_core.engine.model_folder import read_config
 
@@ -57,8 +58,15 @@ def _figures(
         # Components can be checked without a checkpoint; there is nothing to add up.
         return [("memory", "no checkpoint is configured")], {}
     folder = checkpoint_folder(settings.model.path)
-    plan = plan_memory(read_config(folder, settings), settings, device_bytes)
+    resolved, device_bytes = resolution.resolved, resolution.report.device.memory_bytes
+    plan = plan_memory(
+        read_config(folder, settings),
+        settings,
+        device_bytes,
+        reads_tokens=resolved is not None and reads_tokens(settings, resolved),
+    )
     sizes = plan.sizes
+    tokens = ("tokens for drafts", "", f"{sizes.tokens_bytes:,}")
     laws = ("laws of drafts", "", f"{sizes.laws_bytes:,}")
     recorded = ("recorded steps", "at most", f"{sizes.recordings_bytes:,}")
     rows: list[tuple[str, ...]] = [
@@ -66,6 +74,7 @@ def _figures(
         ("weights", "", f"{sizes.weights_bytes:,}"),
         *([recorded] if sizes.recordings_bytes else []),
         *([laws] if sizes.laws_bytes else []),
+        *([tokens] if sizes.tokens_bytes else []),
         (
             "blocks",
             f"{plan.num_blocks:,} x {sizes.block_bytes:,}",

@@ -203,7 +203,8 @@ class GrammarSettings(Section):
         workers: grammars compiled at once.
         timeout_s: for one grammar; the request fails then.
         memory_bytes: for one grammar; the request fails then.
-        cache_bytes: compiled grammars that are kept for other requests.
+        cache_bytes: compiled grammars that are kept for other requests, in the memory that they
+            hold; each request also holds its own while it runs.
     """
 
     workers: int = Field(default=2, ge=1, le=64)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_request import GrammarRequest
 from deepinfer_core.errors import DeepInferError, EngineError, RequestError
@@ -47,14 +47,6 @@ class Trigger:
         return matched + (self.token_ids[matched] == token)
 
 
-class _Place(NamedTuple):
-    """Where a constraint stands, besides its matcher."""
-
-    phase: str
-    matched: int
-    held: int
-
-
 class Constraint:
     """The grammar of one sequence.
 
@@ -63,6 +55,11 @@ class Constraint:
         compiled: its grammar, now or later.
         end_ids: tokens that end a sequence.
     """
+
+    __slots__ = (
+        "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched", "_phase",
+        "_prefix", "_read", "_trigger",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -75,77 +72,93 @@ class Constraint:
         self._bound = request.bound_token_id
         self._prefix = request.prefix_ids
         self._ends = end_ids
-        self._matcher: GrammarMatcher | None = None
+        self._phase = "free" if self._trigger else "held"
+        self._matched = 0
+        self._held: GrammarMatcher | None = None
         self._read = 0
-        self._place = _Place("free" if self._trigger else "held", 0, 0)
+        self._free: tuple[str, int] | None = None
+        self._drafted = 0
 
     @property
     def is_settled(self) -> bool:
         """Whether its grammar was compiled, or refused."""
-        return self._compiled.done()
+        return self._held is not None or self._compiled.done()
 
     @property
     def failure(self) -> DeepInferError | None:
         """Why there is no grammar; None if there is one, or it is not settled."""
+        if self._held is not None:  # steps ask again and again, and a future answers slowly
+            return None
         error = self._compiled.exception() if self._compiled.done() else None
         if error is not None and not isinstance(error, DeepInferError):
             return EngineError(str(error))
         if error is None and self._prefix and self._compiled.done():
             try:
-                self._held()
+                self._matcher()
             except RequestError as refused:
                 return refused
         return error
 
-    def fill(
-        self,
-        output: Sequence[int],
-        drafts: Sequence[int],
-        mask_RW: npt.NDArray[np.int32],
-        rows: Sequence[int],
-    ) -> None:
-        """Fill the masks behind the output, and behind each draft in turn.
+    def read(self, tokens: Sequence[int], first: int) -> None:
+        """Follow the output, from where it was read to last.
 
         Args:
-            output: all tokens drawn so far.
-            drafts: tokens that may follow, of which some may not be allowed; masks behind one that
-                is not allow everything, as nobody draws there.
-            mask_RW: int32 masks.
-            rows: row of the mask behind the output, then behind each draft; one more than drafts.
+            tokens: prompt and output so far.
+            first: where the output begins.
 
         Raises:
             EngineError: the output is not what the grammar allows.
         """
-        for token in output[self._read :]:
+        for token in tokens[first + self._read :]:
             if not self._take(token):
                 raise EngineError(f"token {token} was drawn, and the grammar does not allow it")
             self._read += 1
-        self._fill_row(mask_RW, rows[0])
-        kept, taken = self._place, 0
-        for token, row in zip(drafts, rows[1:], strict=True):
-            if taken < 0 or not self._take(token):
-                taken = -1
-                mask_RW[row] = -1
-            else:
-                self._fill_row(mask_RW, row)
-        self._restore(kept)
 
-    def _restore(self, place: _Place) -> None:
-        if self._place.held > place.held:
-            self._held().rollback(self._place.held - place.held)
-        self._place = place
+    def fill(self, mask_RW: npt.NDArray[np.int32], row: int) -> GrammarMatcher | None:
+        """Fill the mask of what may come next; where the grammar holds, say instead who fills it.
+
+        Args:
+            mask_RW: int32 masks.
+            row: which.
+        """
+        if self._phase == "held":
+            return self._held or self._matcher()
+        assert self._trigger is not None
+        words = mask_RW[row]
+        if self._phase == "forced":
+            words[:] = 0
+            _set(words, self._trigger.token_ids[self._matched], allowed=True)
+            return None
+        words[:] = -1
+        for token in self._ends:
+            _set(words, token, allowed=False)
+        return None
+
+    def draft(self, token: int) -> bool:
+        """Follow a draft; False, and nothing happens, if it is not allowed."""
+        if self._free is None:
+            self._free = (self._phase, self._matched)
+        was_held = self._phase == "held"
+        if not self._take(token):
+            return False
+        self._drafted += was_held
+        return True
+
+    def forget_drafts(self) -> None:
+        """Go back behind the output."""
+        if self._free is not None:
+            if self._drafted:
+                self._matcher().rollback(self._drafted)
+            (self._phase, self._matched), self._free, self._drafted = self._free, None, 0
 
     def _take(self, token: int) -> bool:
-        phase, matched, held = self._place
+        phase = self._phase
         if phase == "held":
-            if not self._held().accept(token):
-                return False
-            self._place = _Place(phase, matched, held + 1)
-            return True
+            return (self._held or self._matcher()).accept(token)
         assert self._trigger is not None
         if token in self._ends:
             return False
-        trigger = self._trigger.token_ids
+        trigger, matched = self._trigger.token_ids, self._matched
         if phase == "forced":
             if token != trigger[matched]:
                 return False
@@ -154,36 +167,20 @@ class Constraint:
             phase, matched = "forced", 0
         else:
             matched = self._trigger.after(matched, token)
-        if matched == len(trigger):
-            phase = "held"
-        self._place = _Place(phase, matched, held)
+        self._phase = "held" if matched == len(trigger) else phase
+        self._matched = matched
         return True
 
-    def _fill_row(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
-        phase, matched, _ = self._place
-        if phase == "held":
-            self._held().fill_mask(mask_RW, row)
-            return
-        assert self._trigger is not None
-        words = mask_RW[row]
-        if phase == "forced":
-            words[:] = 0
-            _set(words, self._trigger.token_ids[matched], allowed=True)
-            return
-        words[:] = -1
-        for token in self._ends:
-            _set(words, token, allowed=False)
-
-    def _held(self) -> GrammarMatcher:
-        if self._matcher is None:
+    def _matcher(self) -> GrammarMatcher:
+        if self._held is None:
             matcher = self._compiled.result().matcher()
             if not matcher.replay(self._prefix):
                 raise RequestError(
                     "the text that the answer goes on from cannot begin a text of the grammar",
                     hint="give another beginning, or another grammar",
                 )
-            self._matcher = matcher
-        return self._matcher
+            self._held = matcher
+        return self._held
 
 
 def _set(words: npt.NDArray[np.int32], token: int, *, allowed: bool) -> None:

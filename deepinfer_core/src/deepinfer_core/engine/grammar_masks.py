@@ -1,6 +1,7 @@
 """Which rows of a step are constrained, and by which masks?
 
-Masks are made when the tokens before are known and the forward pass of the step runs already.
+Masks are made when the tokens before are known and the forward pass of the step runs already: of
+all sequences at once, first behind their outputs, then behind each draft in turn.
 """
 
 from __future__ import annotations
@@ -22,12 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["NO_GRAMMARS", "Grammars"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Rows:
-    """The drawn rows of one constrained sequence, by place among all."""
+    """The drawn rows of one constrained sequence.
+
+    Attributes:
+        sequence: whose rows.
+        constraint: of the sequence.
+        first: first of its masks; one follows the other.
+        places: of its rows among all.
+        failure: why the sequence cannot go on.
+    """
 
     sequence: Sequence
+    constraint: Constraint
+    first: int
     places: list[int]
+    failure: DeepInferError | None = None
 
 
 class Grammars:
@@ -109,35 +121,62 @@ class Grammars:
             return rows, []
         import numpy as np
 
-        count = sum(len(one.places) for one in chosen)
+        count = chosen[-1].first + len(chosen[-1].places)
         mask_RW = np.empty((count, self._pool.vocabulary.words), dtype=np.int32)
-        masked, broken, first = list(rows), [], 0
+        self._fill(chosen, rows, mask_RW)
+        masked, masks = list(rows), list(mask_RW)
         for one in chosen:
-            places = range(first, first + len(one.places))
-            first += len(one.places)
-            try:
-                self._fill(one, rows, mask_RW, places)
-            except Exception as error:  # noqa: BLE001 - components are foreign code
-                broken.append((one.sequence, _failure(error)))
-                mask_RW[places.start : places.stop] = -1
-            for place, row in zip(one.places, places, strict=True):
-                masked[place] = rows[place]._replace(mask=mask_RW[row])
-        return tuple(masked), broken
+            if one.failure is not None:
+                mask_RW[one.first : one.first + len(one.places)] = -1
+            for number, place in enumerate(one.places, one.first):
+                # The mask is the last field; naming it takes three times as long.
+                masked[place] = RowRequest._make((*rows[place][:-1], masks[number]))
+        return tuple(masked), [(x.sequence, x.failure) for x in chosen if x.failure is not None]
 
     def _fill(
-        self,
-        one: _Rows,
-        rows: tuple[RowRequest, ...],
-        mask_RW: npt.NDArray[np.int32],
-        places: range,
+        self, chosen: list[_Rows], rows: tuple[RowRequest, ...], mask_RW: npt.NDArray[np.int32]
     ) -> None:
-        sequence = one.sequence
-        assert sequence.constraint is not None
-        drafts = [rows[place].draft for place in one.places[:-1]]
-        known = drafts.index(-1) if -1 in drafts else len(drafts)
-        # Behind a place where there is no draft nobody draws.
-        mask_RW[places[known + 1 :]] = -1
-        sequence.constraint.fill(sequence.output_ids, drafts[:known], mask_RW, places[: known + 1])
+        """Fill the masks of each sequence, or note why not."""
+        for one in chosen:
+            try:
+                one.constraint.read(one.sequence.tokens, one.sequence.prompt_tokens)
+            except Exception as error:  # noqa: BLE001 - components are foreign code
+                one.failure = _failure(error)
+        turn, going = 0, [one for one in chosen if one.failure is None]
+        while going:
+            self._fill_turn(going, turn, mask_RW)
+            going = [one for one in going if len(one.places) > turn + 1 and one.failure is None]
+            going = [one for one in going if _drafted(one, turn, rows, mask_RW)]
+            turn += 1
+        if turn > 1:
+            for one in chosen:
+                _forget_drafts(one)
+
+    def _fill_turn(self, going: list[_Rows], turn: int, mask_RW: npt.NDArray[np.int32]) -> None:
+        """Fill the mask of each sequence behind so many drafts."""
+        assert self._pool is not None
+        matchers, filling = [], []
+        for one in going:
+            try:
+                matcher = one.constraint.fill(mask_RW, one.first + turn)
+            except Exception as error:  # noqa: BLE001 - components are foreign code
+                one.failure = _failure(error)
+                continue
+            if matcher is not None:
+                matchers.append(matcher)
+                filling.append(one)
+        if not matchers:
+            return
+        try:
+            self._pool.component.fill_masks(
+                matchers, mask_RW, [one.first + turn for one in filling]
+            )
+        except Exception:  # noqa: BLE001 - which of them it was shows each alone
+            for one, matcher in zip(filling, matchers, strict=True):
+                try:
+                    matcher.fill_mask(mask_RW, one.first + turn)
+                except Exception as error:  # noqa: BLE001 - components are foreign code
+                    one.failure = _failure(error)
 
     def close(self) -> None:
         """End what compiles. May be called again."""
@@ -155,13 +194,38 @@ def _failure(error: Exception) -> DeepInferError:
     return EngineError(f"the grammar component failed: {type(error).__name__}: {error}")
 
 
+def _drafted(
+    one: _Rows, turn: int, rows: tuple[RowRequest, ...], mask_RW: npt.NDArray[np.int32]
+) -> bool:
+    """Follow a draft; nobody draws behind one that is not allowed, or where there is none."""
+    draft = rows[one.places[turn]].draft
+    try:
+        if draft >= 0 and one.constraint.draft(draft):
+            return True
+    except Exception as error:  # noqa: BLE001 - components are foreign code
+        one.failure = _failure(error)
+    mask_RW[one.first + turn + 1 : one.first + len(one.places)] = -1
+    return False
+
+
+def _forget_drafts(one: _Rows) -> None:
+    try:
+        one.constraint.forget_drafts()
+    except Exception as error:  # noqa: BLE001 - components are foreign code
+        one.failure = _failure(error)
+
+
 def _constrained(rows: tuple[RowRequest, ...], owners: list[Sequence]) -> list[_Rows]:
     found: list[_Rows] = []
-    for place, (row, owner) in enumerate(zip(rows, owners, strict=True)):
-        if owner.constraint is None or row.position < owner.prompt_tokens:
+    last, first = None, 0
+    for place, owner in enumerate(owners):
+        constraint = owner.constraint
+        if constraint is None or rows[place].position < owner.prompt_tokens:
             continue
-        if found and found[-1].sequence is owner:
+        if owner is last:
             found[-1].places.append(place)
         else:
-            found.append(_Rows(owner, [place]))
+            found.append(_Rows(owner, constraint, first, [place]))
+            last = owner
+        first += 1
     return found

@@ -2,7 +2,8 @@
 
 A few threads wait for as many child processes. A child that takes too long, too much memory, or
 dies, is replaced; the request whose grammar it was fails alone. What was compiled is kept by
-content, up to a size, and compiled once however many ask for it at the same time.
+content, the latest up to a sum of sizes, and compiled once however many ask for it at the same
+time.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class PoolLimits:
     Attributes:
         workers: grammars compiled at once.
         timeout_s: for one grammar.
-        memory_bytes: for one grammar.
-        cache_bytes: of compiled grammars that are kept.
+        memory_bytes: for one grammar, while it is compiled and for what comes of it.
+        cache_bytes: of compiled grammars that are kept, in the memory that they hold here.
     """
 
     workers: int = 2
@@ -82,6 +83,7 @@ class GrammarPool:
         self._tasks: queue.Queue[tuple[GrammarText, Future[CompiledGrammar]] | None] = queue.Queue()
         self._guard = threading.Lock()
         self._known: OrderedDict[GrammarText, tuple[CompiledGrammar, int]] = OrderedDict()
+        self._kept_bytes = 0
         self._under_way: dict[GrammarText, Future[CompiledGrammar]] = {}
         self._settled = threading.Event()
         self._closed = False
@@ -115,6 +117,11 @@ class GrammarPool:
                 self._tasks.put((grammar, self._under_way[grammar]))
             return self._under_way[grammar]
 
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of the grammars that are kept; sequences hold those that they follow besides."""
+        return self._kept_bytes
+
     def wait(self, timeout_s: float) -> None:
         """Wait until some grammar was settled since the last wait, but not for ever."""
         self._settled.wait(timeout_s)
@@ -142,25 +149,36 @@ class GrammarPool:
     ) -> None:
         """Give a grammar to whoever waits for it."""
         outcome: CompiledGrammar | DeepInferError
+        size = 0
         try:
-            outcome = (
-                self.component.open(answer.portable, self.vocabulary)
-                if isinstance(answer, Compiled)
-                else answer
-            )
+            if isinstance(answer, Compiled):
+                outcome = self.component.open(answer.portable, self.vocabulary)
+                size = outcome.size_bytes + len(grammar.text)
+                if size > self._limits.memory_bytes:
+                    outcome = _too_large(size, self._limits)
+            else:
+                outcome = answer
         except Exception as error:  # noqa: BLE001 - components are foreign code
             outcome = error if isinstance(error, DeepInferError) else EngineError(str(error))
         with self._guard:
             self._under_way.pop(grammar, None)
-            if isinstance(answer, Compiled) and isinstance(outcome, CompiledGrammar):
-                self._known[grammar] = (outcome, len(answer.portable) + len(grammar.text))
-                while sum(size for _, size in self._known.values()) > self._limits.cache_bytes:
-                    self._known.popitem(last=False)
+            if isinstance(outcome, CompiledGrammar):
+                self._keep(grammar, outcome, size)
         if isinstance(outcome, CompiledGrammar):
             future.set_result(outcome)
         else:
             future.set_exception(outcome)
         self._settled.set()
+
+    def _keep(self, grammar: GrammarText, compiled: CompiledGrammar, size: int) -> None:
+        """Keep a grammar in place of those that were asked for longest ago."""
+        if size > self._limits.cache_bytes:
+            return
+        self._known[grammar] = (compiled, size)
+        self._kept_bytes += size
+        while self._kept_bytes > self._limits.cache_bytes:
+            _, (_, freed) = self._known.popitem(last=False)
+            self._kept_bytes -= freed
 
 
 class _Worker:
@@ -207,6 +225,14 @@ class _Worker:
         if answer.is_fault:
             return RequestError(answer.message, hint=answer.hint)
         return EngineError(answer.message, hint=answer.hint)
+
+
+def _too_large(size: int, limits: PoolLimits) -> DeepInferError:
+    """What to say of a grammar of such a size."""
+    return RequestError(
+        f"the compiled grammar takes {size} bytes, over {limits.memory_bytes}",
+        hint="make it smaller, or raise grammar.memory_bytes",
+    )
 
 
 def _lost(error: Exception, limits: PoolLimits) -> DeepInferError:

@@ -20,7 +20,7 @@ from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
-from deepinfer_core.engine.drafts.settings import check_speculation, draft_host
+from deepinfer_core.engine.drafts.settings import check_speculation, draft_host, reads_tokens
 from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
 from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
 from deepinfer_core.engine.instruments import Instruments
@@ -226,7 +226,12 @@ def _build_runner(
 
     torch.set_num_threads(settings.threads)
     parts = model_parts(resolved, settings)
-    memory = plan_memory(config, settings, parts.device.memory().total_bytes)
+    memory = plan_memory(
+        config,
+        settings,
+        parts.device.memory().total_bytes,
+        reads_tokens=reads_tokens(settings, resolved),
+    )
     truncation = _truncation(config, settings, memory)
     checkpoint = open_checkpoint(folder)
     checkpoint.config = config

@@ -11,6 +11,7 @@ Shapes: R sampled rows, V vocabulary.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -47,24 +48,26 @@ class ModelStep(StepHandle):
 
     Attributes:
         logits_RV: of the rows that the plan wants; gone when they were sampled.
+        has_drafts: rows are fed for drafts, whether there turn out to be some or not.
         rows: what is sampled.
         drawn: what the sampler gave, when it ran.
-        inputs: of the forward pass, and ``left`` behind the sampling: for the step behind it; only
-            where there are drafts.
+        inputs: gives those of the forward pass, for ``left``.
+        left: for the step behind it, where there are drafts.
         proposed: drafts, when their round ran.
         round_s: seconds of the round, where the device's work is done when it returns.
         ends: of the forward pass, and of the sampling if rows are sampled.
     """
 
     __slots__ = (
-        "drawn", "ends", "inputs", "left", "logits_RV", "proposed", "round_s", "rows",
+        "drawn", "ends", "has_drafts", "inputs", "left", "logits_RV", "proposed", "round_s", "rows",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.logits_RV: torch.Tensor | None = None
+        self.has_drafts = False
         self.rows: tuple[RowRequest, ...] = ()
         self.drawn: Drawn | None = None
-        self.inputs: StepInputs | None = None
+        self.inputs: Callable[[], StepInputs] | None = None
         self.left: Left | None = None
         self.proposed: Proposed | None = None
         self.round_s: float | None = None
@@ -114,6 +117,7 @@ class ModelRunner(Runner):
         """Queue a forward pass; see ``Runner``."""
         assert before is None or isinstance(before, ModelStep)
         step = ModelStep()
+        step.has_drafts = any(one.scored_rows for one in plan.sequences)
         graphs = self.graphs
         rung = None if graphs is None else graphs.rung_of(plan)
         shape = None if graphs is None or rung is None else graphs.shape_of(rung)
@@ -125,16 +129,17 @@ class ModelRunner(Runner):
         def work() -> None:
             self.caches.copy_blocks(plan.block_copies)
             self.caches.copy_slots(plan.restored_slots)
-            if stage is None or feed is None:
-                drawn = before.drawn if before is not None else None
-                words = packed.bring(None if drawn is None else drawn.out.token_R)
-                inputs = None
-            else:
-                words = packed.bring(None)
-                step.inputs = inputs = packed.inputs(words)
-                stage.settle(feed, inputs, before.left if before is not None else None)
+            left, drawn = (before.left, before.drawn) if before is not None else (None, None)
+            # Open rows that drafts have to do with come from ``left``, others from what was drawn.
+            is_plain = feed is None or left is None
+            words = packed.bring(drawn.out.token_R if is_plain and drawn is not None else None)
+            inputs: StepInputs | None = None
+            if stage is not None and feed is not None:
+                inputs = packed.inputs(words)
+                stage.settle(feed, inputs, left)
+            step.inputs = lambda: inputs or packed.inputs(words)
             if graphs is None or rung is None:
-                step.logits_RV = self.model.forward(inputs or packed.inputs(words), self.caches)
+                step.logits_RV = self.model.forward(step.inputs(), self.caches)
             else:
                 step.logits_RV = graphs.run(rung, words)[: plan.rows]
             self.caches.copy_slots(plan.saved_slots)
@@ -156,8 +161,9 @@ class ModelRunner(Runner):
         alternatives = min(max(row.settings.alternatives for row in rows), self.vocabulary)
         packed = self._settings.rows(rows)
         plan = self._sampler_plan(alternatives, len(rows))
-        stage = self.stage
-        drafts = None if stage is None else stage.pack_drafts(rows, wanted)
+        stage, drafts = self.stage, None
+        if stage is not None and (wanted or step.has_drafts):
+            drafts = stage.pack_drafts(rows, wanted)
 
         @torch.inference_mode()
         def work() -> None:
@@ -167,7 +173,8 @@ class ModelRunner(Runner):
             row_R, settings = packed.arrive()
             if len(rows) < logits_RV.shape[0]:
                 logits_RV = logits_RV[row_R]
-            drawn = Drawn(len(rows), alternatives, self.device, is_verified=stage is not None)
+            is_verified = drafts is not None
+            drawn = Drawn(len(rows), alternatives, self.device, is_verified=is_verified)
             if stage is None or drafts is None:
                 self.sampler.run(plan, logits_RV, settings, drawn.out)
             else:
@@ -233,9 +240,10 @@ class ModelRunner(Runner):
         """What the next step needs to know where it begins."""
         assert step.inputs is not None
         assert drawn.verdicts is not None
+        inputs = step.inputs()
         return Left(
-            inputs=step.inputs,
-            row_R=step.inputs.sample_row_R[row_R],
+            inputs=inputs,
+            row_R=inputs.sample_row_R[row_R],
             token_R=drawn.out.token_R,
             accepted_R=drawn.verdicts.accepted_R,
         )

@@ -129,6 +129,11 @@ class CompiledGrammar(ABC):
     def matcher(self) -> GrammarMatcher:
         """A matcher at the beginning of a text."""
 
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Memory that it holds for as long as it is kept, matchers apart; an estimate will do."""
+
 
 class Grammar(Component):
     """Compiles grammars and follows texts."""

@@ -5,9 +5,10 @@ slower than steps without drafts, no round is run; what is needed to come back, 
 nobody drew, are means of earlier ones (``speculation_prior``).
 
 Estimates fluctuate, so a mode is left only when it has lost for long enough: the time that it is
-expected to lose against the other one is summed up, never below 0, until it reaches the price of a
-change. A change wastes one draft round, the last one or the first one, so that is the price; and
-what hesitation loses before a change is no more than that and one step's loss.
+expected to lose against the other one is summed up, never below 0, until it reaches the price of
+four changes. A change wastes one draft round, the last one or the first one, so that is its price.
+What hesitation loses before a change is no more than four rounds and one step's loss; a lower limit
+is passed by chance too often where other programs disturb the steps.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from deepinfer_core.schedule.speculation import Total
 from deepinfer_core.schedule.speculation_costs import StepCosts
 
 __all__ = ["DraftingMode", "next_mode"]
+
+_CHANGES = 4
 
 
 class DraftingMode(NamedTuple):
@@ -33,9 +36,15 @@ class DraftingMode(NamedTuple):
 
 
 def next_mode(
-    mode: DraftingMode, best: Total, costs: StepCosts, sequences: int, *, other_rows: int = 0
+    mode: DraftingMode,
+    best: Total,
+    costs: StepCosts,
+    sequences: int,
+    *,
+    other_rows: int = 0,
+    steps: int = 1,
 ) -> DraftingMode:
-    """Take one step's comparison into account.
+    """Take one comparison into account.
 
     Args:
         mode: so far.
@@ -43,6 +52,7 @@ def next_mode(
         costs: what ``best`` was chosen with.
         sequences: that decode, at least 1.
         other_rows: rows of prompts in the same step.
+        steps: that the comparison is of.
 
     Returns:
         The mode from now on. While no draft round was timed, drafting looks free and goes on.
@@ -52,7 +62,7 @@ def next_mode(
         ahead_ms = best.step_ms - plain_ms * best.expected_tokens / sequences
     else:
         ahead_ms = plain_ms - best.step_ms * sequences / best.expected_tokens
-    lost_ms = max(0.0, mode.lost_ms + ahead_ms)
-    if lost_ms > costs.drafter_ms:
+    lost_ms = max(0.0, mode.lost_ms + steps * ahead_ms)
+    if lost_ms > _CHANGES * costs.drafter_ms:
         return DraftingMode(not mode.is_drafting)
     return DraftingMode(mode.is_drafting, lost_ms)

@@ -19,8 +19,7 @@ _KEPT_PER_BLOCK = 1 - 1 / 2000
 class MeanSurvival:
     """Running mean of survival by draft.
 
-    Sums are of blocks in which the draft was *reached*, so that blocks of which fewer drafts were
-    verified do not count against the later ones.
+    A block counts for a draft by how likely the draft is *reached*, so that the means multiply.
 
     Args:
         drafts: of a whole block.
@@ -33,20 +32,13 @@ class MeanSurvival:
 
     def add_rates(self, survival: Sequence[float]) -> None:
         """Take the estimates that a drafter gave for a block."""
-        self._add((1.0, *survival[:-1]), survival)
-
-    def add_outcome(self, verified: int, accepted: int) -> None:
-        """Take what became of a block: the first ``accepted`` of ``verified`` were right."""
-        reached = min(accepted + 1, verified)
-        self._add([1.0] * reached, [1.0] * accepted + [0.0] * (reached - accepted))
+        reached = (1.0, *survival[:-1])
+        for place, (weight, right) in enumerate(zip(reached, survival, strict=True)):
+            self._reached[place] = self._reached[place] * _KEPT_PER_BLOCK + weight
+            self._survived[place] = self._survived[place] * _KEPT_PER_BLOCK + right
 
     @property
     def rates(self) -> tuple[float, ...]:
         """Survival by draft; all 1 before the first block."""
         each = (s / r for s, r in zip(self._survived, self._reached, strict=True))
         return tuple(accumulate(each, mul))
-
-    def _add(self, reached: Sequence[float], survived: Sequence[float]) -> None:
-        for place, (weight, right) in enumerate(zip(reached, survived, strict=True)):
-            self._reached[place] = self._reached[place] * _KEPT_PER_BLOCK + weight
-            self._survived[place] = self._survived[place] * _KEPT_PER_BLOCK + right

@@ -1,88 +1,79 @@
 """What do the steps of a running engine say about their cost?
 
-Medians throughout, because single steps are disturbed by whatever else the machine does. Each class
-takes one measurement at a time and answers at any moment; both are cheap enough for every step.
+Medians, because single steps are disturbed by whatever else the machine does.
 
-Source: the cost model of DeepInfer 0.1.0.
+Source: the cost model of DeepInfer 0.1.0, whose price a row beyond the measured curve is a factor
+here: a machine that is busy, or was when it was measured, is slower by a factor.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from deepinfer_core.schedule.speculation_costs import CostCurve
 
-__all__ = ["ContextSlope", "RecentTimes"]
+__all__ = ["RecentTimes"]
 
-_WINDOW_STEPS = 5000
-_SLOPE_SAMPLES = 10
 _RECENT_SAMPLES = 9
-_ENOUGH_RECENT = 5
-
-
-class ContextSlope:
-    """Price of a row beyond the measured curve: contexts are longer than where it was measured.
-
-    Args:
-        curve: what a step was measured to take.
-        window_steps: the newest steps that count.
-    """
-
-    def __init__(self, curve: CostCurve, window_steps: int = _WINDOW_STEPS) -> None:
-        self._curve = curve
-        self._window_steps = window_steps
-        self._steps: deque[tuple[int, float]] = deque()
-        self._sorted: list[list[float]] = [[] for _ in curve.rows]
-
-    def add(self, rows: int, forward_ms: float) -> None:
-        """Take the time of one decode step's forward pass; one larger than the curve is ignored."""
-        place = self._curve.place(rows)
-        if place == len(self._curve.rows):
-            return
-        each_ms = (forward_ms - self._curve.milliseconds[place]) / self._curve.rows[place]
-        self._steps.append((place, each_ms))
-        insort(self._sorted[place], each_ms)
-        if len(self._steps) > self._window_steps:
-            old_place, old_ms = self._steps.popleft()
-            values = self._sorted[old_place]
-            del values[bisect_left(values, old_ms)]
-
-    @property
-    def slope_ms(self) -> float:
-        """Median over sizes of the median of each; sizes with fewer than 10 steps do not count.
-
-        May be negative. 0 while no size counts.
-        """
-        medians = [_middle(each) for each in self._sorted if len(each) >= _SLOPE_SAMPLES]
-        return median(medians) if medians else 0.0
+_ENOUGH_SAMPLES = 3
 
 
 class RecentTimes:
-    """Recent times of something that depends on how many sequences there are."""
+    """Times of steps, or of draft rounds, by size.
 
-    def __init__(self) -> None:
-        self._all: deque[float] = deque(maxlen=_RECENT_SAMPLES)
-        self._by_sequences: dict[int, deque[float]] = {}
+    Args:
+        curve: what was measured before the first of them.
+    """
 
-    def add(self, sequences: int, time_ms: float) -> None:
-        """Take one measurement."""
-        self._all.append(time_ms)
-        self._by_sequences.setdefault(sequences, deque(maxlen=_RECENT_SAMPLES)).append(time_ms)
+    def __init__(self, curve: CostCurve) -> None:
+        self._curve = curve
+        self._recent = [deque[float](maxlen=_RECENT_SAMPLES) for _ in curve.rows]
 
-    def estimate_ms(self, sequences: int) -> float:
-        """Median of the last 9 at this number of sequences; at any number if those are under 5.
+    def add(self, size: int, time_ms: float) -> None:
+        """Take one time; of a size beyond the curve, and what took no time, is ignored."""
+        place = self._curve.place(size)
+        if place == len(self._recent) or time_ms <= 0:
+            return
+        self._recent[place].append(time_ms)
 
-        0 while there are fewer than 5 of any.
+    def knows(self, size: int) -> bool:
+        """Whether there were 3 of that size at least."""
+        place = self._curve.place(size)
+        return place < len(self._recent) and len(self._recent[place]) >= _ENOUGH_SAMPLES
+
+    def times_ms(self) -> list[float]:
+        """What each size of the curve takes; times may fall.
+
+        The median of the last 9 where there were 3. Other sizes take what was measured, by the
+        factor of the nearest that are known: between two of them it goes from one to the other, in
+        equal parts from size to size, and outside it stays.
         """
-        for times in (self._by_sequences.get(sequences, ()), self._all):
-            if len(times) >= _ENOUGH_RECENT:
-                return median(times)
-        return 0.0
+        base_ms = self._curve.milliseconds
+        known_ms = {
+            place: median(times)
+            for place, times in enumerate(self._recent)
+            if len(times) >= _ENOUGH_SAMPLES
+        }
+        if not known_ms:
+            return list(base_ms)
+        factors = [time_ms / base_ms[place] for place, time_ms in known_ms.items()]
+        spread = _between([*known_ms], factors, len(base_ms))
+        return [
+            known_ms.get(place, factor * ms)
+            for place, (factor, ms) in enumerate(zip(spread, base_ms, strict=True))
+        ]
 
 
-def _middle(ordered: list[float]) -> float:
-    """Median of sorted numbers."""
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+def _between(known: Sequence[int], values: Sequence[float], count: int) -> Iterator[float]:
+    """Values at 0 up to ``count`` from those at ``known`` places, ascending, by straight lines."""
+    for place in range(count):
+        after = bisect_left(known, place)
+        if after == 0 or after == len(known):
+            yield values[min(after, len(known) - 1)]
+            continue
+        first, last = known[after - 1], known[after]
+        share = (place - first) / (last - first)
+        yield values[after - 1] + share * (values[after] - values[after - 1])

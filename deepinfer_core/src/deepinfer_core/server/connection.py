@@ -14,7 +14,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deepinfer_core.config.server import ServerSettings
 
-__all__ = ["guarded_protocol", "uvicorn_config"]
+__all__ = ["CLOSING", "guarded_protocol", "uvicorn_config"]
+
+CLOSING = "deepinfer.closing"
+"""Key in the state of a call's scope: a function that says whether its connection is closed."""
 
 _MOST_AHEAD = 16
 """Calls that a client may send before the first of them is answered."""
@@ -40,6 +43,8 @@ def uvicorn_config(app: Any, settings: ServerSettings) -> Config:
         lifespan="on",
         access_log=False,
         log_config=None,
+        # What strangers send is no reason to fill the log.
+        log_level="error",
         proxy_headers=False,
         server_header=False,
         # Silence is ended by the guard, which also counts it where uvicorn does not.
@@ -100,6 +105,7 @@ class _Guarded(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A call begins."""
         super().on_message_begin()
+        self.scope["state"][CLOSING] = self.transport.is_closing
         self._is_calling = False
         if self._quiet_since is None or self._had_call:
             self._quiet_since = self.loop.time()
@@ -110,7 +116,8 @@ class _Guarded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers of a call are there."""
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        framed = [len(name) + len(value) + len(": \r\n") for name, value in self.headers]
+        size = len(self.url) + sum(framed)
         if size > self.settings.max_header_bytes:
             self._refuse(b"431 Request Header Fields Too Large")
             raise _TooMuch
@@ -132,8 +139,10 @@ class _Guarded(HttpToolsProtocol):
         self._is_calling = False
 
     def send_400_response(self, msg: str) -> None:
-        """Say that what was sent is no HTTP, unless something else was said already."""
-        if not self.transport.is_closing():
+        """Say that what was sent is no HTTP; not within the answer to what was sent before."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()
+        elif not self.transport.is_closing():
             super().send_400_response(msg)
 
     def pause_writing(self) -> None:

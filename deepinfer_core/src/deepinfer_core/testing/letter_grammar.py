@@ -58,6 +58,8 @@ class LetterGrammar(Grammar):
             os.abort()
         if first == "!memory":
             return bytes(len(bytearray(1 << 40)))
+        if first == "!large":
+            return json.dumps(["x" * (1 << 20)]).encode()
         if first.startswith("!sleep"):
             time.sleep(float(first.removeprefix("!sleep")))
         return grammar.text.encode()
@@ -73,6 +75,10 @@ class _Texts(CompiledGrammar):
         tokens = {piece: token for token, piece in pieces if token not in vocabulary.end_ids}
         self._texts = [[tokens[bytes([byte])] for byte in text.encode()] for text in texts]
         self._vocabulary = vocabulary
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(8 * len(text) for text in self._texts)
 
     def matcher(self) -> GrammarMatcher:
         return _Matcher(self._texts, self._vocabulary)

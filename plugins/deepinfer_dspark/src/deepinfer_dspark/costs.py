@@ -2,27 +2,21 @@
 
 A size that steps had lately takes what it took: the median of its last 9 steps. What the curve
 cannot know is in there: long contexts, samplers with many settings, the host's own work, and other
-programs on the machine. A size that none had takes what was measured, and a price a row more that
-all sizes together suggest.
+programs on the machine. A size that none had takes what was measured, by the factor that sizes near
+it suggest.
 
-Source: the cost model of DeepInfer 0.1.0, which has the price a row, and medians of the sampler.
+Source: the cost model of DeepInfer 0.1.0, which has a price a row, and medians of the sampler.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from statistics import median
-
 from deepinfer_core.interfaces.draft_planner import StepTimes
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
-from deepinfer_core.schedule.speculation_times import ContextSlope, RecentTimes
+from deepinfer_core.schedule.speculation_times import RecentTimes
 
 from deepinfer_dspark.measuring import MeasuredCosts, rising
 
 __all__ = ["PresentCosts"]
-
-_RECENT_STEPS = 9
-_ENOUGH_STEPS = 5
 
 
 class PresentCosts:
@@ -34,38 +28,42 @@ class PresentCosts:
 
     def __init__(self, measured: MeasuredCosts) -> None:
         self._measured = measured
-        self._slope = ContextSlope(measured.steps)
-        self._steps = [deque[float](maxlen=_RECENT_STEPS) for _ in measured.steps.rows]
-        self._rounds = RecentTimes()
-        self._curve = measured.steps
+        self._steps = RecentTimes(measured.steps)
+        self._rounds = RecentTimes(measured.rounds)
+        self._steps_curve: CostCurve | None = measured.steps
+        self._rounds_curve: CostCurve | None = measured.rounds
+        """Both None where times came since they were worked out."""
 
     def add(self, times: StepTimes) -> None:
         """Take the times of one step; one larger than all that were measured says nothing."""
+        round_ms = 0.0
         if times.round_s is not None:
-            self._rounds.add(times.sequences, 1e3 * times.round_s)
-        round_ms = self.round_ms(times.sequences) if times.drafted else 0.0
-        step_ms = max(0.0, 1e3 * times.step_s - round_ms)
-        place = self._measured.steps.place(times.rows)
-        if place < len(self._steps):
-            self._slope.add(times.rows, step_ms)
-            self._steps[place].append(step_ms)
-            self._curve = self._followed()
+            round_ms = 1e3 * times.round_s
+            self._rounds.add(times.sequences, round_ms)
+            self._rounds_curve = None
+        elif times.drafted:
+            round_ms = self.round_ms(times.sequences)
+        self._steps.add(times.rows, 1e3 * times.step_s - round_ms)
+        self._steps_curve = None
 
     def of(self, sequences: int) -> StepCosts:
         """Costs where so many sequences decode."""
-        return StepCosts(curve=self._curve, drafter_ms=self.round_ms(sequences))
+        if self._steps_curve is None:
+            self._steps_curve = _followed(self._measured.steps, self._steps)
+        return StepCosts(curve=self._steps_curve, drafter_ms=self.round_ms(sequences))
+
+    def knows(self, rows: int) -> bool:
+        """Whether steps of that size were seen lately."""
+        return self._steps.knows(rows)
 
     def round_ms(self, sequences: int) -> float:
         """What rounds took lately; before that, what was measured."""
-        rounds = self._measured.rounds
+        if self._rounds_curve is None:
+            self._rounds_curve = _followed(self._measured.rounds, self._rounds)
+        rounds = self._rounds_curve
         place = min(rounds.place(sequences), len(rounds.rows) - 1)
-        return self._rounds.estimate_ms(sequences) or rounds.milliseconds[place]
+        return rounds.milliseconds[place]
 
-    def _followed(self) -> CostCurve:
-        measured, slope_ms = self._measured.steps, max(0.0, self._slope.slope_ms)
-        points = zip(measured.rows, measured.milliseconds, self._steps, strict=True)
-        times_ms = [
-            median(recent) if len(recent) >= _ENOUGH_STEPS else base_ms + slope_ms * rows
-            for rows, base_ms, recent in points
-        ]
-        return CostCurve(rows=measured.rows, milliseconds=rising(times_ms))
+
+def _followed(measured: CostCurve, recent: RecentTimes) -> CostCurve:
+    return CostCurve(rows=measured.rows, milliseconds=rising(recent.times_ms()))

@@ -10,17 +10,26 @@ from deepinfer_core.engine.rows import RowRequest, RowSettings
 
 
 class Noting:
-    """A constraint that writes the number of a row into its mask."""
+    """A constraint that writes how many drafts it has read into a mask."""
 
     is_settled, failure = True, None
 
     def __init__(self) -> None:
-        self.asked: list[tuple[list[int], list[int]]] = []
+        self.asked: list[int] = []
+        self.forgot = 0
 
-    def fill(self, output: Any, drafts: Any, mask_RW: Any, rows: Any) -> None:
-        self.asked.append((list(drafts), list(rows)))
-        for number, row in enumerate(rows):
-            mask_RW[row] = number
+    def read(self, tokens: Any, first: int) -> None:
+        assert tokens[first:] == [5, 6]
+
+    def fill(self, mask_RW: Any, row: int) -> None:
+        mask_RW[row] = len(self.asked)
+
+    def draft(self, token: int) -> bool:
+        self.asked.append(token)
+        return True
+
+    def forget_drafts(self) -> None:
+        self.forgot += 1
 
 
 def masked(drafts: list[int]) -> tuple[Noting, list[Any]]:
@@ -28,7 +37,7 @@ def masked(drafts: list[int]) -> tuple[Noting, list[Any]]:
     pool: Any = SimpleNamespace(vocabulary=SimpleNamespace(words=2))
     constraint = Noting()
     free: Any = SimpleNamespace(constraint=None, prompt_tokens=1)
-    bound: Any = SimpleNamespace(constraint=constraint, prompt_tokens=1, output_ids=(5, 6))
+    bound: Any = SimpleNamespace(constraint=constraint, prompt_tokens=1, tokens=[4, 5, 6])
     rows = [RowRequest(0, 9, RowSettings())]
     rows += [
         RowRequest(1 + number, 3 + number, RowSettings(), draft=draft)
@@ -43,13 +52,14 @@ def masked(drafts: list[int]) -> tuple[Noting, list[Any]]:
 @pytest.mark.parametrize("drafts", [[], [7], [7, 8, 9]])
 def test_each_row_has_the_mask_behind_the_drafts_before_it(drafts: list[int]) -> None:
     constraint, masks = masked(drafts)
-    assert constraint.asked == [(drafts, list(range(len(drafts) + 1)))]
+    assert constraint.asked == drafts
+    assert constraint.forgot == bool(drafts)
     assert masks == [None, *([number] * 2 for number in range(len(drafts) + 1))]
 
 
 @pytest.mark.parametrize(("drafts", "known"), [([-1, -1], 0), ([7, -1, -1], 1)])
 def test_a_grammar_reads_no_draft_that_is_none(drafts: list[int], known: int) -> None:
     constraint, masks = masked(drafts)
-    assert constraint.asked == [(drafts[:known], list(range(known + 1)))]
+    assert constraint.asked == drafts[:known]
     everything = np.full(2, -1).tolist()
     assert masks[2 + known :] == [everything] * (len(drafts) - known)

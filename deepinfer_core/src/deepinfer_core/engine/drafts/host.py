@@ -100,17 +100,20 @@ class Drafting:
                 decoding.append(text)
         if not views:
             return
-        other_rows = min(other_rows, max_rows - len(views))
-        rows = list(self.planner.rows(views, other_rows=other_rows))
-        fits = (1 <= row <= 1 + view.drafts for row, view in zip(rows, views, strict=False))
-        if len(rows) != len(views) or not all(fits):
-            raise EngineError(
-                f"{type(self.planner).__name__} gives {rows} rows to sequences with "
-                f"{[view.drafts for view in views]} drafts",
-                hint="report this to the authors of the drafter",
-            )
-        for text, count in zip(decoding, rows, strict=True):
+        rows = self.planner.rows(views, other_rows=min(other_rows, max_rows - len(views)))
+        if len(rows) != len(views):
+            raise self._misplanned(rows, views)
+        for text, view, count in zip(decoding, views, rows, strict=True):
+            if not 1 <= count <= 1 + view.drafts:
+                raise self._misplanned(rows, views)
             text.drafts.wanted = count - 1
+
+    def _misplanned(self, rows: Sequence[int], views: Sequence[DraftView]) -> EngineError:
+        return EngineError(
+            f"{type(self.planner).__name__} gives {list(rows)} rows to sequences with "
+            f"{[view.drafts for view in views]} drafts",
+            hint="report this to the authors of the drafter",
+        )
 
     def prefixes(self, admitted: Iterable[Text]) -> tuple[Prefix, ...]:
         """What a drafter that reads tokens will not see fed of sequences that enter."""
@@ -171,14 +174,19 @@ class Drafting:
 
 def draft_view(text: Text) -> DraftView | None:
     """What a planner sees of a running sequence; None if it does not decode."""
-    drafts, is_open = text.drafts, text.open_tokens > 0
-    known = len(text.tokens) + text.open_tokens
+    drafts, open_tokens = text.drafts, text.open_tokens
+    known = len(text.tokens) + open_tokens
     if known - text.computed != 1 or known >= text.longest:
         return None
-    at_hand = drafts.open_count if is_open else len(drafts.ids)
+    at_hand = drafts.open_count if open_tokens else len(drafts.ids)
+    if not at_hand:
+        return _NO_DRAFTS
     # All of them and one token more must fit.
     most = min(at_hand, text.longest - known - 1)
-    return DraftView(most, drafts.newest, drafts.before, not is_open)
+    return DraftView(most, drafts.newest, drafts.before, not open_tokens)
+
+
+_NO_DRAFTS = DraftView(0)
 
 
 def draft_requests(
@@ -193,11 +201,15 @@ def draft_requests(
     """
     requests: list[DraftRequest] = []
     drafted: list[Text] = []
+    if not drafts:
+        for text in owners:
+            text.drafts.open_count = 0
+        return (), drafted
     for first, (row, text) in enumerate(zip(rows, owners, strict=True)):
         if first != text.drawn_index:
             continue
         # The next step draws a token itself: if that is the last, it has no use for drafts.
-        is_wanted = drafts > 0 and text.longest - len(text.tokens) > 2
+        is_wanted = text.longest - len(text.tokens) > 2
         text.drafts.open_count = drafts if is_wanted else 0
         if is_wanted:
             assert text.state_slot is not None
@@ -244,6 +256,8 @@ def accepted_drafts(
     """
     accepted: dict[int, tuple[int, ...]] = {}
     outcomes: list[DraftOutcome] = []
+    if all(row.draft < 0 for row in rows):
+        return accepted, outcomes
     verified: list[tuple[int, bool, float]] = []
     for row, text, result in zip(rows, owners, results, strict=True):
         if row.draft >= 0:

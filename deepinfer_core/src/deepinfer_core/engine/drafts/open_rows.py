@@ -100,17 +100,17 @@ class OpenRows:
 
 
 def kept_drafts(
-    accepted_R: torch.Tensor, first_Q: torch.Tensor, most_Q: torch.Tensor, most: int
+    accepted_R: torch.Tensor | None, first_Q: torch.Tensor, most_Q: torch.Tensor, most: int
 ) -> torch.Tensor:
     """How many drafts of each sequence are accepted in front of the first that is not, int64 [Q].
 
     Args:
-        accepted_R: of all sampled rows.
+        accepted_R: of all sampled rows; None: none of them verifies a draft.
         first_Q: first row of each sequence.
         most_Q: drafts of each.
         most: the largest of them.
     """
-    if not most:
+    if accepted_R is None or not most:
         return torch.zeros_like(first_Q)
     offset_X = torch.arange(most, device=first_Q.device)
     row_QX = (first_Q[:, None] + offset_X).clamp_max(accepted_R.shape[0] - 1)

@@ -32,7 +32,7 @@ from deepinfer_core.interfaces.device import Device
 from deepinfer_core.interfaces.drafter import Choose, Drafter, DraftHost, DraftRound
 from deepinfer_core.interfaces.sampler import Sampler, SamplerRows, SamplerSpec
 from deepinfer_core.model.step import StepInputs
-from deepinfer_core.schedule.plan import StepPlan
+from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 
 __all__ = ["DraftStage", "PackedFeed"]
 
@@ -93,9 +93,12 @@ class DraftStage:
             self._token_SL = device.zeros((places, host.max_tokens + 1), torch.int64)
         self._plan(0, 1)  # a sampler that lacks the rule says so now
 
-    def pack_feed(self, plan: StepPlan) -> PackedFeed:
-        """Pack what a step feeds."""
-        return PackedFeed(plan, self._device, reads_tokens=self._token_SL is not None)
+    def pack_feed(self, plan: StepPlan) -> PackedFeed | None:
+        """Pack what a step feeds; None: the stage has nothing to do with it."""
+        reads_tokens = self._token_SL is not None
+        if not reads_tokens and not any(map(_has_drafts, plan.sequences)):
+            return None
+        return PackedFeed(plan, self._device, reads_tokens=reads_tokens)
 
     def settle(self, packed: PackedFeed, inputs: StepInputs, left: Left | None) -> None:
         """Fill in what only the device knows; called by work on the stream, before the rows run.
@@ -154,11 +157,9 @@ class DraftStage:
         Raises:
             PluginFailed: the drafter gave something else than a round.
         """
-        assert drawn.verdicts is not None
         wanted = packed.round
-        kept_Q = kept_drafts(
-            drawn.verdicts.accepted_R, wanted.first_Q, wanted.drafts_Q, wanted.most_drafts
-        )
+        accepted_R = None if drawn.verdicts is None else drawn.verdicts.accepted_R
+        kept_Q = kept_drafts(accepted_R, wanted.first_Q, wanted.drafts_Q, wanted.most_drafts)
         anchor_Q = drawn.out.token_R[wanted.first_Q + kept_Q]
         accepted_Q = wanted.start_Q + kept_Q
         if self._token_SL is not None:
@@ -222,6 +223,11 @@ class DraftStage:
             plan = self._sampler.plan_ratio if self._is_ratio else self._sampler.plan
             self._plans[key] = plan(spec, key[1])
         return self._plans[key]
+
+
+def _has_drafts(step: SequenceStep) -> bool:
+    """Whether rows are open that drafts were fed to, or follow such: a draw alone needs no help."""
+    return step.drawn_index >= 0 and (step.open_rows > 0 or step.scored_rows > 0)
 
 
 _Draw = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]

@@ -54,6 +54,8 @@ def open_engine(loaded: LoadedSettings, progress: ProgressStream) -> OpenedEngin
         "max_num_seqs": settings.engine.max_num_seqs,
         "max_queued": settings.engine.max_queued,
         "max_num_batched_tokens": settings.engine.max_num_batched_tokens,
+        "speculation": settings.speculation.model_dump(mode="json"),
+        "grammar": settings.grammar.model_dump(mode="json"),
     }
     facts = EngineFacts(
         model=found.folder.name,

@@ -214,6 +214,13 @@ class GrammarContract:
         assert not produces(grammar, encoded("<call><call>"))
         assert _V.controls["<think>"] not in allowed(grammar.matcher())
 
+    def test_a_compiled_grammar_says_how_much_memory_it_holds(self, component: Grammar) -> None:
+        """More for more: the engine keeps grammars up to a sum of these."""
+        texts = [json.dumps(["a"]), json.dumps([chr(97 + i % 26) * i for i in range(1, 400)])]
+        kind: GrammarKind = "choice"
+        small, large = (self.compiled(component, GrammarText(kind=kind, text=t)) for t in texts)
+        assert 0 < small.size_bytes < large.size_bytes
+
     def test_a_compiled_grammar_is_the_same_everywhere(self, component: Grammar, kind: str) -> None:
         """Equal arguments give equal bytes, which go through a pickle."""
         grammar, members, _ = TEXTS[kind]

@@ -8,7 +8,7 @@ one that the rules do not name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.grammar import (
@@ -87,27 +87,26 @@ class XgrammarGrammar(Grammar):
         rows: Sequence[int],
     ) -> None:
         """Fill rows in one call."""
-        import xgrammar
-
-        if len(matchers) == 1:
-            matchers[0].fill_mask(mask_RW, rows[0])
+        running: Sequence[Any] = matchers
+        if len(running) == 1:
+            running[0].fill_mask(mask_RW, rows[0])
             return
-        if self._batch is None:
-            self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)
-        running = cast("Sequence[_Matcher]", matchers)
-        if any(one.ended for one in running):
-            for one, row in zip(running, rows, strict=True):
-                if one.ended:
-                    mask_RW[row] = -1
-            places = [row for one, row in zip(running, rows, strict=True) if not one.ended]
-            running = [one for one in running if not one.ended]
-        else:
-            places = list(rows)
-        if running:
-            natives = [one.native for one in running]
-            self._batch.batch_fill_next_token_bitmask(natives, mask_RW, places)
+        natives = [one.native for one in running if not one.ended]
+        if len(natives) < len(running):
+            mask_RW[[row for one, row in zip(running, rows, strict=True) if one.ended]] = -1
+            rows = [row for one, row in zip(running, rows, strict=True) if not one.ended]
+        if natives:
+            self._in_one_call().batch_fill_next_token_bitmask(natives, mask_RW, list(rows))
             if running[0].tail != _WHOLE:
-                mask_RW[places, -1] &= running[0].tail
+                mask_RW[list(rows), -1] &= running[0].tail
+
+    def _in_one_call(self) -> Any:
+        """What fills several rows."""
+        if self._batch is None:
+            import xgrammar
+
+            self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)
+        return self._batch
 
     def _info(self, vocabulary: GrammarVocabulary) -> Any:
         """The token info of the vocabulary that was asked for last."""
@@ -133,27 +132,35 @@ class _Compiled(CompiledGrammar):
     def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
         self._native = native
         self._tail = (1 << len(vocabulary.pieces) % 32) - 1 or _WHOLE
+        self._ends = frozenset(vocabulary.end_ids)
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self._native.memory_size_bytes)
 
     def matcher(self) -> GrammarMatcher:
         import xgrammar
 
-        return _Matcher(xgrammar.GrammarMatcher(self._native), self._tail)
+        return _Matcher(xgrammar.GrammarMatcher(self._native), self._tail, self._ends)
 
 
 class _Matcher(GrammarMatcher):
     """A matcher of xgrammar, and whether an end token was accepted."""
 
-    __slots__ = ("ended", "native", "tail")
+    __slots__ = ("ended", "ends", "native", "tail")
 
-    def __init__(self, native: Any, tail: int, *, ended: bool = False) -> None:
+    def __init__(
+        self, native: Any, tail: int, ends: frozenset[int], *, ended: bool = False
+    ) -> None:
         self.native = native
         self.tail = tail
+        self.ends = ends
         self.ended = ended
 
     def accept(self, token_id: int) -> bool:
         if self.ended or not self.native.accept_token(token_id):
             return False
-        self.ended = self.native.is_terminated()
+        self.ended = token_id in self.ends
         return True
 
     def rollback(self, count: int) -> None:
@@ -178,7 +185,7 @@ class _Matcher(GrammarMatcher):
         return self.ended
 
     def fork(self) -> _Matcher:
-        return _Matcher(self.native.fork(), self.tail, ended=self.ended)
+        return _Matcher(self.native.fork(), self.tail, self.ends, ended=self.ended)
 
 
 def build(options: None, context: BuildContext) -> Grammar:

@@ -22,7 +22,6 @@ from deepinfer_grammar.rules import (
     Class,
     Expression,
     Reference,
-    Repeat,
     RuleSet,
     Sequence,
     Text,
@@ -35,6 +34,10 @@ __all__ = ["JsonRules"]
 
 INDENTATION = 64
 """Most blanks after a line end: eight levels of eight."""
+
+
+BEGINNING = Class(of_text('"{}[]-0123456789tfn'))
+"""First characters of a value, a name of a member, or what closes an array or object."""
 
 
 class JsonRules:
@@ -51,8 +54,7 @@ class JsonRules:
         self._names: dict[Formula, str] = {}
         self._waiting: list[Formula] = []
         self._parts: dict[object, Expression] = {}
-        indent = Repeat(Class(of_text(" \t")), 0, INDENTATION)
-        self._indent = self.grammar.add("indent", indent)
+        self._indent = self._indentation()
 
     def build(self, formula: Formula) -> RuleSet:
         """The grammar whose start is a formula."""
@@ -93,6 +95,19 @@ class JsonRules:
                 found = self.grammar.add(self.grammar.fresh("part"), found)
             self._parts[key] = found
         return self._parts[key]
+
+    def _indentation(self) -> Reference:
+        """What matches blanks behind a line end: a rule for each number of them that may follow.
+
+        A repetition is one rule, at each place of which an engine asks anew what follows it.
+        """
+        blank = Class(of_text(" \t"))
+        for count in range(INDENTATION + 1):
+            name = f"indent_{count}"
+            further = Sequence((blank, Reference(f"indent_{count - 1}")))
+            self.grammar.add(name, Choice((EMPTY, further)) if count else EMPTY)
+            self.grammar.followed[name] = BEGINNING
+        return Reference(f"indent_{INDENTATION}")
 
     def _value(self, formula: Formula) -> Expression:
         values = self.meaning.values(formula)

@@ -96,9 +96,9 @@ function area(past, top) {
   return `M${known[0][0].toFixed(1)} ${HEIGHT}${line}V${HEIGHT}Z`;
 }
 
-/** The next of 1, 2, 5, 10, 20 … */
+/** The next round number, so that a little more does not change the scale. */
 function roundUp(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }

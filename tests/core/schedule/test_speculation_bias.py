@@ -1,0 +1,53 @@
+"""What survived against what was said to."""
+
+import pytest
+from deepinfer_core.schedule.speculation_bias import SurvivalBias
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def learned(blocks: int, said: tuple[float, ...], verified: int, accepted: int) -> SurvivalBias:
+    bias = SurvivalBias(len(said))
+    for _ in range(blocks):
+        bias.add(said, verified, accepted)
+    return bias
+
+
+def test_nothing_known_means_nothing_to_correct() -> None:
+    assert SurvivalBias(3).corrected((0.9, 0.8, 0.1)) == (0.9, 0.8, 0.1)
+
+
+def test_what_survives_more_seldom_than_was_said_is_corrected_place_by_place() -> None:
+    """996 drafts of 0.5 said and of 1 come: (4 + 996) / (4 + 498); the second never came."""
+    bias = learned(996, (0.5, 0.25), verified=2, accepted=1)
+    first, second = bias.corrected((0.4, 0.4))
+    assert first == pytest.approx(0.4 * 1000 / 502)
+    assert second == pytest.approx(0.4 * 4 / 253)
+
+
+def test_a_draft_that_was_not_verified_says_nothing_about_its_place() -> None:
+    bias = learned(996, (0.5, 0.25), verified=1, accepted=0)
+    assert bias.corrected((1.0, 0.001))[1] == 0.001
+
+
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=3), st.integers(0, 3), st.integers(0, 500))
+def test_estimates_stay_probabilities_that_never_rise(
+    said: list[float], accepted: int, blocks: int
+) -> None:
+    block = (*sorted(said, reverse=True),)
+    found = learned(blocks, block, verified=3, accepted=accepted).corrected(block)
+    assert all(0 <= one <= 1 for one in found)
+    assert list(found) == sorted(found, reverse=True)
+
+
+def test_what_was_learned_fades_with_the_blocks_that_come() -> None:
+    """Half is left after 346 blocks: ln(2) * 500, less 0.3 in 500."""
+    bias = learned(96, (1.0,), verified=1, accepted=0)
+    assert bias.corrected((1.0,))[0] == pytest.approx(0.04)
+    bias.fade(346)
+    assert bias.corrected((1.0,))[0] == pytest.approx(4 / (4 + 48), rel=1e-3)
+
+
+def test_fewer_estimates_than_places_are_corrected_as_far_as_they_go() -> None:
+    assert SurvivalBias(3).corrected((0.5,)) == (0.5,)
+    assert SurvivalBias(3).corrected(()) == ()
