@@ -15,32 +15,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from deepinfer_core.bench.serve.random_text import random_words
+
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 MOST_TOKENS = 24
-_WORDS = [
-    "the",
-    "dog",
-    "ran",
-    "to",
-    "a",
-    "big",
-    "red",
-    "ball",
-    "and",
-    "then",
-    "they",
-    "all",
-    "went",
-    "home",
-    "to",
-    "play",
-    "again",
-]
 
 
 def body(path: str, source: random.Random, *, stream: bool) -> dict[str, Any]:
     """A request that is all right."""
-    text = " ".join(source.choices(_WORDS, k=source.randint(1, 60)))
+    text = random_words(source.randint(1, 60), source)
     tokens, asked = source.randint(1, MOST_TOKENS), {"model": "tiny", "stream": stream}
     if path == PATHS[0]:
         return {**asked, "prompt": text, "max_tokens": tokens}
