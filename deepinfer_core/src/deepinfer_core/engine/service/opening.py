@@ -38,6 +38,7 @@ OpenEngine = Callable[[LoadedSettings, ProgressStream], OpenedEngine]
 def open_engine(loaded: LoadedSettings, progress: ProgressStream) -> OpenedEngine:
     """Load what the settings say; raises what ``LLM`` raises."""
     from deepinfer_core.engine.loading import load_engine
+    from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
     from deepinfer_core.engine.observers import tell_finished
 
     found = load_engine(loaded, progress)
@@ -50,6 +51,7 @@ def open_engine(loaded: LoadedSettings, progress: ProgressStream) -> OpenedEngin
         "checkpoint": found.folder.name,
         "load_s": engine.load_s,
         "memory": found.memory.to_json(),
+        "cache_tokens": (found.memory.num_blocks - 1) * BLOCK_TOKENS,
         "device_bytes": found.resolution.report.device.memory_bytes,
         "max_num_seqs": settings.engine.max_num_seqs,
         "max_queued": settings.engine.max_queued,
