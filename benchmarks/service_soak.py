@@ -1,10 +1,11 @@
 """Does a service give everything back after thousands of clients, many of whom went away?
 
 ``soak_front`` with the small checkpoint, so few blocks and places that requests wait and lose what
-they hold, and the clients of ``soak_clients``, many at once. The first tenth warms up. Afterwards
-nothing may be in work, no block or slot be held, the front have as many tasks and descriptors as
-behind the warm-up, and neither process have grown by more than the bounds of ``soak.py``. Any
-answer with a status of 500 and above but 503 fails the run.
+they hold, and the clients of ``soak_clients``, many at once. The first half warms up: until then the
+engine records steps of every size, and its caches fill. Afterwards nothing may be in work, no block
+or slot be held, the front have as many tasks and descriptors as behind the warm-up, and neither
+process have grown by more than the bounds of ``soak.py``. Any answer with a status of 500 and above
+but 503 fails the run.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from typing import Any
 
 from record import figure, options, write
 from served_steps import children, page, port_of
-from soak import GROWTH_BOUND_BYTES, GROWTH_BOUND_OBJECTS, WARM_UP_SHARE
+from soak import GROWTH_BOUND_BYTES, GROWTH_BOUND_OBJECTS
 from soak_clients import Clients
 
 REQUESTS = 5_000
+PARTS = 10
 AT_ONCE = 48
 SETTLE_S = 30.0
 SETTINGS = (
@@ -70,11 +72,11 @@ class Front:
         self.process.stdin.flush()
         front = json.loads(self.process.stdout.readline())
         place = Path(f"/proc/{self.engine}")
-        resident = re.search(r"VmRSS:\s+(\d+)", (place / "status").read_text())
         return {
             "held": held,
-            "front": front,
-            "engine_resident_bytes": int(resident.group(1)) * 1024 if resident else 0,
+            **front,
+            "resident_bytes": resident_bytes(self.process.pid),
+            "engine_resident_bytes": resident_bytes(self.engine),
             "engine_files": len(os.listdir(place / "fd")),
             "engine_threads": len(os.listdir(place / "task")),
         }
@@ -85,30 +87,35 @@ class Front:
         return self.process.wait(timeout=60)
 
 
+def resident_bytes(process: int) -> int:
+    """Resident memory of a process."""
+    [kilobytes] = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+    return int(kilobytes) * 1024
+
+
 def soak(args: Any, front: Front) -> tuple[Clients, dict[str, Any], dict[str, Any]]:
     """All clients; what there was behind the warm-up, and at the end."""
     clients = Clients(front.port, random.Random(args.seed))
-    share = max(1, args.requests // WARM_UP_SHARE)
-    asyncio.run(clients.run(share, AT_ONCE))
-    before = front.state()
-    for _ in range(WARM_UP_SHARE - 1):
-        asyncio.run(clients.run(share, AT_ONCE))
-        print(sum(clients.seen.values()), front.state(), file=sys.stderr, flush=True)
-    return clients, before, front.state()
+    states = []
+    for _ in range(PARTS):
+        asyncio.run(clients.run(max(1, args.requests // PARTS), AT_ONCE))
+        states.append(front.state())
+        print(sum(clients.seen.values()), states[-1], file=sys.stderr, flush=True)
+    return clients, states[PARTS // 2 - 1], states[-1]
 
 
 def figures_of(before: dict[str, Any], after: dict[str, Any], answers: Any) -> list[Any]:
     """What grew and what is held, next to the bounds."""
     mb = GROWTH_BOUND_BYTES / 1e6
-    front = {name: after["front"][name] - before["front"][name] for name in before["front"]}
-    engine_mb = (after["engine_resident_bytes"] - before["engine_resident_bytes"]) / 1e6
-    left = {name: front[name] for name in ("tasks", "threads", "files")}
-    left |= {n: after[n] - before[n] for n in ("engine_files", "engine_threads")}
+    grown = {name: after[name] - before[name] for name in after if name != "held"}
+    names = ("tasks", "threads", "files", "engine_files", "engine_threads")
+    left = {name: grown[name] for name in names}
+    front_mb, engine_mb = grown["resident_bytes"] / 1e6, grown["engine_resident_bytes"] / 1e6
     rows = [
         ("held", sum(after["held"].values()), "", 0, {"held": after["held"]}),
         ("left", sum(left.values()), "", 0, left),
-        ("front_resident_growth", round(front["resident_bytes"] / 1e6, 2), "MB", mb, {}),
-        ("front_object_growth", front["objects"], "objects", GROWTH_BOUND_OBJECTS, {}),
+        ("front_resident_growth", round(front_mb, 2), "MB", mb, {}),
+        ("front_object_growth", grown["objects"], "objects", GROWTH_BOUND_OBJECTS, {}),
         ("engine_resident_growth", round(engine_mb, 2), "MB", mb, {}),
     ]
     return [

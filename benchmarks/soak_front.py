@@ -1,8 +1,9 @@
 """Program: ``deepinfer serve`` that can be asked what it holds.
 
 Takes the arguments of ``deepinfer serve``. Each line on standard input is answered with a JSON
-object on standard output: resident memory behind a collection of garbage and with what the
-allocator keeps given back, Python objects, tasks that have not ended, threads and descriptors.
+object on standard output: Python objects behind a collection of garbage, tasks that have not ended,
+threads and descriptors. What the allocator kept is given back by then, so that whoever asked may
+look at the process's resident memory.
 """
 
 import asyncio
@@ -14,7 +15,6 @@ import sys
 import threading
 
 from deepinfer_core.cli import main as deepinfer
-from deepinfer_core.testing.peak_memory import resident_bytes
 
 
 def state() -> dict[str, int]:
@@ -25,7 +25,6 @@ def state() -> dict[str, int]:
     gc.unfreeze()
     objects = gc.get_objects()
     return {
-        "resident_bytes": resident_bytes("VmRSS"),
         "objects": len(objects),
         "tasks": sum(isinstance(one, asyncio.Task) and not one.done() for one in objects),
         "threads": len(os.listdir("/proc/self/task")),
