@@ -23,7 +23,7 @@ nox.options.default_venv_backend = "virtualenv"
 nox.options.error_on_external_run = True
 nox.options.sessions = [
     "lint", "types", "imports", "core", "tiles", "backend", "plugins", "grammar", "bridge",
-    "packaging", "outside", "e2e", "oracle",
+    "service", "packaging", "outside", "e2e", "oracle",
 ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def imports(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Unit tests and contract suites of the core, alone; the files of backends are only read."""
     group(session, "test")
-    editable(session, "deepinfer_core[bench,chat,vision]")
+    editable(session, "deepinfer_core[bench,chat,serve,vision]")
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 
@@ -191,6 +191,16 @@ def bridge(session: nox.Session) -> None:
         "plugins/deepinfer_grammar[llguidance]", "deepinfer_recipe_bridge",
     )  # fmt: skip
     pytest(session, "tests/bridge")
+
+
+@nox.session
+def service(session: nox.Session) -> None:
+    """The server: calls, limits, connections and whatever a socket can send; no model is needed."""
+    group(session, "test")
+    editable(
+        session, "deepinfer_core[chat,serve]", "plugins/deepinfer_tiny", "deepinfer_recipe_bridge"
+    )
+    pytest(session, "tests/server")
 
 
 @nox.session

@@ -214,6 +214,23 @@ def test_calls_sent_ahead_are_answered_in_order_up_to_a_number(run: Any, serve: 
     run(body)
 
 
+def test_a_client_that_goes_away_ends_its_request_also_if_it_sent_others_ahead(
+    run: Any, serve: Any
+) -> None:
+    async def body() -> None:
+        engine = FakeAsyncEngine()
+        engine.pause()
+        async with serve(engine) as client:
+            _, writer = await connect(client)
+            writer.write((HEAD + b"content-length: 2\r\n\r\n{}") * 3)
+            await until(lambda: engine.in_work == 1)
+            writer.transport.abort()
+            await until(lambda: engine.in_work == 0 and not client.app._in_work)
+            assert len(engine.requests) == 1
+
+    run(body)
+
+
 def test_a_client_that_sends_and_closes_its_half_ends_its_request(run: Any, serve: Any) -> None:
     async def body() -> None:
         engine = FakeAsyncEngine()

@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from deepinfer_core.config.server import ServerSettings
 
@@ -79,6 +79,7 @@ class _Guarded(HttpToolsProtocol):
         self._quiet_since: float | None = self.loop.time()
         self._blocked_since: float | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._answered: RequestResponseCycle | None = None
         if len(self.connections) > self.settings.max_connections:
             transport.abort()
             return
@@ -92,6 +93,11 @@ class _Guarded(HttpToolsProtocol):
         if self._watch is not None:
             self._watch.cancel()
         self.pipeline.clear()
+        if self._answered is not None and not self._answered.response_complete:
+            # uvicorn tells the call that was read last, which is another one if calls were sent
+            # ahead.
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -125,6 +131,10 @@ class _Guarded(HttpToolsProtocol):
         self._head_bytes = 0
         self._quiet_since = None
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """A call was answered; silence begins, unless another one was sent ahead."""
