@@ -1,7 +1,7 @@
 """Does a service give everything back after thousands of clients, many of whom went away?
 
 ``soak_front`` with the small checkpoint, so few blocks and places that requests wait and lose what
-they hold, and the clients of ``soak_clients``, many at once. The first half warms up: until then the
+they hold, and the clients of ``soak_clients``, many at once. The first half warms up: meanwhile the
 engine records steps of every size, and its caches fill. Afterwards nothing may be in work, no block
 or slot be held, the front have as many tasks and descriptors as behind the warm-up, and neither
 process have grown by more than the bounds of ``soak.py``. Any answer with a status of 500 and above

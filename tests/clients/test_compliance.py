@@ -17,7 +17,7 @@ REFUSED = {
     "open-responses": {"tool-calling", "image-input"},
     "anthropic": {"anth-image-input"},
 }
-"""Checks whose requests are refused; docs/clients.md says why."""
+"""Checks whose requests are refused; docs/protocols.md says why."""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "openai-chat": (),
