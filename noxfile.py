@@ -261,6 +261,22 @@ def oracle(session: nox.Session) -> None:
 
 
 @nox.session
+def clients(session: nox.Session) -> None:
+    """What users point at a service, against one: SDKs, lm-eval, GuideLLM, LangChain, compliance.
+
+    Not in the default list: its packages take a minute and half a gigabyte. One that cannot be
+    installed skips its tests; torch is named so that none of them brings another build.
+    """
+    group(session, "test")
+    editable(session, "deepinfer_core[serve]", "plugins/deepinfer_tiny", "deepinfer_recipe_bridge")
+    pins = (ROOT / "requirements/clients.txt").read_text(encoding="utf-8").splitlines()
+    for pin in [line for line in pins if line and not line.startswith("#")]:
+        command = ("python", "-m", "pip", "install", "--quiet", pin, TORCH)
+        session.run(*command, success_codes=[0, 1])
+    pytest(session, "tests/clients", "-n", "0", "-rs")
+
+
+@nox.session
 def minimums(session: nox.Session) -> None:
     """The core's tests with the lowest direct dependencies that it allows."""
     dependencies = nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"][
