@@ -115,7 +115,7 @@ def imports(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Unit tests and contract suites of the core, alone; the files of backends are only read."""
     group(session, "test")
-    editable(session, "deepinfer_core[bench,chat,vision]")
+    editable(session, "deepinfer_core[bench,chat,serve,vision]")
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 

@@ -30,7 +30,11 @@ const GAUGES = [
   },
   {
     title: "Requests", series: ["running", "waiting"], format: count,
-    of: (now) => [now.sum("requests_running"), now.sum("requests_waiting")],
+    // They wait in front of the engine, for their turn among keys, and in its own queue.
+    of: (now) => [
+      now.sum("requests_running"),
+      (now.sum("http_requests_waiting") ?? 0) + (now.sum("requests_waiting") ?? 0),
+    ],
   },
   {
     title: "Prompt tokens from the cache", series: ["share"], format: percent, top: 1,
