@@ -255,7 +255,7 @@ def measured(at: Setup) -> list[dict[str, object]]:
         for batch in (1, 64):
             for what, sides in (("mask", mask_sides), ("step", step_sides)):
                 found = microseconds(sides(at, ours, peer), batch, ids, draws=what == "step")
-                note(f"{what}, {name}, batch {batch}", *found, "us")
+                note(f"{what}, {name}, batch {batch}", found[0], found[1], "us")
     return figures
 
 
@@ -267,4 +267,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -126,7 +126,8 @@ def decode_rate(answers: list[Answer], batch: int, clock: str) -> float | None:
     if any(first is None for first, _ in spans):
         return None
     drawn = answers[0]["tokens"] - batch
-    return round(statistics.median(drawn / (total - first) for first, total in spans), 1)
+    rates = [drawn / (total - first) for first, total in spans]
+    return float(round(statistics.median(rates), 1))
 
 
 def screen(worker: Worker, args: argparse.Namespace, batch: int) -> list[tuple[float, Setting]]:

@@ -16,7 +16,7 @@ import random
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deepinfer_core.cache.recovery import resume_point
 from record import figure, options, write
@@ -78,7 +78,7 @@ def forced(model: str | None, texts: list[list[int]], prompt: int, **engine: obj
         )
         for ids in texts
     ]
-    sizes = {
+    sizes: dict[str, Any] = {
         "max_num_seqs": SEQUENCES,
         "max_model_len": prompt + SCORED,
         "max_num_batched_tokens": 1024,

@@ -6,6 +6,8 @@ often; draws, penalties, biases, stops and log-probabilities are mixed. Tokens, 
 end and log-probabilities must be equal, bit for bit. ``--rule ratio`` shows how many differ there.
 """
 
+from typing import Any
+
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.testing.speculation import matched_prompts, with_random_budgets
 from record import figure, options, write
@@ -13,7 +15,7 @@ from record import figure, options, write
 from deepinfer_core import LLM
 
 PROMPTS = 2000
-SIZES = {"max_model_len": 512, "max_num_seqs": 32, "max_num_batched_tokens": 512}
+SIZES: dict[str, Any] = {"max_model_len": 512, "max_num_seqs": 32, "max_num_batched_tokens": 512}
 
 
 def same(one: Completion, other: Completion) -> bool:
@@ -34,7 +36,7 @@ def main() -> int:
     asked = matched_prompts(args.prompts, seed=args.seed, max_tokens=48)
     with LLM(**SIZES) as llm:
         plain = llm.generate(*asked)
-    drafts = {
+    drafts: dict[str, Any] = {
         "components": {"drafter": {"use": args.drafter}},
         "speculation": {"rule": args.rule},
     }

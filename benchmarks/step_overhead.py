@@ -31,9 +31,10 @@ from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
+from deepinfer_core.engine.router import Router
 from deepinfer_core.engine.rows import DraftRequest, RowRequest, RowResult, Runner, StepHandle
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.engine.stream import Router, Stream
+from deepinfer_core.engine.stream import Stream
 from deepinfer_core.engine.tokenizer import open_tokenizer
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.schedule.snapshot import Limits
@@ -178,11 +179,15 @@ def measure_steps(condition: str, clock_s: Clock, sequences: int, steps: int, wa
     return {"sum": times["sum"]} if is_asynchronous else times
 
 
+def _unread(text: str) -> list[int]:
+    raise AssertionError(f"prompts are token ids, found {text!r}")
+
+
 def measure_stream(clock_s: Clock, sequences: int, steps: int, warmup: int) -> Times:
     """The same from one call for results to the next, while a reader takes every delta."""
     runner = InstantRunner(clock_s)
     engine = make_engine(sequences, runner, is_asynchronous=True)
-    router = Router(engine, list, lambda update: None)
+    router = Router(engine, _unread, lambda update: None)
     asked = requests("stream")
     marks: list[float] = []
     with Stream(router, [next(asked) for _ in range(sequences)]) as stream:

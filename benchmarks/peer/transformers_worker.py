@@ -60,7 +60,7 @@ LAYERS = ["sliding_attention"] * 2 + [
 ] * 3
 """Window layers and index layers stand where the shipped checkpoint has them."""
 
-COMPILED: dict[str, tuple[type, ...]] = {
+COMPILED: dict[str, Any] = {
     "none": (),
     "connections": (DeepseekV4HyperConnection,),
     "connections_experts": (DeepseekV4HyperConnection, DeepseekV4SparseMoeBlock),

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -67,6 +68,28 @@ def install_wheels() -> Callable[..., None]:
         assert done.returncode == 0, done.stderr
 
     return install
+
+
+@pytest.fixture(scope="session")
+def site_of(
+    tmp_path_factory: pytest.TempPathFactory, install_wheels: Callable[..., None]
+) -> Callable[..., Path]:
+    """Build projects and install them into one folder that only child processes see; once."""
+    sites: dict[tuple[Path, ...], Path] = {}
+
+    def site(*projects: Path) -> Path:
+        if projects not in sites:
+            pytest.importorskip("hatchling", reason="needs hatchling, to build distributions")
+            folder = tmp_path_factory.mktemp(projects[0].name)
+            sources = [folder / project.name for project in projects]
+            for project, source in zip(projects, sources, strict=True):
+                # Building writes into the source.
+                shutil.copytree(project, source, ignore=shutil.ignore_patterns("__pycache__"))
+            install_wheels(folder / "site", *sources)
+            sites[projects] = folder / "site"
+        return sites[projects]
+
+    return site
 
 
 @pytest.fixture(scope="session")

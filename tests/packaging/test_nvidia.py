@@ -1,7 +1,6 @@
 """Does the NVIDIA distribution install whole, and explain itself where there is no GPU?"""
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +16,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, install_wheels: Callable[..., None]) -> Path:
-    pytest.importorskip("hatchling", reason="needs hatchling, to build the distribution")
-    folder = tmp_path_factory.mktemp("nvidia")
-    source = folder / "source"
-    shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns("__pycache__"))
-    install_wheels(folder / "site", source)
-    return folder / "site"
+def site(site_of: Callable[..., Path]) -> Path:
+    return site_of(PROJECT)
 
 
 def files(folder: Path) -> set[Path]:

@@ -1,7 +1,6 @@
 """Can a stranger's distribution be built, installed, picked by name and held to its contract?"""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,13 +15,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, install_wheels: Callable[..., None]) -> Path:
-    pytest.importorskip("hatchling", reason="needs hatchling, to build the example")
-    folder = tmp_path_factory.mktemp("outside")
-    copy = folder / "source"
-    shutil.copytree(EXAMPLE, copy)
-    install_wheels(folder / "site", copy)
-    return folder / "site"
+def site(site_of: Callable[..., Path]) -> Path:
+    return site_of(EXAMPLE)
 
 
 def test_it_is_picked_by_name_from_a_file(deepinfer: Run, site: Path) -> None:

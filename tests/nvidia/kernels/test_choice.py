@@ -162,7 +162,7 @@ def test_a_ragged_width_with_groups_is_left_to_tilelang() -> None:
         ({"weight_format": "bfloat16"}, "gemm_experts"),
     ],
 )
-def test_experts_of_other_formats_are_left_to_tilelang(change: dict[str, str], kernel: str) -> None:
+def test_experts_of_other_formats_are_left_to_tilelang(change: dict[str, Any], kernel: str) -> None:
     assert choose("gemm_experts", replace(EXPERTS, **change), HOPPER, 7).kernel == kernel
 
 

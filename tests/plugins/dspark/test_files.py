@@ -10,7 +10,6 @@ from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.draft_planner import DraftOutcome
 from deepinfer_core.schedule.speculation_costs import CostCurve
 from deepinfer_core.testing.events import captured_events
-from deepinfer_dspark.atomic_files import replace_file
 from deepinfer_dspark.calibration import CalibrationTable, read_table, write_table
 from deepinfer_dspark.measured_files import MeasuredFiles
 from deepinfer_dspark.measuring import MeasuredCosts
@@ -142,20 +141,6 @@ def test_a_temperature_that_divides_nothing_is_refused(tmp_path: Path, temperatu
 def test_a_table_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"asked to write .*nowhere"):
         write_table(tmp_path / "nowhere" / "table.json", TABLE)
-
-
-def test_a_file_that_cannot_be_replaced_stays_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("before")
-
-    def full(_: int) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="disk full"):
-        replace_file(tmp_path / "file", "after")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "before")]
 
 
 COSTS = MeasuredCosts(

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.testing.kernel_trials import trials
+from deepinfer_core.whole_files import replace_file
 
 if TYPE_CHECKING:
     from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue
@@ -113,6 +113,4 @@ def write_entries(path: Path, rung: Rung, entries: dict[str, dict[str, Any]]) ->
     for kernel, entry in entries.items():
         record.setdefault(kernel, {})[rung] = entry
     text = json.dumps(dict(sorted(record.items())), indent=1)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(text + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    replace_file(path, text + "\n")

@@ -14,9 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import shutil
-import uuid
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,6 +22,7 @@ from typing import Any
 import importlib_metadata
 from deepinfer_core.interfaces.operators.catalogue import Build
 from deepinfer_core.telemetry.logs import get_logger
+from deepinfer_core.whole_files import replace_file
 
 __all__ = ["KeptKernels"]
 
@@ -100,7 +99,9 @@ class KeptKernels:
             "library": library,
         }
         if label != self._label(build, spec, tuning):
-            _write(self._path(build, spec, tuning), json.dumps(label, indent=1))
+            file = self._path(build, spec, tuning)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(file, json.dumps(label, indent=1))
         return True
 
     def _label(self, build: Build, spec: Any, tuning: Any) -> dict[str, str] | None:
@@ -148,14 +149,3 @@ def _sources() -> str:
                 digest.update(file.relative_to(folder).as_posix().encode())
                 digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _write(file: Path, text: str) -> None:
-    """In one piece: others read and write the same folder."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)

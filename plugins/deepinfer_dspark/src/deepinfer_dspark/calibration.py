@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deepinfer_core.errors import ConfigError
-
-from deepinfer_dspark.atomic_files import replace_file
+from deepinfer_core.whole_files import replace_file
 
 __all__ = ["CalibrationTable", "read_table", "write_table"]
 

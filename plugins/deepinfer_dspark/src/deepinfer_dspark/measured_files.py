@@ -16,8 +16,8 @@ from typing import Any
 
 from deepinfer_core.schedule.speculation_costs import CostCurve
 from deepinfer_core.telemetry.logs import get_logger
+from deepinfer_core.whole_files import replace_file
 
-from deepinfer_dspark.atomic_files import replace_file
 from deepinfer_dspark.measuring import MeasuredCosts
 
 __all__ = ["MeasuredFiles"]

@@ -29,6 +29,7 @@ from deepinfer_core.engine.gate.baseline import (
 from deepinfer_core.engine.gate.conditions import Rounding
 from deepinfer_core.engine.gate.texts import Selection
 from deepinfer_core.errors import ConfigError
+from deepinfer_core.whole_files import replace_file
 
 __all__ = ["SCHEMA_VERSION", "read_baselines", "write_baselines"]
 
@@ -78,10 +79,8 @@ def write_baselines(path: Path, baselines: Mapping[str, Baseline]) -> None:
         ConfigError: the file cannot be written.
     """
     text = json.dumps(_to_json(baselines), indent=1) + "\n"
-    draft = path.with_name(path.name + ".new")
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        replace_file(path, text)
     except OSError as error:
         raise ConfigError(
             f"the baseline {path} cannot be written: {error.strerror or error}",

@@ -6,9 +6,10 @@ compiler or switch is never mistaken for an old one, and nothing has to be inval
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from deepinfer_core.whole_files import replace_file
 
 __all__ = ["KeptResults"]
 
@@ -39,6 +40,4 @@ class KeptResults:
         """Keep a result; a reader never sees half of it."""
         path = self.path(kind, *identity)
         self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(json.dumps(value), encoding="utf-8")
-        unfinished.replace(path)
+        replace_file(path, json.dumps(value))
