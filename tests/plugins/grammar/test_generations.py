@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 from deepinfer_core.config import load_settings
+from deepinfer_core.interfaces.grammar import GRAMMAR_KINDS
 
 from deepinfer_core import LLM
 
@@ -46,12 +47,11 @@ def llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["json_schema", "regex", "ebnf"])
+@pytest.mark.parametrize("kind", GRAMMAR_KINDS)
 def test_every_answer_that_ends_belongs_to_its_grammar(
     llm: LLM, script: ModuleType, kind: str
 ) -> None:
-    grammars = {"json_schema": script.SCHEMAS, "regex": script.PATTERNS, "ebnf": script.GRAMMARS}
-    found = script.run(llm, kind, grammars[kind], 24, 40)
+    found = script.run(llm, kind, script.KINDS[kind], 24, 40)
     assert (found["wrong"], found["failed"]) == (0, 0), found["examples"]
     assert found["whole"] + found["cut"] == 24
     assert found["whole"] > 6, "too few answers ended for the test to mean anything"
