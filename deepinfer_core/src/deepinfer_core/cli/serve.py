@@ -73,7 +73,7 @@ async def _serve(loaded: LoadedSettings) -> None:
 
 def _service(loaded: LoadedSettings, protocols: Sequence[ServedProtocol]) -> Service:
     """Everything that is made before the engine is loaded; the engine begins to load."""
-    from deepinfer_core.config import checkpoint_folder
+    from deepinfer_core.config.checkpoints import checkpoint_folder, checkpoint_name
     from deepinfer_core.config.server_keys import read_keys
     from deepinfer_core.server.app import App, AppParts
     from deepinfer_core.server.engine_process import EngineProcess
@@ -83,7 +83,8 @@ def _service(loaded: LoadedSettings, protocols: Sequence[ServedProtocol]) -> Ser
 
     settings, server = loaded.settings, loaded.settings.server
     keys = read_keys(server)
-    names = server.model_names or (checkpoint_folder(settings.model.path).name,)
+    path = settings.model.path
+    names = server.model_names or (checkpoint_name(path, checkpoint_folder(path)),)
     listener = open_listener(server, has_keys=bool(keys))
     process = EngineProcess(loaded, progress=_shown_progress(loaded))
     parts = AppParts(
