@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -21,7 +22,7 @@ from deepinfer_core.engine.drafts.open_rows import Left
 from deepinfer_core.engine.drafts.packed import PackedDrafts
 from deepinfer_core.engine.drafts.proposed import Proposed
 from deepinfer_core.engine.drafts.shared_rows import SharedRows
-from deepinfer_core.engine.drafts.stage import DraftStage
+from deepinfer_core.engine.drafts.stage import DraftStage, PackedFeed
 from deepinfer_core.engine.drawn import Drawn
 from deepinfer_core.engine.packed_step import PackedStep
 from deepinfer_core.engine.recorded_steps import RecordedSteps
@@ -33,6 +34,7 @@ from deepinfer_core.engine.rows import (
     Runner,
     StepHandle,
 )
+from deepinfer_core.engine.rungs import Rung
 from deepinfer_core.engine.sampler_inputs import SamplerInputs
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.device import Event, Stream
@@ -132,40 +134,54 @@ class ModelRunner(Runner):
         stage = self.stage
         feed = None if stage is None else stage.pack_feed(plan, may_share=rung is not None)
 
-        @torch.inference_mode()
-        def prepare() -> None:
-            left, drawn = (before.left, before.drawn) if before is not None else (None, None)
-            # Open rows that drafts have to do with come from ``left``, others from what was drawn.
-            is_plain = feed is None or left is None
-            words = packed.bring(drawn.out.token_R if is_plain and drawn is not None else None)
-            inputs: StepInputs | None = None
-            if stage is not None and feed is not None:
-                inputs = packed.inputs(words)
-                stage.settle(feed, inputs, left)
-            step.inputs = lambda: inputs or packed.inputs(words)
-            step.words = words
+        prepare = partial(self._prepare, step, packed, feed, before)
+        forward = partial(self._forward, step, plan, rung)
 
-        @torch.inference_mode()
-        def work() -> None:
-            if step.shared is None:
-                prepare()
-            words, step.words = step.words, None
-            if step.inputs is None or words is None:
-                return  # it could not be prepared, and says so in ``results``
-            self.caches.copy_blocks(plan.block_copies)
-            self.caches.copy_slots(plan.restored_slots)
-            if graphs is None or rung is None:
-                step.logits_RV = self.model.forward(step.inputs(), self.caches)
-            else:
-                step.logits_RV = graphs.run(rung, words)[: plan.rows]
-            self.caches.copy_slots(plan.saved_slots)
+        def both() -> None:
+            prepare()
+            forward()
 
-        if feed is not None and feed.shared is not None:
+        if feed is None or feed.shared is None:
+            step.ends.append(self._stream.submit(both))
+        else:
             # Apart, so that the host knows who has which rows before the forward pass ends.
             step.shared = feed.shared
-            step.ends.append(self._stream.submit(prepare))
-        step.ends.append(self._stream.submit(work))
+            step.ends += [self._stream.submit(prepare), self._stream.submit(forward)]
         return step
+
+    @torch.inference_mode()
+    def _prepare(
+        self,
+        step: ModelStep,
+        packed: PackedStep,
+        feed: PackedFeed | None,
+        before: ModelStep | None,
+    ) -> None:
+        """Bring a step to the device, and fill in what only the device knows."""
+        left, drawn = (before.left, before.drawn) if before is not None else (None, None)
+        # Open rows that drafts have to do with come from ``left``, others from what was drawn.
+        is_plain = feed is None or left is None
+        words = packed.bring(drawn.out.token_R if is_plain and drawn is not None else None)
+        inputs: StepInputs | None = None
+        if self.stage is not None and feed is not None:
+            inputs = packed.inputs(words)
+            self.stage.settle(feed, inputs, left)
+        step.inputs = lambda: inputs or packed.inputs(words)
+        step.words = words
+
+    @torch.inference_mode()
+    def _forward(self, step: ModelStep, plan: StepPlan, rung: Rung | None) -> None:
+        """Run a step that is prepared; one that is not says in ``results`` why."""
+        words, step.words = step.words, None
+        if step.inputs is None or words is None:
+            return
+        self.caches.copy_blocks(plan.block_copies)
+        self.caches.copy_slots(plan.restored_slots)
+        if self.graphs is None or rung is None:
+            step.logits_RV = self.model.forward(step.inputs(), self.caches)
+        else:
+            step.logits_RV = self.graphs.run(rung, words)[: plan.rows]
+        self.caches.copy_slots(plan.saved_slots)
 
     def sample(
         self,
