@@ -90,8 +90,13 @@ class Server:
     @property
     def processor_s(self) -> float:
         """Processor time that it used so far."""
-        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_s(self.process)
+
+
+def processor_s(process: int) -> float:
+    """Processor time that a process used so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -130,14 +135,14 @@ def request(protocol: str, tokens: int) -> bytes:
     return head.encode() + content
 
 
-async def responses(port: int, asked: bytes, receivers: list[Any]) -> float:
+async def responses(port: int, asked: list[bytes], receivers: list[Any]) -> float:
     """Ask at once over a connection each; seconds from the first request to the last end."""
     loop = asyncio.get_running_loop()
     made = [await loop.create_connection(Connection, "127.0.0.1", port) for _ in receivers]
     connections = [connection for _, connection in made]
     began_s = time.perf_counter()
     await asyncio.gather(
-        *(one.exchange(asked, to) for one, to in zip(connections, receivers, strict=True))
+        *(one.exchange(*pair) for one, *pair in zip(connections, asked, receivers, strict=True))
     )
     elapsed_s = time.perf_counter() - began_s
     for connection in connections:
@@ -151,7 +156,7 @@ def run(port: int, asked: bytes, receivers: list[Any]) -> float:
     os.sched_setaffinity(0, CORES[-1:])
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(responses(port, asked, receivers))
+            return runner.run(responses(port, [asked] * len(receivers), receivers))
     finally:
         os.sched_setaffinity(0, CORES)
 

@@ -1,6 +1,7 @@
 """What may one connection cost?"""
 
 import asyncio
+import gc
 import os
 import socket
 import time
@@ -214,6 +215,23 @@ def test_calls_sent_ahead_are_answered_in_order_up_to_a_number(run: Any, serve: 
     run(body)
 
 
+def test_a_client_that_goes_away_ends_its_request_also_if_it_sent_others_ahead(
+    run: Any, serve: Any
+) -> None:
+    async def body() -> None:
+        engine = FakeAsyncEngine()
+        engine.pause()
+        async with serve(engine) as client:
+            _, writer = await connect(client)
+            writer.write((HEAD + b"content-length: 2\r\n\r\n{}") * 3)
+            await until(lambda: engine.in_work == 1)
+            writer.transport.abort()
+            await until(lambda: engine.in_work == 0 and not client.app._in_work)
+            assert len(engine.requests) == 1
+
+    run(body)
+
+
 def test_a_client_that_sends_and_closes_its_half_ends_its_request(run: Any, serve: Any) -> None:
     async def body() -> None:
         engine = FakeAsyncEngine()
@@ -292,6 +310,25 @@ def test_a_slow_reader_that_reads_is_waited_for(run: Any, serve: Any) -> None:
                 await asyncio.sleep(0.005)
             assert size > 30_000_000
             assert time.monotonic() > began
+            writer.close()
+
+    run(body)
+
+
+def test_the_system_watches_whether_a_peer_is_there(run: Any, serve: Any) -> None:
+    async def body() -> None:
+        async with serve() as client:
+            _, writer = await connect(client)
+            writer.write(GET)
+            await asyncio.sleep(0.05)
+            found = [one for one in gc.get_objects() if type(one).__name__ == "GuardedProtocol"]
+            [peer] = [
+                one.transport.get_extra_info("socket")
+                for one in found
+                if not one.transport.is_closing()
+            ]
+            assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
             writer.close()
 
     run(body)

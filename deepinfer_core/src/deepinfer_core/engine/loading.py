@@ -16,6 +16,7 @@ from deepinfer_core import __version__
 from deepinfer_core.cache.fingerprint import layout_fingerprint
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.config import LoadedSettings, checkpoint_folder, resolve_components
+from deepinfer_core.config.checkpoints import checkpoint_name
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
@@ -155,7 +156,7 @@ def _instruments(
     return Instruments(
         lambda: batch.readings()._replace(late_kernels=built.late),
         version=__version__,
-        model=folder.name,
+        model=checkpoint_name(settings.model.path, folder),
         components=resolution.report.picked(),
         statistics_interval_s=settings.telemetry.statistics_interval_s,
     )

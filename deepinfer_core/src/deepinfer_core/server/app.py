@@ -187,6 +187,7 @@ class App:
             if _is_cut(scope):
                 # Some event loops raise when something is sent to a client that is gone.
                 exchange.record.client_gone = True
+                await _client_gone(exchange.receive)
                 return
             # The text of a foreign exception may repeat what a client wrote.
             stack = "".join(traceback.format_tb(error.__traceback__))
