@@ -60,8 +60,7 @@ class ModelStep(StepHandle):
         left: for the step behind it, where there are drafts.
         proposed: drafts, when their round ran.
         round_s: seconds of the round, where the device's work is done when it returns.
-        ends: of the sharing if there is one, of the forward pass, and of the sampling if rows are
-            sampled.
+        ends: of what was queued, in order; the sharing of rows comes first if there is one.
     """
 
     __slots__ = (
