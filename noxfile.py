@@ -23,7 +23,7 @@ nox.options.default_venv_backend = "virtualenv"
 nox.options.error_on_external_run = True
 nox.options.sessions = [
     "lint", "types", "imports", "core", "tiles", "backend", "plugins", "grammar", "bridge",
-    "packaging", "outside", "e2e", "oracle",
+    "service", "packaging", "outside", "e2e", "oracle",
 ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def imports(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Unit tests and contract suites of the core, alone; the files of backends are only read."""
     group(session, "test")
-    editable(session, "deepinfer_core[bench,chat,vision]")
+    editable(session, "deepinfer_core[bench,chat,serve,vision]")
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 
@@ -194,6 +194,29 @@ def bridge(session: nox.Session) -> None:
 
 
 @nox.session
+def service(session: nox.Session) -> None:
+    """The server: calls, limits, connections and whatever a socket can send; no model is needed."""
+    group(session, "test")
+    editable(
+        session, "deepinfer_core[chat,serve]", "plugins/deepinfer_tiny", "deepinfer_recipe_bridge"
+    )
+    pytest(session, "tests/server")
+
+
+@nox.session
+def schemas(session: nox.Session) -> None:
+    """Calls made from the server's own description; ``-- --hypothesis-profile full``: 20,000."""
+    group(session, "test", "schemas")
+    editable(
+        session, "deepinfer_core[chat,serve]", "plugins/deepinfer_tiny", "deepinfer_recipe_bridge"
+    )
+    session.run(
+        "pytest", "-q", "--log-cli-level", "INFO", "tests/schemas", *session.posargs,
+        env={"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@nox.session
 def page(session: nox.Session) -> None:
     """The page in a headless Chromium; each test is skipped where there is none."""
     group(session, "test")
@@ -248,6 +271,22 @@ def oracle(session: nox.Session) -> None:
     pins = str(ROOT / "requirements/oracle.txt")
     session.install("--no-deps", "--ignore-requires-python", "-r", pins)
     pytest(session, "tests/oracle")
+
+
+@nox.session
+def clients(session: nox.Session) -> None:
+    """What users point at a service, against one: SDKs, lm-eval, GuideLLM, LangChain, compliance.
+
+    Not in the default list: its packages take a minute and half a gigabyte. One that cannot be
+    installed skips its tests; torch is named so that none of them brings another build.
+    """
+    group(session, "test")
+    editable(session, "deepinfer_core[serve]", "plugins/deepinfer_tiny", "deepinfer_recipe_bridge")
+    pins = (ROOT / "requirements/clients.txt").read_text(encoding="utf-8").splitlines()
+    for pin in [line for line in pins if line and not line.startswith("#")]:
+        command = ("python", "-m", "pip", "install", "--quiet", pin, TORCH)
+        session.run(*command, success_codes=[0, 1])
+    pytest(session, "tests/clients", "-n", "0", "-rs")
 
 
 @nox.session

@@ -2,7 +2,7 @@
 
 The library is driven here by hand, one token at a time, as its documentation says. Two thousand
 conversations, each with several splits of the answer into steps: the steps must not show, but in
-what is written at once.
+what is written at once. ``compat`` is off: it adds fields of later types to whole responses.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ KINDS: dict[str, tuple[Any, Any, str]] = {
     "messages": (recipe.MessagesRequest, recipe.MessagesResponse, "msg_"),
 }
 PROTOCOLS = {
-    "chat": Chat(ChatOptions()),
-    "responses": Responses(ResponsesOptions()),
-    "messages": Messages(MessagesOptions()),
+    "chat": Chat(ChatOptions(compat=False)),
+    "responses": Responses(ResponsesOptions(compat=False)),
+    "messages": Messages(MessagesOptions(compat=False)),
 }
 
 

@@ -13,7 +13,7 @@ class TestReferenceSampler(SamplerContract, RatioRuleContract):
         return build(None, BuildContext(device="cpu", needs=ModelNeeds()))
 
 
-class TestCpuSampler(SamplerContract):
+class TestCpuSampler(SamplerContract, RatioRuleContract):
     @pytest.fixture
     def component(self, native_context: BuildContext) -> native_sampler.CpuSampler:
         return native_sampler.build(None, native_context)

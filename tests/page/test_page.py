@@ -97,6 +97,7 @@ def test_a_conversation_has_its_history_until_a_new_one_begins(
 def test_a_tool_gets_the_result_that_is_typed(browser: Browser, serve: Serve) -> None:
     with serve() as address:
         opened(browser, address)
+        listen(browser)
         browser.run("document.querySelector('#tools').closest('details').open = true")
         browser.click("#example-tool")
         ask(browser, "weather?")
@@ -107,6 +108,8 @@ def test_a_tool_gets_the_result_that_is_typed(browser: Browser, serve: Serve) ->
         browser.wait_text(".log > .assistant:last-child .words", "It is cold there.")
         wait_until_idle(browser)
         assert browser.text(".log > .tool .words") == "-3 degrees"
+        *_, result = sent(browser)[1]["messages"]  # type: ignore[misc]
+        assert (result["role"], result["content"]) == ("tool", "-3 degrees")
 
 
 def test_an_answer_is_stopped_in_the_engine_too(browser: Browser, serve: Serve) -> None:
@@ -174,6 +177,7 @@ def test_without_the_bridge_it_says_so_and_completes_texts(browser: Browser, ser
     with serve(with_chat=False) as address:
         opened(browser, address)
         browser.wait_text("#notice", "deepinfer-recipe-bridge")
+        assert browser.run("return document.querySelector('#notice').checkVisibility()")
         assert browser.run("return document.querySelector('#mode').value") == "completion"
         ask(browser, "Once")
         browser.wait_text(".assistant .words", "Hello")
@@ -210,6 +214,8 @@ def test_nothing_overflows_on_a_phone_and_every_control_is_reachable(
             browser.wait_text(".assistant .words", "Hello")
             wait_until_idle(browser)
             assert browser.run(wide) == 360
+            log = "const log = document.querySelector('#log');"
+            assert browser.run(f"{log} return log.scrollWidth - log.clientWidth") == 0
         finally:
             browser.look(width=1360, height=900)
         found = browser.run(

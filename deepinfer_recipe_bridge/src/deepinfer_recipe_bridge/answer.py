@@ -40,25 +40,25 @@ class Answer:
         fingerprint: of the system that answers.
 
     Attributes:
+        is_complete: the answer has ended, because of a stop string or of ``end``.
+        finish_reason: why; empty until then.
         completion_tokens: that were passed on.
         reasoning_tokens: those of them that stand before the answer.
     """
 
     def __init__(self, reading: Reading, codec: Codec, response_id: str, fingerprint: str) -> None:
-        self._codec = codec
         self._fingerprint = fingerprint
+        self._silent = codec.silent_ids
+        self._turning = frozenset((codec.think_end_id, codec.dsml_id))
         self._processor = recipe.StreamProcessor(
             reading.generator(response_id), reading.parsing, codec.tokenizer
         )
         stage = reading.parsing.thinking_initial_stage
         self._is_reasoning = stage is not None and stage.starts_in_reasoning()
+        self.is_complete = False
+        self.finish_reason = ""
         self.completion_tokens = 0
         self.reasoning_tokens = 0
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the answer has ended, because of a stop string or of ``end``."""
-        return self._processor.finished
 
     def begin(self, started: Started) -> list[Event]:
         """Opening events; they say how many tokens of the prompt were cached."""
@@ -72,13 +72,18 @@ class Answer:
     def take(self, tokens: Tokens) -> list[Event]:
         """Events of what one step added; tokens behind a stop string are left out."""
         events: list[Event] = []
+        processor, logprobs = self._processor, tokens.logprobs
         for place, token in enumerate(tokens.token_ids):
-            if token in self._codec.silent_ids:
+            if token in self._silent:
                 continue
-            logprobs = [_pair(tokens.logprobs[place])] if tokens.logprobs else None
-            events += self._processor.push(recipe.InferenceChunk.tokens([token], logprobs))
-            self._count(token)
-            if self._processor.finished:
+            pairs = [_pair(logprobs[place])] if logprobs else None
+            events += processor.push(_chunk([token], pairs))
+            self.completion_tokens += 1
+            if self._is_reasoning:
+                self._is_reasoning = token not in self._turning
+                self.reasoning_tokens += self._is_reasoning
+            if processor.finished:
+                self.is_complete, self.finish_reason = True, "stop"
                 break
         return events
 
@@ -88,16 +93,14 @@ class Answer:
         Raises:
             EngineUnavailable: somebody ended the request; the answer is not whole.
         """
+        self.is_complete, self.finish_reason = True, reason
         if reason not in _REASONS:
             self._processor.close()
             raise EngineUnavailable("the request was ended before its answer was whole")
         return self._processor.push(recipe.InferenceChunk.finish(_REASONS[reason]))
 
-    def _count(self, token: int) -> None:
-        self.completion_tokens += 1
-        if token in (self._codec.think_end_id, self._codec.dsml_id):
-            self._is_reasoning = False
-        self.reasoning_tokens += self._is_reasoning
+
+_chunk = recipe.InferenceChunk.tokens
 
 
 def _pair(one: TokenLogprob) -> tuple[float, list[tuple[int, float]]]:

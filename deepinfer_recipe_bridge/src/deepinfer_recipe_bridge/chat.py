@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import deepseek_recipe as recipe
 from deepinfer_core.interfaces.protocol import Endpoint, HttpCall, ServiceView
 from deepinfer_core.plugin import BuildContext
 
+from deepinfer_recipe_bridge import body_schemas
 from deepinfer_recipe_bridge.compat import chat_body
 from deepinfer_recipe_bridge.dialects import CHAT_DIALECT
+from deepinfer_recipe_bridge.official_types import complete_chat
 from deepinfer_recipe_bridge.options import ChatOptions
 from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
 from deepinfer_recipe_bridge.surface import Surface
@@ -35,6 +38,8 @@ class Chat(Surface):
                 aliases=("/chat/completions", "/beta/chat/completions"),
                 handle=partial(self.answered, service),
                 dialect=CHAT_DIALECT,
+                summary="An answer to a conversation.",
+                body=body_schemas.CHAT,
             )
         ]
 
@@ -54,6 +59,10 @@ class Chat(Surface):
             user=user,
             several_calls=body.get("parallel_tool_calls") is not False,
         )
+
+    def completed(self, response: dict[str, Any]) -> None:
+        """Add what the official types require; see ``Surface``."""
+        complete_chat(response)
 
 
 def build(options: ChatOptions, context: BuildContext) -> Chat:

@@ -1,7 +1,7 @@
 """What do official clients send that deepseek-recipe does not read, and what is it rewritten to?
 
-Each function gives a changed copy of a body, or the body itself; nested values that are not changed
-are shared. What has another type than a rewrite expects is left for the recipe to refuse.
+Each function gives a changed copy, which shares what is not changed. What has another type than a
+rewrite expects is left for the recipe to refuse.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from deepinfer_core.errors import DeepInferError, NotFound
+from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.protocol import Dialect
 
 from deepinfer_recipe_bridge.errors import BadRequest, shortened
@@ -30,18 +30,6 @@ _OPENAI_TYPES = {
     500: "server_error",
     503: "service_unavailable_error",
 }
-_OPENAI_CODES = {
-    401: "invalid_api_key",
-    403: "permission_denied",
-    404: "not_found",
-    405: "method_not_allowed",
-    408: "timeout",
-    413: "request_too_large",
-    415: "unsupported_media_type",
-    429: "rate_limit_exceeded",
-    500: "internal_error",
-    503: "service_unavailable",
-}
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -62,16 +50,11 @@ def error_text(error: DeepInferError, status: int) -> str:
 
 def openai_error(error: DeepInferError, status: int) -> dict[str, Any]:
     """The object under ``error`` in OpenAI's form."""
-    param, code = None, _OPENAI_CODES.get(status, "invalid_request_error")
-    if isinstance(error, BadRequest):
-        param, code = error.param, error.reason
-    elif isinstance(error, NotFound):
-        code = error.code
     return {
         "message": error_text(error, status),
         "type": _OPENAI_TYPES.get(status, "invalid_request_error"),
-        "param": param,
-        "code": code,
+        "param": error.param if isinstance(error, BadRequest) else None,
+        "code": "internal_error" if status == 500 else error.code,
     }
 
 
@@ -112,4 +95,5 @@ MESSAGES_DIALECT = Dialect(
     error_body=_anthropic_body,
     error_event=_anthropic_event,
     keep_alive=event_bytes('{"type":"ping"}', "ping"),
+    prefixes=("/v1/messages", "/anthropic/"),
 )

@@ -20,7 +20,7 @@ class BadRequest(RequestError):
         message: what is wrong.
         hint: what to do about it.
         param: the field, as the protocol names it.
-        reason: stable word for programs, ``code`` of the OpenAI form.
+        code: stable word for programs.
     """
 
     def __init__(
@@ -29,18 +29,18 @@ class BadRequest(RequestError):
         *,
         hint: str = "",
         param: str | None = None,
-        reason: str = "invalid_request_error",
+        code: str = "invalid_request_error",
     ) -> None:
         super().__init__(message, hint=hint)
         self.param = param
-        self.reason = reason
+        self.code = code
 
 
 class UnsupportedGrammar(BadRequest):
     """The output was to have a form that cannot be enforced."""
 
     def __init__(self, message: str, *, hint: str = "", param: str | None = None) -> None:
-        super().__init__(message, hint=hint, param=param, reason="unsupported_grammar")
+        super().__init__(message, hint=hint, param=param, code="unsupported_grammar")
 
 
 def with_reason(body: str) -> BadRequest:
@@ -50,7 +50,7 @@ def with_reason(body: str) -> BadRequest:
         return BadRequest(
             str(found["message"]),
             param=found.get("param"),
-            reason=str(found.get("code") or "invalid_request_error"),
+            code=str(found.get("code") or "invalid_request_error"),
         )
     except (ValueError, KeyError, TypeError):
         return BadRequest(body)

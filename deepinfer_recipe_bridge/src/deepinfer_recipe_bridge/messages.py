@@ -21,10 +21,12 @@ from deepinfer_core.interfaces.protocol import (
 )
 from deepinfer_core.plugin import BuildContext
 
+from deepinfer_recipe_bridge import body_schemas
 from deepinfer_recipe_bridge.codec import codec_of
 from deepinfer_recipe_bridge.compat import messages_body
 from deepinfer_recipe_bridge.dialects import MESSAGES_DIALECT
 from deepinfer_recipe_bridge.errors import BadRequest
+from deepinfer_recipe_bridge.official_types import complete_message
 from deepinfer_recipe_bridge.options import MessagesOptions
 from deepinfer_recipe_bridge.preparing import prompt_ids
 from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
@@ -58,10 +60,12 @@ class Messages(Surface):
                 aliases=(f"/anthropic{path}",),
                 handle=partial(handle, service),
                 dialect=MESSAGES_DIALECT,
+                summary=summary,
+                body=body_schemas.MESSAGES,
             )
-            for path, handle in (
-                ("/v1/messages", self.answered),
-                ("/v1/messages/count_tokens", self.counted),
+            for path, handle, summary in (
+                ("/v1/messages", self.answered, "An answer to a conversation."),
+                ("/v1/messages/count_tokens", self.counted, "Tokens that its prompt would have."),
             )
         ]
 
@@ -99,6 +103,10 @@ class Messages(Surface):
             user=user,
             several_calls=not parallel,
         )
+
+    def completed(self, response: dict[str, Any]) -> None:
+        """Add what the official types require; see ``Surface``."""
+        complete_message(response)
 
 
 def _may_be_forced(conversation: recipe.Conversation) -> bool:

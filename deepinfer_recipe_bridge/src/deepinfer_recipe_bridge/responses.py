@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import deepseek_recipe as recipe
 from deepinfer_core.errors import NotFound
 from deepinfer_core.interfaces.protocol import (
     Endpoint,
+    Handle,
     HttpAnswer,
     HttpCall,
     JsonAnswer,
@@ -22,10 +23,12 @@ from deepinfer_core.interfaces.protocol import (
 )
 from deepinfer_core.plugin import BuildContext
 
+from deepinfer_recipe_bridge import body_schemas
 from deepinfer_recipe_bridge.answer import Event
 from deepinfer_recipe_bridge.compat import responses_body
 from deepinfer_recipe_bridge.dialects import CHAT_DIALECT
 from deepinfer_recipe_bridge.errors import BadRequest, with_reason
+from deepinfer_recipe_bridge.official_types import complete_response
 from deepinfer_recipe_bridge.options import ResponsesOptions
 from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
 from deepinfer_recipe_bridge.response_failures import OpenResponses
@@ -57,30 +60,20 @@ class Responses(Surface):
 
     def endpoints(self, service: ServiceView) -> Sequence[Endpoint]:
         """Creating a response; reading and deleting a stored one."""
-        create, one = "/v1/responses", "/v1/responses/{response_id}"
-        dialect = self._open.dialect
+        one = "/v1/responses/{response_id}"
         return [
             Endpoint(
                 method="POST",
-                path=create,
+                path="/v1/responses",
                 aliases=("/responses",),
                 handle=partial(self.answered, service),
-                dialect=dialect,
+                dialect=self._open.dialect,
+                summary="An answer to items of a conversation.",
+                body=body_schemas.RESPONSES,
             ),
-            Endpoint(
-                method="GET",
-                path=one,
-                aliases=("/responses/{response_id}",),
-                handle=self.retrieved,
-                dialect=CHAT_DIALECT,
-            ),
-            Endpoint(
-                method="DELETE",
-                path=one,
-                aliases=("/responses/{response_id}",),
-                handle=self.deleted,
-                dialect=CHAT_DIALECT,
-            ),
+            _stored("GET", one, self.retrieved, "A stored response."),
+            _stored("DELETE", one, self.deleted, "Forget a stored response."),
+            _stored("POST", one, self.absent, "Nothing: responses are not compacted."),
         ]
 
     async def retrieved(self, call: HttpCall) -> HttpAnswer:
@@ -96,6 +89,15 @@ class Responses(Surface):
             raise _no_response(name)
         shown = {"id": name, "object": "response", "deleted": True}
         return JsonAnswer(content=json.dumps(shown).encode())
+
+    async def absent(self, call: HttpCall) -> HttpAnswer:
+        """What other servers have below this path.
+
+        Raises:
+            NotFound: always.
+        """
+        call.notes.protocol = self.name
+        raise NotFound("this server has nothing of the kind", hint="POST to /v1/responses")
 
     def _found(self, call: HttpCall) -> StoredResponse:
         name = call.path_values["response_id"]
@@ -135,24 +137,43 @@ class Responses(Surface):
     def event_text(self, prepared: Prepared, event: Event) -> str:
         """An event; see ``Surface``."""
         kind, text = self.response.sse_event_name(event), super().event_text(prepared, event)
-        if prepared.reading.history is not None and kind in (*_FIRST_EVENTS, *_LAST_EVENTS):
-            data = json.loads(text)
-            data["response"] |= _marks(prepared)
-            text = _json(data)
-            if kind in _LAST_EVENTS:
-                self._keep(prepared, _json(data["response"]))
+        if kind in _FIRST_EVENTS or kind in _LAST_EVENTS:
+            text = self._with_response(prepared, text, is_last=kind in _LAST_EVENTS)
         self._open.passed(prepared.call.request_id, kind, text)
         if kind in _LAST_EVENTS:
             self._open.ended(prepared.call.request_id)
         return text
 
+    def _with_response(self, prepared: Prepared, text: str, *, is_last: bool) -> str:
+        """An event that carries the response, which is kept if it is the last one."""
+        if not self.options.compat and prepared.reading.history is None:
+            return text
+        data = json.loads(text)
+        shown = self._finished(prepared, data["response"], keep=is_last)
+        return _json(data | {"response": shown})
+
+    def completed(self, response: dict[str, Any]) -> None:
+        """Add what the official types require; see ``Surface``."""
+        complete_response(response)
+
     def response_text(self, prepared: Prepared, whole: str) -> str:
         """A whole response; see ``Surface``."""
-        if prepared.reading.history is None:
+        if not self.options.compat and prepared.reading.history is None:
             return whole
-        text = _json(json.loads(whole) | _marks(prepared))
-        self._keep(prepared, text)
-        return text
+        return _json(self._finished(prepared, json.loads(whole), keep=True))
+
+    def _finished(
+        self, prepared: Prepared, response: dict[str, Any], *, keep: bool
+    ) -> dict[str, Any]:
+        """A response as it is sent; stored if it is to be."""
+        if self.options.compat:
+            self.completed(response)
+        if prepared.reading.history is not None:
+            previous = prepared.call.body.get("previous_response_id")
+            response |= {"store": True, "previous_response_id": previous}
+            if keep:
+                self._keep(prepared, _json(response))
+        return response
 
     def _earlier(self, call: HttpCall) -> list[Any]:
         """Items of the stored response that a request goes on from.
@@ -171,7 +192,7 @@ class Responses(Surface):
                 "there is no stored response of this id; it may have been forgotten",
                 hint="send the whole conversation as input",
                 param="previous_response_id",
-                reason="previous_response_not_found",
+                code="previous_response_not_found",
             )
         raise BadRequest(
             "responses are not stored on this server",
@@ -191,16 +212,24 @@ class Responses(Surface):
         self._stored.put(prepared.response_id, StoredResponse(label, text, history))
 
 
+def _stored(
+    method: Literal["GET", "POST", "DELETE"], path: str, handle: Handle, summary: str
+) -> Endpoint:
+    return Endpoint(
+        method=method,
+        path=path,
+        aliases=(path.removeprefix("/v1"),),
+        handle=handle,
+        dialect=CHAT_DIALECT,
+        summary=summary,
+    )
+
+
 def _items(given: Any) -> list[Any]:
     """Input as items; a text is a message of the user."""
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
     return given if isinstance(given, list) else []
-
-
-def _marks(prepared: Prepared) -> dict[str, Any]:
-    previous = prepared.call.body.get("previous_response_id")
-    return {"store": True, "previous_response_id": previous}
 
 
 def _json(value: Any) -> str:

@@ -13,15 +13,14 @@ import json
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deepinfer_core.errors import DeadlineExceeded, RequestError
 from deepinfer_core.interfaces.async_engine import (
     EngineFacts,
-    Finished,
     GenerateRequest,
     Item,
     Started,
@@ -68,6 +67,24 @@ class Prepared:
     response_id: str
     arrived_s: float
 
+    @property
+    def waited_s(self) -> float:
+        """Since the call came."""
+        return asyncio.get_running_loop().time() - self.arrived_s
+
+    def note_start(self, started: Started) -> None:
+        """Note what is known when the first row is scheduled."""
+        notes = self.call.notes
+        notes.prompt_tokens, notes.cached_tokens = started.prompt_tokens, started.cached_tokens
+        notes.queue_s = self.waited_s
+
+    def note_lengths(self) -> None:
+        """Note what became of the answer."""
+        notes, answer = self.call.notes, self.answer
+        notes.completion_tokens = answer.completion_tokens
+        notes.reasoning_tokens = answer.reasoning_tokens
+        notes.finish_reason = answer.finish_reason
+
 
 class Surface(Protocol):
     """What the three protocols have in common.
@@ -101,9 +118,16 @@ class Surface(Protocol):
         text: str = event.to_json()
         return text
 
+    def completed(self, response: dict[str, Any]) -> None:
+        """Add what the official types of a whole response require."""
+
     def response_text(self, prepared: Prepared, whole: str) -> str:
         """JSON text of a whole response as it is sent."""
-        return whole
+        if not self.options.compat:
+            return whole
+        response = json.loads(whole)
+        self.completed(response)
+        return json.dumps(response, ensure_ascii=False, separators=(",", ":"))
 
     async def answered(self, service: ServiceView, call: HttpCall) -> HttpAnswer:
         """Answer a call that asks for a response."""
@@ -146,8 +170,12 @@ class Surface(Protocol):
         return reading
 
     async def _whole(self, service: ServiceView, prepared: Prepared) -> JsonAnswer:
-        async with aclosing(self._steps(service, prepared)) as steps:
-            events = [event async for step in steps for event in step]
+        events: list[Event] = []
+        async with _asked(service, prepared) as items:
+            async for item in items:
+                events += self._events(prepared, item)
+                if prepared.answer.is_complete:
+                    break
         notes = prepared.call.notes
         whole = self.response(
             prepared.response_id,
@@ -161,58 +189,49 @@ class Surface(Protocol):
         return JsonAnswer(content=self.response_text(prepared, whole.to_json()).encode())
 
     async def _streamed(self, service: ServiceView, prepared: Prepared) -> AsyncIterator[bytes]:
-        async with aclosing(self._steps(service, prepared)) as steps:
-            async for step in steps:
-                if step:
-                    yield b"".join(self._framed(prepared, event) for event in step)
+        answer = prepared.answer
+        async with _asked(service, prepared) as items:
+            async for item in items:
+                events = self._events(prepared, item)
+                if len(events) == 1:
+                    yield self._framed(prepared, events[0])
+                elif events:
+                    yield b"".join([self._framed(prepared, event) for event in events])
+                if answer.is_complete:
+                    break
         done = self.response.sse_done_data()
         if done is not None:
             yield event_bytes(done)
+
+    def _events(self, prepared: Prepared, item: Item) -> list[Event]:
+        """What an item of the engine adds to the answer."""
+        if isinstance(item, Tokens):
+            if prepared.call.notes.first_token_s is None:
+                prepared.call.notes.first_token_s = prepared.waited_s
+            return prepared.answer.take(item)
+        if isinstance(item, Started):
+            prepared.note_start(item)
+            return prepared.answer.begin(item)
+        return prepared.answer.end(item.reason)
 
     def _framed(self, prepared: Prepared, event: Event) -> bytes:
         name = self.response.sse_event_name(event)
         return event_bytes(self.event_text(prepared, event), name)
 
-    async def _steps(self, service: ServiceView, prepared: Prepared) -> AsyncGenerator[list[Event]]:
-        """The events of each item of the engine; whoever closes this ends the request."""
-        answer, notes = prepared.answer, prepared.call.notes
-        async with aclosing(_items(service, prepared.request)) as items:
-            async for item in items:
-                waited_s = asyncio.get_running_loop().time() - prepared.arrived_s
-                match item:
-                    case Started():
-                        notes.prompt_tokens = item.prompt_tokens
-                        notes.cached_tokens = item.cached_tokens
-                        notes.queue_s = waited_s
-                        yield answer.begin(item)
-                    case Tokens():
-                        if notes.first_token_s is None:
-                            notes.first_token_s = waited_s
-                        events = answer.take(item)
-                        notes.completion_tokens = answer.completion_tokens
-                        notes.reasoning_tokens = answer.reasoning_tokens
-                        if answer.is_complete:
-                            notes.finish_reason = "stop"
-                        yield events
-                        if answer.is_complete:
-                            return
-                    case Finished():
-                        notes.finish_reason = item.reason
-                        yield answer.end(item.reason)
-                        return
 
-
-async def _items(service: ServiceView, request: GenerateRequest) -> AsyncGenerator[Item]:
-    """The engine's items; a refusal names the grammar if there is one."""
+@asynccontextmanager
+async def _asked(service: ServiceView, prepared: Prepared) -> AsyncIterator[AsyncIterator[Item]]:
+    """The engine's items; the request is over behind this, and a refused grammar is named."""
+    request = prepared.request
     items = service.engine.generate(request)
     try:
-        async for item in items:
-            yield item
+        yield items
     except RequestError as error:
         if request.params.grammar_request is None or isinstance(error, DeadlineExceeded):
             raise
         raise UnsupportedGrammar(error.message, hint=error.hint) from error
     finally:
+        prepared.note_lengths()
         close = getattr(items, "aclose", None)
         if close is not None:
             await close()

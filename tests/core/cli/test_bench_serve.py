@@ -99,13 +99,13 @@ def test_random_prompts_have_the_asked_length_as_the_service_counts(deepinfer: R
 def test_a_load_in_which_everything_failed_fails_the_command(deepinfer: Run) -> None:
     count = 0
 
-    def answer_three(asked: Asked) -> Reply:
+    def answer_four(asked: Asked) -> Reply:
         nonlocal count
         count += asked.method == "POST"
-        # Two for the lengths, one for the user alone.
-        return streamed_answer(asked) if count <= 3 else Reply(status=503, pieces=(b"",))
+        # Two for the lengths, one before the user alone and one of that user.
+        return streamed_answer(asked) if count <= 4 else Reply(status=503, pieces=(b"",))
 
-    with ScriptedService(answer_three) as service:
+    with ScriptedService(answer_four) as service:
         done = deepinfer(
             "bench", "serve", "--url", service.url, "--users", "2", "--output-len", "3",
             "--requests", "2", "--alone", "1",

@@ -56,9 +56,22 @@ def test_check_says_once_why_several_slots_are_empty(deepinfer: Run) -> None:
     assert 'core.reference: "auto" takes it only with device = "cpu"' in errors[0]
 
 
+def test_plugins_shows_what_can_be_served(deepinfer: Run) -> None:
+    done = deepinfer("plugins", **ALONE)
+    assert ["protocol", "core.completions", "usable", "-"] in rows(done.stdout)
+    why = deepinfer("plugins", "--why", "core.completions", **ALONE)
+    assert why.returncode == 0
+    assert ["component", "protocol", "core.completions"] in rows(why.stdout)
+    assert why.stdout.splitlines()[-1] == "protocol: usable"
+    assert "protocol core.completions" in deepinfer("plugins", "--why", "core", **ALONE).stdout
+    data = json.loads(deepinfer("plugins", "--json", **ALONE).stdout)
+    [served] = data["served"]
+    assert (served["component"], served["state"]) == ("core.completions", "usable")
+
+
 def test_plugins_gives_the_same_as_data(deepinfer: Run) -> None:
     data = json.loads(deepinfer("plugins", "--json", **ALONE).stdout)
-    assert set(data) == {"device", "plugins", "slots", "problems", "warnings"}
+    assert set(data) == {"device", "plugins", "slots", "problems", "warnings", "served"}
     core = next(item for item in data["plugins"] if item["name"] == "core")
     assert (core["state"], core["distribution"]) == ("loaded", "deepinfer-core")
     decode = next(item for item in data["slots"] if item["slot"] == "decode")

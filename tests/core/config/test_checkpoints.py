@@ -85,3 +85,11 @@ def test_a_shipped_checkpoint_that_breaks_is_an_error_by_name(ship: Ship, name: 
     ship(tiny=name)
     with pytest.raises(PluginFailed, match="shipped checkpoint 'tiny'"):
         checkpoint_folder(None)
+
+
+def test_a_model_is_called_like_its_folder_or_the_distribution_that_ships_it(
+    ship: Ship, tmp_path: Path
+) -> None:
+    assert checkpoints.checkpoint_name(str(tmp_path), tmp_path) == tmp_path.name
+    ship(tiny="folder")
+    assert checkpoints.checkpoint_name(None, Path("/models/tiny/checkpoint")) == "tiny"

@@ -23,6 +23,7 @@ class Together(LetterGrammar):
     """Notes how many rows are filled at once."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[int] = []
 
     def fill_masks(

@@ -1,8 +1,11 @@
 """Are grammars compiled apart from the engine, each at its own risk?"""
 
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from types import ModuleType
+from typing import Any
 
 import pytest
 from deepinfer_core.engine.grammar_pool import GrammarPool, PoolLimits
@@ -10,18 +13,19 @@ from deepinfer_core.errors import EngineError, RequestError
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarText, GrammarVocabulary
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Resolved
 from deepinfer_core.plugin.resolved import Pick
+from deepinfer_core.testing.letter_grammar import build
 
 VOCABULARY = GrammarVocabulary(pieces=tuple(bytes([byte]) for byte in range(128)), end_ids=(0,))
 WAIT_S = 60.0
 
 
-def resolved() -> Resolved:
+def resolved(factory: str = "deepinfer_core.testing.letter_grammar:build") -> Resolved:
     spec = ComponentSpec(
         kind="grammar",
         name="test.letters",
         slots=("grammar",),
         contract=1,
-        factory="deepinfer_core.testing.letter_grammar:build",
+        factory=factory,
     )
     pick = Pick(kind="grammar", slot="grammar", spec=spec, settings={}, distribution="test")
     context = BuildContext(device="cpu", needs=ModelNeeds())
@@ -85,6 +89,31 @@ def test_one_that_takes_too_much_memory_is_refused(pool: GrammarPool) -> None:
     with pytest.raises(RequestError, match="memory"):
         pool.compiled(choice("!memory")).result(WAIT_S)
     assert works(pool.compiled(choice("ok", "5")))
+
+
+def test_a_component_that_a_child_cannot_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_here: Any = ModuleType("letters_only_here")
+    only_here.build = build
+    monkeypatch.setitem(sys.modules, "letters_only_here", only_here)
+    limits = PoolLimits(workers=1, timeout_s=WAIT_S)
+    pool = GrammarPool(resolved("letters_only_here:build"), VOCABULARY, limits)
+    try:
+        with pytest.raises(EngineError, match="letters_only_here"):
+            pool.compiled(choice("ok")).result(WAIT_S)
+    finally:
+        pool.close()
+
+
+def test_what_stays_behind_in_a_child_is_no_later_grammars_fault_and_has_an_end() -> None:
+    limits = PoolLimits(workers=1, timeout_s=WAIT_S, memory_bytes=200 << 20)
+    pool = GrammarPool(resolved(), VOCABULARY, limits)
+    try:
+        for number in range(3):  # the third stays within its own bound, the child does not
+            assert works(pool.compiled(choice("!keep80", "ok", f"{number}")))
+        with pytest.raises(RequestError, match=r"^0 MiB are kept"):
+            pool.compiled(choice("!kept")).result(WAIT_S)
+    finally:
+        pool.close()
 
 
 def test_equal_grammars_are_compiled_once(pool: GrammarPool) -> None:

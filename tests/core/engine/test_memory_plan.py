@@ -77,6 +77,15 @@ def test_laws_of_drafts_count_where_drafts_are_accepted_by_them() -> None:
     assert page_sizes(CONFIG, drafting("none", **asked)).laws_bytes == 0
 
 
+def test_tokens_count_where_the_drafter_reads_them() -> None:
+    """8 bytes for each of 513 positions of four sequences and of padding."""
+    chosen, counted_bytes = drafting(), 8 * (4 + 1) * (512 + 1)
+    assert page_sizes(CONFIG, chosen, reads_tokens=True).tokens_bytes == counted_bytes
+    assert page_sizes(CONFIG, chosen).tokens_bytes == 0
+    plans = [plan_memory(CONFIG, chosen, 0, reads_tokens=reads) for reads in (False, True)]
+    assert plans[1].total_bytes == plans[0].total_bytes + counted_bytes
+
+
 @pytest.mark.parametrize(("drafts", "rows"), [(0, 6), (5, 6), (6, 7), (15, 16)])
 def test_rings_hold_as_many_rows_as_a_step_may_take_back(drafts: int, rows: int) -> None:
     plan = plan_memory(CONFIG, drafting(max_drafts=drafts), 0, sizes=SIZES)
@@ -195,6 +204,7 @@ def test_the_data_form_holds_every_figure() -> None:
         "state_bytes": 10,
         "recordings_bytes": 0,
         "laws_bytes": 0,
+        "tokens_bytes": 0,
         "max_model_tokens": 512,
         "max_backtracking": 6,
         "num_blocks": 17,

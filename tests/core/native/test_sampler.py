@@ -3,7 +3,13 @@
 import pytest
 import torch
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
-from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerSpec
+from deepinfer_core.interfaces.sampler import (
+    DraftedRows,
+    Sampler,
+    SamplerOutputs,
+    SamplerSpec,
+    Verdicts,
+)
 from deepinfer_core.native import sampler as module
 from deepinfer_core.native.sampler import CpuSampler
 from deepinfer_core.reference.sampler import ReferenceSampler
@@ -144,3 +150,101 @@ def test_rows_in_several_tiles_are_drawn_as_in_one(
     parts = sample(sampler, logits_RV, settings)
     for name in ("token_R", "logprob_R", "processed_logprob_R", "top_token_RA", "invalid_R"):
         assert_same_bits(getattr(parts, name), getattr(whole, name))
+
+
+def verify(
+    component: Sampler, logits_RV: torch.Tensor, settings: list[Settings], drafted: DraftedRows
+) -> tuple[SamplerOutputs, Verdicts]:
+    count, vocabulary = logits_RV.shape
+    numbers = torch.empty(3, count)
+    out = SamplerOutputs(
+        token_R=torch.empty(count, dtype=torch.int64),
+        logprob_R=numbers[0],
+        processed_logprob_R=numbers[1],
+        top_token_RA=torch.empty(count, ALTERNATIVES, dtype=torch.int64),
+        top_logprob_RA=torch.empty(count, ALTERNATIVES),
+        invalid_R=torch.empty(count, dtype=torch.bool),
+    )
+    verdicts = Verdicts(accepted_R=torch.empty(count, dtype=torch.bool), overlap_R=numbers[2])
+    plan = component.plan_ratio(
+        SamplerSpec(vocabulary=vocabulary, alternatives=ALTERNATIVES), count
+    )
+    rows = sampler_rows(settings, None, "cpu")
+    component.verify(plan, logits_RV, rows, drafted, out, verdicts)
+    return out, verdicts
+
+
+def drawn(
+    component: Sampler, logits_RV: torch.Tensor, settings: list[Settings]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Drafts of all rows, the last of which share the padding row; and the laws."""
+    count, vocabulary = logits_RV.shape
+    law_PV = torch.zeros(count, vocabulary, dtype=torch.int32)
+    token_R, law_row_R = torch.empty(count, dtype=torch.int64), torch.arange(count)
+    law_row_R[-2:] = 0
+    plan = component.plan_ratio(SamplerSpec(vocabulary=vocabulary, alternatives=0), count)
+    rows = sampler_rows(settings, None, "cpu")
+    component.draw_drafts(plan, logits_RV, rows, law_row_R, law_PV, token_R)
+    return law_PV[1:], token_R
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0])
+@pytest.mark.parametrize("vocabulary", [5, 64, 4096])
+def test_drafts_and_verdicts_are_those_of_the_reference(
+    sampler: CpuSampler, vocabulary: int, spread: float, generator: torch.Generator
+) -> None:
+    """Targets near their drafts, so that many are accepted; some rows have none, some no law."""
+    count = 256
+    logits_RV = 2 * torch.randn(count, vocabulary, generator=generator)
+    settings = settings_of(generator, count)
+    law_PV, token_R = drawn(sampler, logits_RV, settings)
+    for got, want in zip(
+        (law_PV, token_R), drawn(ReferenceSampler(), logits_RV, settings), strict=True
+    ):
+        assert_same_bits(got, want)
+    target_RV = logits_RV + spread * torch.randn(count, vocabulary, generator=generator)
+    law_row_R = (torch.arange(count) - 1).clamp(-1, count - 3)
+    law_row_R[::7] = -1
+    token_R[::5] = -1
+    for laws in (law_PV, None):
+        drafted = DraftedRows(draft_R=token_R, law_row_R=law_row_R, law_PV=laws)
+        got, verdicts = verify(sampler, target_RV, settings, drafted)
+        want, expected = verify(ReferenceSampler(), target_RV, settings, drafted)
+        assert_same_bits(got.token_R, want.token_R)
+        assert_same_bits(got.logprob_R, want.logprob_R)
+        assert_same_bits(verdicts.accepted_R, expected.accepted_R)
+        assert_same_bits(verdicts.overlap_R, expected.overlap_R)
+        assert bool(verdicts.accepted_R.any())
+        assert not bool(verdicts.accepted_R.all())
+
+
+def test_forced_tokens_are_verified_as_by_the_reference(
+    sampler: CpuSampler, generator: torch.Generator
+) -> None:
+    logits_RV = torch.randn(30, 12, generator=generator)
+    settings = [Settings(seed=row, forced=row % 4 - 1, temperature=row % 2) for row in range(30)]
+    draft_R = torch.arange(30) % 5 - 1
+    drafted = DraftedRows(draft_R=draft_R, law_row_R=torch.full((30,), -1), law_PV=None)
+    got, verdicts = verify(sampler, logits_RV, settings, drafted)
+    want, expected = verify(ReferenceSampler(), logits_RV, settings, drafted)
+    assert_same_bits(got.token_R, want.token_R)
+    assert_same_bits(verdicts.accepted_R, expected.accepted_R)
+    assert 0 < int(verdicts.accepted_R.sum()) < 30
+
+
+def test_drafts_in_several_tiles_are_verified_as_in_one(
+    sampler: CpuSampler, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits_RV = torch.randn(11, 100, generator=generator)
+    settings = settings_of(generator, 11)
+    whole = drawn(sampler, logits_RV, settings)
+    drafted = DraftedRows(
+        draft_R=whole[1], law_row_R=torch.arange(11).clamp_max(8), law_PV=whole[0]
+    )
+    verdicts = verify(sampler, logits_RV, settings, drafted)
+    monkeypatch.setattr(module, "_TILE_ELEMENTS", 400)
+    for got, want in zip(drawn(sampler, logits_RV, settings), whole, strict=True):
+        assert_same_bits(got, want)
+    parts = verify(sampler, logits_RV, settings, drafted)
+    assert_same_bits(parts[0].token_R, verdicts[0].token_R)
+    assert_same_bits(parts[1].accepted_R, verdicts[1].accepted_R)

@@ -174,8 +174,8 @@ def test_steps_without_drafts_are_tried_until_their_time_is_known() -> None:
     ]
     assert made.drafts_next()
     took(made, rows=1, step_ms=10.0)
-    # 128 times 6.6 ms, that is 70 steps of 12.
-    given = [sum(made.rows([GOOD], other_rows=0)) for _ in range(71 * 3)]
+    # 256 times 6.6 ms, that is 140 steps of 12.
+    given = [sum(made.rows([GOOD], other_rows=0)) for _ in range(141 * 3)]
     assert given.count(1) == 3
     assert given[-1] == 1
 

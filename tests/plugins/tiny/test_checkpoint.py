@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from deepinfer_core.config.checkpoints import checkpoint_folder, checkpoint_name
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "plugins" / "deepinfer_tiny"))
 
@@ -80,3 +81,7 @@ def test_the_engine_predicts_held_out_text_as_well_as_asked(sources) -> None:
         nats = sum(token_nats(llm, ids))
     bits = nats / torch.log(torch.tensor(2.0)).item()
     assert bits / sum(d["bytes"] for d in documents) <= GOALS[sources]
+
+
+def test_the_model_is_called_like_the_distribution() -> None:
+    assert checkpoint_name(None, checkpoint_folder(None)) == "deepinfer-tiny"

@@ -143,6 +143,12 @@ def test_no_tokens_and_an_echo_score_the_prompt_alone(service: Any) -> None:
     assert found["usage"]["total_tokens"] == 2
 
 
+def test_an_end_that_nobody_asked_for_is_no_reason(service_over: Any) -> None:
+    service = service_over(lambda request: "")
+    [choice] = service.complete(max_tokens=0)["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("", "length")
+
+
 def test_prompts_are_not_scored_without_an_echo(service: Any) -> None:
     service.complete(logprobs=1)
     assert service.engine.requests[0].params.prompt_alternatives is None
@@ -277,6 +283,7 @@ def test_a_limit_that_does_not_fit_is_refused_and_the_default_gives_way(
     with pytest.raises(RequestError, match="max_tokens is 11"):
         service.complete([A] * 22, max_tokens=11)
     assert service.complete([A] * 31)["usage"]["completion_tokens"] == 1
+    assert service.engine.requests[-1].params.max_tokens == 1
     with pytest.raises(RequestError, match="32"):
         service.complete([A] * 32)
 

@@ -66,7 +66,7 @@ def test_control_tokens_are_spelled_out(service: Any) -> None:
     ("path", "body"),
     [
         ("/tokenize", {}),
-        ("/tokenize", {"prompt": "a", "messages": []}),
+        ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}),
         ("/tokenize", {"prompt": ["a"]}),
         ("/tokenize", {"prompt": "\ud800"}),
         ("/tokenize", {"messages": "a"}),

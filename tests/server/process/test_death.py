@@ -68,7 +68,7 @@ def test_requests_in_work_fail_with_a_reason_and_the_next_engine_answers(
                 failures = [one for one in found if not isinstance(one, Finished)]
                 assert failures
                 for failure in failures:
-                    assert type(failure) is EngineError
+                    assert type(failure) is EngineUnavailable
                     assert "SIGKILL" in failure.message
                     assert failure.hint
                 assert engine.in_work == 0

@@ -5,6 +5,7 @@ Read from the checkpoint's config alone; no tensor is opened.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.errors import DeepInferError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from deepinfer_core.plugin import ModelNeeds
     from deepinfer_core.plugin.resolution import Resolution
 
-__all__ = ["check_memory", "configured_needs"]
+__all__ = ["check_memory", "configured_needs", "memory_table"]
 
 
 def configured_needs(loaded: LoadedSettings) -> ModelNeeds | None:
@@ -38,17 +39,18 @@ def check_memory(loaded: LoadedSettings, resolution: Resolution) -> Finding:
     from deepinfer_core.cli.check import Finding
 
     try:
-        table, data = _figures(loaded, resolution.report.device.memory_bytes)
+        table, data = _figures(loaded, resolution)
     except DeepInferError as error:
         return Finding(name="memory", table=[], data={}, problems=(error,))
     return Finding(name="memory", table=table, data=data)
 
 
 def _figures(
-    loaded: LoadedSettings, device_bytes: int
+    loaded: LoadedSettings, resolution: Resolution
 ) -> tuple[list[tuple[str, ...]], dict[str, Any]]:
     from deepinfer_core.config import checkpoint_folder
     from deepinfer_core.config.checkpoints import shipped_checkpoints
+    from deepinfer_core.engine.drafts.settings import reads_tokens
     from deepinfer_core.engine.memory_plan import plan_memory
     from deepinfer_core.engine.model_folder import read_config
 
@@ -57,30 +59,39 @@ def _figures(
         # Components can be checked without a checkpoint; there is nothing to add up.
         return [("memory", "no checkpoint is configured")], {}
     folder = checkpoint_folder(settings.model.path)
-    plan = plan_memory(read_config(folder, settings), settings, device_bytes)
-    sizes = plan.sizes
-    laws = ("laws of drafts", "", f"{sizes.laws_bytes:,}")
-    recorded = ("recorded steps", "at most", f"{sizes.recordings_bytes:,}")
-    rows: list[tuple[str, ...]] = [
+    resolved, device_bytes = resolution.resolved, resolution.report.device.memory_bytes
+    plan = plan_memory(
+        read_config(folder, settings),
+        settings,
+        device_bytes,
+        reads_tokens=resolved is not None and reads_tokens(settings, resolved),
+    ).to_json()
+    rows = memory_table(plan, device_bytes)
+    return rows, {"checkpoint": str(folder), "device_bytes": device_bytes, **plan}
+
+
+def memory_table(plan: Mapping[str, int], device_bytes: int) -> list[tuple[str, ...]]:
+    """Rows for a person, with a header.
+
+    Args:
+        plan: of ``MemoryPlan.to_json``.
+        device_bytes: what the device has; 0 if that is unknown.
+    """
+    laws = ("laws of drafts", "", f"{plan['laws_bytes']:,}")
+    tokens = ("tokens for drafts", "", f"{plan['tokens_bytes']:,}")
+    recorded = ("recorded steps", "at most", f"{plan['recordings_bytes']:,}")
+    return [
         ("memory", "pages", "bytes"),
-        ("weights", "", f"{sizes.weights_bytes:,}"),
-        *([recorded] if sizes.recordings_bytes else []),
-        *([laws] if sizes.laws_bytes else []),
-        (
-            "blocks",
-            f"{plan.num_blocks:,} x {sizes.block_bytes:,}",
-            _product(plan.num_blocks, sizes.block_bytes),
-        ),
-        (
-            "state slots",
-            f"{plan.num_slots:,} x {sizes.state_bytes:,}",
-            _product(plan.num_slots, sizes.state_bytes),
-        ),
-        ("sum", "", f"{plan.total_bytes:,}"),
+        ("weights", "", f"{plan['weights_bytes']:,}"),
+        *([recorded] if plan["recordings_bytes"] else []),
+        *([laws] if plan["laws_bytes"] else []),
+        *([tokens] if plan["tokens_bytes"] else []),
+        _pages("blocks", plan["num_blocks"], plan["block_bytes"]),
+        _pages("state slots", plan["num_slots"], plan["state_bytes"]),
+        ("sum", "", f"{plan['total_bytes']:,}"),
         ("device", "", f"{device_bytes:,}" if device_bytes else "unknown"),
     ]
-    return rows, {"checkpoint": str(folder), "device_bytes": device_bytes, **plan.to_json()}
 
 
-def _product(count: int, size_bytes: int) -> str:
-    return f"{count * size_bytes:,}"
+def _pages(name: str, count: int, size_bytes: int) -> tuple[str, ...]:
+    return name, f"{count:,} x {size_bytes:,}", f"{count * size_bytes:,}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from deepinfer_core.cli.parser import UsageError, add_settings_arguments, settin
 if TYPE_CHECKING:
     from deepinfer_core.plugin.choice import Row
     from deepinfer_core.plugin.loading import PluginStatus
+    from deepinfer_core.plugin.probing import Candidate
     from deepinfer_core.plugin.report import Report
 
 __all__ = ["add_arguments", "run"]
@@ -28,8 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the tables. A slot that nothing can fill is shown, and is not an error here."""
     from deepinfer_core.config import resolve_components
+    from deepinfer_core.config.resolution import served_candidates
 
-    report = resolve_components(settings_from(args)).report
+    loaded = settings_from(args)
+    resolution = resolve_components(loaded)
+    served = served_candidates(loaded.settings, resolution.plugins.offers)
+    report = replace(resolution.report, served=tuple(served))
     if args.json:
         print_json(report.to_json())
     elif args.why:
@@ -53,9 +59,11 @@ def _explain(report: Report, name: str) -> None:
         for row in choice.rows
         if row.candidate.spec.name == name
     ]
-    if not plugins and not slots:
+    served = [item for item in report.served if item.spec.name == name]
+    if not plugins and not slots and not served:
         known = {item.plugin.name for item in report.plugins}
         known |= {row.candidate.spec.name for choice in report.slots for row in choice.rows}
+        known |= {item.spec.name for item in report.served}
         close = get_close_matches(name, sorted(known), n=3, cutoff=0.5) or sorted(known)
         raise UsageError(
             f"no plugin or component is called {name!r}", hint=f"there is {', '.join(close)}"
@@ -71,6 +79,11 @@ def _explain(report: Report, name: str) -> None:
             print()
         _explain_row(title, row, is_first=is_first)
         explained.add(row.candidate.offer.key)
+    for item in served:
+        if explained or plugins:
+            print()
+        _print_component(item)
+        print(f"{item.spec.kind}: {item.judgement}{f', {item.reason}' if item.reason else ''}")
 
 
 def _explain_plugin(status: PluginStatus, report: Report) -> None:
@@ -80,6 +93,11 @@ def _explain_plugin(status: PluginStatus, report: Report) -> None:
         for choice in report.slots
         for row in choice.rows
         if row.candidate.offer.plugin == plugin
+    }
+    offered |= {
+        f"{item.spec.kind} {item.spec.name}"
+        for item in report.served
+        if item.offer.plugin == plugin
     }
     print_table(
         [
@@ -97,22 +115,24 @@ def _explain_plugin(status: PluginStatus, report: Report) -> None:
 
 
 def _explain_row(title: str, row: Row, *, is_first: bool) -> None:
-    candidate = row.candidate
-    spec = candidate.spec
     if is_first:
-        plugin = candidate.offer.plugin
-        print_table(
-            [
-                ("component", f"{spec.kind} {spec.name}"),
-                ("distribution", f"{plugin.distribution} {plugin.version}"),
-                ("contract", str(spec.contract)),
-                ("factory", spec.factory),
-                ("probe", spec.probe or "-"),
-                ("options", spec.options or "-"),
-                ("promises", ", ".join(f"{n} {p}" for n, p in spec.properties.items()) or "-"),
-                ("fix", candidate.fix or "-"),
-            ]
-        )
-        if candidate.details:
-            print(f"\n{candidate.details.rstrip()}\n")
+        _print_component(row.candidate)
     print(f"{title}: {row.state}{f', {row.reason}' if row.reason else ''}")
+
+
+def _print_component(candidate: Candidate) -> None:
+    spec, plugin = candidate.spec, candidate.offer.plugin
+    print_table(
+        [
+            ("component", f"{spec.kind} {spec.name}"),
+            ("distribution", f"{plugin.distribution} {plugin.version}"),
+            ("contract", str(spec.contract)),
+            ("factory", spec.factory),
+            ("probe", spec.probe or "-"),
+            ("options", spec.options or "-"),
+            ("promises", ", ".join(f"{n} {p}" for n, p in spec.properties.items()) or "-"),
+            ("fix", candidate.fix or "-"),
+        ]
+    )
+    if candidate.details:
+        print(f"\n{candidate.details.rstrip()}\n")

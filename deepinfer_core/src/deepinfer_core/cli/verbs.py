@@ -44,6 +44,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "generate": Verb("deepinfer_core.cli.generate", "text from a prompt"),
         "chat": Verb("deepinfer_core.cli.chat", "a conversation in the terminal"),
         "batch": Verb("deepinfer_core.cli.batch", "a file of requests, resumable"),
+        "serve": Verb("deepinfer_core.cli.serve", "answer requests over HTTP"),
         "bench": Verb("deepinfer_core.cli.bench", "how fast, next to what this machine could do"),
         "eval": Verb("deepinfer_core.cli.eval", "logits, guesses of the drafter, the quality gate"),
         "kernels": Verb("deepinfer_core.cli.kernels", "compile ahead of time, without a device"),

@@ -14,7 +14,7 @@ from importlib_metadata import EntryPoint
 from deepinfer_core.errors import ConfigError, PluginFailed
 from deepinfer_core.plugin.discovery import entry_points
 
-__all__ = ["CHECKPOINT_GROUP", "checkpoint_folder", "shipped_checkpoints"]
+__all__ = ["CHECKPOINT_GROUP", "checkpoint_folder", "checkpoint_name", "shipped_checkpoints"]
 
 CHECKPOINT_GROUP = "deepinfer.checkpoints.v1"
 
@@ -64,3 +64,19 @@ def checkpoint_folder(path: str | None) -> Path:
             f"{type(error).__name__}: {error}",
             hint="reinstall its distribution, or set model.path",
         ) from error
+
+
+def checkpoint_name(path: str | None, folder: Path) -> str:
+    """What reports, metrics and clients call the model.
+
+    Args:
+        path: ``model.path`` of the settings.
+        folder: ``checkpoint_folder`` of it.
+
+    Returns:
+        The name of the distribution that ships it, or else that of the folder.
+    """
+    if path is not None:
+        return folder.resolve().name
+    [item] = shipped_checkpoints()
+    return item.dist.name if item.dist is not None else item.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
@@ -11,15 +11,17 @@ from deepinfer_core.config.option_problems import options_problem
 from deepinfer_core.config.origins import Origin
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.errors import DeepInferError
-from deepinfer_core.interfaces.kinds import ALL_SLOTS, slot_title
+from deepinfer_core.interfaces.kinds import ALL_SLOTS, SERVED_SLOTS, slot_title
 from deepinfer_core.plugin.choice import Wish
-from deepinfer_core.plugin.context import DeviceTarget, ModelNeeds
-from deepinfer_core.plugin.discovery import LoadPolicy
+from deepinfer_core.plugin.context import DeviceFacts, DeviceTarget, ModelNeeds, ProbeContext
+from deepinfer_core.plugin.discovery import LoadPolicy, installed_versions
+from deepinfer_core.plugin.loading import Offer
+from deepinfer_core.plugin.probing import Candidate, judge
 from deepinfer_core.plugin.requirements import parse_requirement
 from deepinfer_core.plugin.resolution import Request, Resolution, resolve
 from deepinfer_core.plugin.resolved import Pick
 
-__all__ = ["load_policy", "resolve_components"]
+__all__ = ["load_policy", "resolve_components", "served_candidates"]
 
 
 def load_policy(settings: Settings) -> LoadPolicy:
@@ -73,6 +75,24 @@ def resolve_components(
         target=target,
     )
     return _with_valid_options(resolve(request), loaded.origins)
+
+
+def served_candidates(settings: Settings, offers: Sequence[Offer]) -> list[Candidate]:
+    """Components of the kinds that are served, and whether each can be.
+
+    They run beside the engine, whose device and promises are none of their business.
+
+    Args:
+        settings: how long a probe may take.
+        offers: what was found of all kinds.
+    """
+    context = ProbeContext(
+        device=DeviceFacts(device=settings.device),
+        needs=ModelNeeds(),
+        versions=installed_versions(),
+    )
+    served = [offer for offer in offers if offer.spec.kind in SERVED_SLOTS]
+    return judge(served, context, (), settings.plugins.probe_timeout_s)
 
 
 def _with_valid_options(resolution: Resolution, origins: Mapping[str, Origin]) -> Resolution:

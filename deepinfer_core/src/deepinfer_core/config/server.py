@@ -71,7 +71,7 @@ class ServerSettings(Section):
         protocols: protocols to serve; None serves every installed one.
         protocol_options: options of each protocol, in a table of its own.
         model_names: names under which the model is served, the first one stands in answers; empty:
-            the name of the checkpoint's folder.
+            the name of the distribution that ships the checkpoint, or of its folder.
         keys_file: file with a line ``label:key`` for each key; None: no such file.
         key_environment: name of an environment variable with such pairs, with blanks between them.
         metrics_auth: ask for a key at ``/metrics`` too, if there are keys.

@@ -1,8 +1,8 @@
 """Program: which rules does this grammar stand for? Runs where it may be killed.
 
 Reads one ``ChildStart`` and then grammars from standard input, pickled behind their lengths, and
-answers each on a private copy of standard output. Its parent ends it when it takes too long; how
-much memory it may take it is told.
+answers each on a private copy of standard output. Its parent ends it when it takes too long. How
+much memory one grammar may take it is told; when as much has stayed behind, it ends with an answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deepinfer_core.interfaces.grammar import Grammar, GrammarText, GrammarVocab
 from deepinfer_core.plugin import Resolved, load
 from deepinfer_core.plugin.resolved import describe
 
-__all__ = ["ChildStart", "Compiled", "Refused", "read_frame", "write_frame"]
+__all__ = ["Answer", "ChildStart", "Compiled", "Refused", "read_frame", "write_frame"]
 
 _LENGTH = struct.Struct("<Q")
 
@@ -36,7 +36,7 @@ class ChildStart:
     Attributes:
         resolved: the choice of components.
         vocabulary: of the model.
-        memory_bytes: how much more memory than at its start it may take.
+        memory_bytes: how much more memory than before it one grammar may take.
     """
 
     resolved: Resolved
@@ -65,6 +65,14 @@ class Refused:
     is_fault: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a grammar, and whether the child ends with it."""
+
+    outcome: Compiled | Refused
+    is_last: bool
+
+
 def write_frame(stream: IO[bytes], value: object) -> None:
     """Send one value."""
     data = pickle.dumps(value)
@@ -89,7 +97,9 @@ def read_frame(stream: IO[bytes]) -> Any:
     return pickle.loads(data)
 
 
-def _answer(component: Grammar, grammar: GrammarText, vocabulary: GrammarVocabulary) -> object:
+def _outcome(
+    component: Grammar, grammar: GrammarText, vocabulary: GrammarVocabulary
+) -> Compiled | Refused:
     try:
         return Compiled(component.compile(grammar, vocabulary))
     except RequestError as error:
@@ -100,15 +110,39 @@ def _answer(component: Grammar, grammar: GrammarText, vocabulary: GrammarVocabul
         return Refused(f"the grammar component failed: {describe(error)}", is_fault=False)
 
 
-def _limit_memory(more_bytes: int) -> None:
-    """Let the process take so much more memory than now, where the system can see to it."""
+def _memory_bytes() -> int:
+    """Memory of this process; 0 where the system does not say."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
         with open("/proc/self/statm", encoding="ascii") as file:
-            pages = int(file.read().split()[5])
-        now = pages * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_DATA, (now + more_bytes, now + more_bytes))
+            return int(file.read().split()[5]) * resource.getpagesize()
+    return 0
+
+
+def _limit_memory(most_bytes: int) -> None:
+    """Let the process take so much memory, where the system can see to it."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, hard))
+
+
+def _serve(component: Grammar, start: ChildStart, requests: IO[bytes], answers: IO[bytes]) -> None:
+    first_bytes = now_bytes = _memory_bytes()
+    is_last = False
+    while not is_last:
+        try:
+            grammar = read_frame(requests)
+        except EOFError:
+            break
+        if now_bytes:
+            _limit_memory(now_bytes + start.memory_bytes)
+        outcome = _outcome(component, grammar, start.vocabulary)
+        now_bytes = _memory_bytes()
+        is_last = now_bytes - first_bytes > start.memory_bytes
+        write_frame(answers, Answer(outcome, is_last))
 
 
 def main() -> None:
@@ -128,14 +162,8 @@ def main() -> None:
     except DeepInferError as error:
         write_frame(answers, Refused(error.message, error.hint, is_fault=False))
         return
-    _limit_memory(start.memory_bytes)
     write_frame(answers, None)
-    while True:
-        try:
-            grammar = read_frame(requests)
-        except EOFError:
-            break
-        write_frame(answers, _answer(component, grammar, start.vocabulary))
+    _serve(component, start, requests, answers)
     # Threads or exit handlers of foreign code must not keep a process alive that nobody wants.
     os._exit(0)
 

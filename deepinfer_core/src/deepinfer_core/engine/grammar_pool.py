@@ -8,23 +8,14 @@ time.
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import subprocess
-import sys
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
 
-from deepinfer_core.engine.grammar_child import (
-    ChildStart,
-    Compiled,
-    Refused,
-    read_frame,
-    write_frame,
-)
+from deepinfer_core.engine.grammar_child import ChildStart, Compiled
+from deepinfer_core.engine.grammar_process import GrammarProcess
 from deepinfer_core.errors import DeepInferError, EngineError, RequestError
 from deepinfer_core.interfaces.grammar import (
     CompiledGrammar,
@@ -33,12 +24,8 @@ from deepinfer_core.interfaces.grammar import (
     GrammarVocabulary,
 )
 from deepinfer_core.plugin import Resolved, load
-from deepinfer_core.plugin.children import end_family
 
 __all__ = ["GrammarPool", "PoolLimits"]
-
-_START_TIMEOUT_S = 120.0
-"""For a child to start and import its engine, which may bring a tensors library along."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +173,7 @@ class _Worker:
 
     def __init__(self, pool: GrammarPool) -> None:
         self._pool = pool
-        self._child: _Child | None = None
+        self._child: GrammarProcess | None = None
         self._ended = False
         self.thread = threading.Thread(target=self._run, daemon=True, name="deepinfer-grammar")
         self.thread.start()
@@ -213,18 +200,23 @@ class _Worker:
         limits = self._pool._limits
         try:
             if self._child is None:
-                self._child = _Child(self._pool._start)
+                self._child = GrammarProcess(self._pool._start)
             answer = self._child.ask(grammar, limits.timeout_s)
         except (OSError, EOFError, queue.Empty) as error:
             child, self._child = self._child, None
             if child is not None:
                 child.kill()
             return _lost(error, limits)
-        if isinstance(answer, Compiled):
-            return answer
-        if answer.is_fault:
-            return RequestError(answer.message, hint=answer.hint)
-        return EngineError(answer.message, hint=answer.hint)
+        except EngineError as error:
+            return error
+        if answer.is_last:
+            self._child.kill()
+            self._child = None
+        outcome = answer.outcome
+        if isinstance(outcome, Compiled):
+            return outcome
+        kind = RequestError if outcome.is_fault else EngineError
+        return kind(outcome.message, hint=outcome.hint)
 
 
 def _too_large(size: int, limits: PoolLimits) -> DeepInferError:
@@ -246,60 +238,3 @@ def _lost(error: Exception, limits: PoolLimits) -> DeepInferError:
         "compiling the grammar ended its process, most likely for lack of memory",
         hint="make it smaller, or raise grammar.memory_bytes",
     )
-
-
-class _Child:
-    """A process that compiles."""
-
-    def __init__(self, start: ChildStart) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "deepinfer_core.engine.grammar_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._answers: queue.Queue[Any] = queue.Queue()
-        threading.Thread(target=self._pump, daemon=True, name="deepinfer-grammar-answers").start()
-        self._send(list(sys.path))
-        self._send(start)
-        refused = self._receive(_START_TIMEOUT_S)
-        if refused is not None:
-            raise OSError(refused.message)
-
-    def ask(self, grammar: GrammarText, timeout_s: float) -> Compiled | Refused:
-        """Compile one grammar.
-
-        Raises:
-            OSError, EOFError: the process has gone.
-            queue.Empty: it took too long.
-        """
-        self._send(grammar)
-        answer: Compiled | Refused = self._receive(timeout_s)
-        return answer
-
-    def kill(self) -> None:
-        """End the process and whatever it started. May be called from any thread."""
-        end_family(self._process)
-        with contextlib.suppress(OSError, ValueError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-
-    def _send(self, value: object) -> None:
-        assert self._process.stdin is not None
-        write_frame(self._process.stdin, value)
-
-    def _receive(self, timeout_s: float) -> Any:
-        answer = self._answers.get(timeout=timeout_s)
-        if isinstance(answer, EOFError):
-            raise answer
-        return answer
-
-    def _pump(self) -> None:
-        assert self._process.stdout is not None
-        with contextlib.suppress(OSError, ValueError), self._process.stdout as stream:
-            try:
-                while True:
-                    self._answers.put(read_frame(stream))
-            except EOFError as error:
-                self._answers.put(error)

@@ -16,11 +16,12 @@ from deepinfer_core import __version__
 from deepinfer_core.cache.fingerprint import layout_fingerprint
 from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.config import LoadedSettings, checkpoint_folder, resolve_components
+from deepinfer_core.config.checkpoints import checkpoint_name
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
-from deepinfer_core.engine.drafts.settings import check_speculation, draft_host
+from deepinfer_core.engine.drafts.settings import check_speculation, draft_host, reads_tokens
 from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
 from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
 from deepinfer_core.engine.instruments import Instruments
@@ -155,7 +156,7 @@ def _instruments(
     return Instruments(
         lambda: batch.readings()._replace(late_kernels=built.late),
         version=__version__,
-        model=folder.name,
+        model=checkpoint_name(settings.model.path, folder),
         components=resolution.report.picked(),
         statistics_interval_s=settings.telemetry.statistics_interval_s,
     )
@@ -226,7 +227,12 @@ def _build_runner(
 
     torch.set_num_threads(settings.threads)
     parts = model_parts(resolved, settings)
-    memory = plan_memory(config, settings, parts.device.memory().total_bytes)
+    memory = plan_memory(
+        config,
+        settings,
+        parts.device.memory().total_bytes,
+        reads_tokens=reads_tokens(settings, resolved),
+    )
     truncation = _truncation(config, settings, memory)
     checkpoint = open_checkpoint(folder)
     checkpoint.config = config

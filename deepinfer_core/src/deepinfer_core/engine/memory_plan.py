@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from deepinfer_core.cache.layout import cache_layout
 from deepinfer_core.cache.row_bytes import planned_row_bytes
 from deepinfer_core.config.settings import EngineSettings, Settings
+from deepinfer_core.engine.drafts.memory import laws_bytes, tokens_bytes
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.recording import MOST_RECORDED_BYTES
 from deepinfer_core.model.cache_needs import cache_formats, cache_needs
@@ -34,10 +35,8 @@ BLOCK_TOKENS = 128
 """Tokens of a block, as in the published engine: prefixes are shared in these units."""
 
 CACHE_SHARE = 0.5
-"""Part of the memory left beside the weights that blocks may take when nobody sets their number.
-
-The other half is for activations, logits and whatever else runs on the machine.
-"""
+"""Part of the memory left beside the weights that blocks may take when nobody sets their number;
+the rest is for activations, logits and whatever else runs on the machine."""
 
 SNAPSHOTS_PER_SEQUENCE = 4
 """Copies of states that are kept for each running sequence when nobody sets their number: a few
@@ -58,6 +57,7 @@ class PageSizes:
         state_bytes: one state slot.
         recordings_bytes: all recorded decode steps, at most.
         laws_bytes: laws of drafts, where they are accepted by them.
+        tokens_bytes: tokens of running sequences, where a drafter reads them.
     """
 
     weights_bytes: int
@@ -65,11 +65,12 @@ class PageSizes:
     state_bytes: int
     recordings_bytes: int = 0
     laws_bytes: int = 0
+    tokens_bytes: int = 0
 
     @property
     def fixed_bytes(self) -> int:
         """What is needed whatever the number of pages."""
-        return self.weights_bytes + self.recordings_bytes + self.laws_bytes
+        return self.weights_bytes + self.recordings_bytes + self.laws_bytes + self.tokens_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class MemoryPlan:
 
     @property
     def total_bytes(self) -> int:
-        """Weights, recorded steps, blocks and state slots."""
+        """Weights, recorded steps, what drafts need, blocks and state slots."""
         blocks_bytes = self.num_blocks * self.sizes.block_bytes
         return self.sizes.fixed_bytes + blocks_bytes + self.num_slots * self.sizes.state_bytes
 
@@ -104,13 +105,20 @@ class MemoryPlan:
         return {**numbers.pop("sizes"), **numbers, "total_bytes": self.total_bytes}
 
 
-def page_sizes(config: ModelConfig, settings: Settings) -> PageSizes:
+def page_sizes(config: ModelConfig, settings: Settings, *, reads_tokens: bool = False) -> PageSizes:
     """Sizes that follow from a checkpoint's config and the numerics.
 
+    Args:
+        config: of the checkpoint.
+        settings: of the engine.
+        reads_tokens: the drafter wants the tokens of sequences.
+
     Raises:
+        ConfigError: the longest text is beyond the checkpoint.
         NotSupported: a width does not fit a cache format.
     """
     numerics = settings.model.numerics.numerics()
+    longest = _max_model_tokens(config, settings.engine)
     layout = cache_layout(
         cache_needs(config),
         cache_formats(config, numerics),
@@ -123,14 +131,9 @@ def page_sizes(config: ModelConfig, settings: Settings) -> PageSizes:
         block_bytes=layout.block.stride_bytes,
         state_bytes=layout.state.stride_bytes,
         recordings_bytes=_recordings_bytes(settings),
-        laws_bytes=_laws_bytes(config, settings) if settings.speculation.rule == "ratio" else 0,
+        laws_bytes=laws_bytes(settings, config.text_config.vocab_size),
+        tokens_bytes=tokens_bytes(settings, longest) if reads_tokens else 0,
     )
-
-
-def _laws_bytes(config: ModelConfig, settings: Settings) -> int:
-    """One int32 row of the vocabulary for each draft of each sequence that runs, and of padding."""
-    rows = (settings.engine.max_num_seqs + 1) * settings.drafts
-    return 4 * rows * config.text_config.vocab_size
 
 
 def _recordings_bytes(settings: Settings) -> int:
@@ -156,7 +159,12 @@ def backtracking(config: ModelConfig, settings: Settings) -> int:
 
 
 def plan_memory(
-    config: ModelConfig, settings: Settings, memory_bytes: int, *, sizes: PageSizes | None = None
+    config: ModelConfig,
+    settings: Settings,
+    memory_bytes: int,
+    *,
+    sizes: PageSizes | None = None,
+    reads_tokens: bool = False,
 ) -> MemoryPlan:
     """Choose the number of blocks.
 
@@ -166,6 +174,7 @@ def plan_memory(
             otherwise as many blocks as all running sequences can fill, within ``CACHE_SHARE``.
         memory_bytes: what this process may use on the device; 0: unknown, nothing is compared.
         sizes: None works them out.
+        reads_tokens: the drafter wants the tokens of sequences.
 
     Raises:
         ConfigError: a limit is beyond the checkpoint, a step is too small for the running
@@ -173,7 +182,7 @@ def plan_memory(
         NotSupported: a width does not fit a cache format.
     """
     engine = settings.engine
-    sizes = sizes or page_sizes(config, settings)
+    sizes = sizes or page_sizes(config, settings, reads_tokens=reads_tokens)
     longest = _max_model_tokens(config, engine)
     if engine.max_num_batched_tokens < engine.max_num_seqs:
         raise ConfigError(

@@ -9,6 +9,7 @@ from deepinfer_core.errors import DeepInferError
 from deepinfer_core.plugin.choice import SlotChoice
 from deepinfer_core.plugin.context import DeviceFacts
 from deepinfer_core.plugin.loading import PluginStatus
+from deepinfer_core.plugin.probing import Candidate
 
 __all__ = ["Report"]
 
@@ -24,12 +25,14 @@ class Report:
         plugins: one status for each installed plugin.
         slots: one choice for each slot.
         problems: what keeps the configuration from being used; empty if nothing does.
+        served: candidates of the kinds of which any number works side by side, if they were asked.
     """
 
     device: DeviceFacts
     plugins: tuple[PluginStatus, ...]
     slots: tuple[SlotChoice, ...]
     problems: tuple[DeepInferError, ...] = ()
+    served: tuple[Candidate, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -63,6 +66,8 @@ class Report:
                 title = ""
             if not choice.rows:
                 rows.append((title, "-", "", "-", "nobody offers one"))
+        for item in self.served:
+            rows.append((item.spec.kind, item.spec.name, item.judgement, "-", item.reason))
         return rows
 
     def to_json(self) -> dict[str, Any]:
@@ -76,6 +81,7 @@ class Report:
                 for item in self.problems
             ],
             "warnings": list(self.warnings),
+            "served": [_served_json(item) for item in self.served],
         }
 
 
@@ -108,4 +114,15 @@ def _slot_json(choice: SlotChoice) -> dict[str, Any]:
             }
             for row in choice.rows
         ],
+    }
+
+
+def _served_json(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "kind": candidate.spec.kind,
+        "component": candidate.spec.name,
+        "distribution": candidate.offer.plugin.distribution,
+        "state": candidate.judgement,
+        "reason": candidate.reason,
+        "fix": candidate.fix,
     }

@@ -30,6 +30,7 @@ from deepinfer_core.server.body import (
 )
 from deepinfer_core.server.call_record import CallRecord, write_access_log
 from deepinfer_core.server.callers import CALLER
+from deepinfer_core.server.connection import CLOSING
 from deepinfer_core.server.dialect import OPENAI, json_bytes
 from deepinfer_core.server.exchange import Exchange, Send, request_id_of
 from deepinfer_core.server.fair_engine import FairEngine
@@ -176,12 +177,18 @@ class App:
         exchange.has_unread_body = has_body(exchange.headers)
         exchange.common += self._origins.headers(exchange.headers)
         try:
-            await self._checked(scope, exchange)
+            try:
+                await self._checked(scope, exchange)
+            except DeepInferError as error:
+                await exchange.fail(error)
         except ClientGone:
             exchange.record.client_gone = True
-        except DeepInferError as error:
-            await exchange.fail(error)
         except Exception as error:  # noqa: BLE001 - nobody learns more than that it failed
+            if _is_cut(scope):
+                # Some event loops raise when something is sent to a client that is gone.
+                exchange.record.client_gone = True
+                await _client_gone(exchange.receive)
+                return
             # The text of a foreign exception may repeat what a client wrote.
             stack = "".join(traceback.format_tb(error.__traceback__))
             name = type(error).__name__
@@ -192,6 +199,8 @@ class App:
     async def _checked(self, scope: MutableMapping[str, Any], exchange: Exchange) -> None:
         headers, record = exchange.headers, exchange.record
         method, path = scope["method"], scope["path"]
+        if len([name for name, _ in scope["headers"] if name == b"host"]) > 1:
+            raise Refused(400, "bad_request", "the request names more than one host")
         self._origins.check(headers)
         preflight = self._origins.preflight(headers) if method == "OPTIONS" else None
         if preflight is not None:
@@ -287,6 +296,12 @@ class App:
             raise Refused(
                 503, "request_timeout", f"the answer did not end within {seconds} s"
             ) from None
+
+
+def _is_cut(scope: MutableMapping[str, Any]) -> bool:
+    """Whether the connection is closed, as far as it tells."""
+    ask: Callable[[], bool] | None = scope.get("state", {}).get(CLOSING)
+    return ask is not None and ask()
 
 
 async def _client_gone(receive: Receive) -> None:

@@ -7,17 +7,24 @@ silence between calls, of calls that are sent ahead, and of answers that nobody 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from deepinfer_core.config.server import ServerSettings
 
-__all__ = ["guarded_protocol", "uvicorn_config"]
+__all__ = ["CLOSING", "guarded_protocol", "uvicorn_config"]
+
+CLOSING = "deepinfer.closing"
+"""Key in the state of a call's scope: a function that says whether its connection is closed."""
 
 _MOST_AHEAD = 16
 """Calls that a client may send before the first of them is answered."""
+
+_SIGNS_OF_LIFE = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""So a peer that vanished without a word is noticed within two minutes, also while it waits."""
 
 _LONGEST_NAP_S = 5.0
 _NAPS = 4
@@ -40,6 +47,8 @@ def uvicorn_config(app: Any, settings: ServerSettings) -> Config:
         lifespan="on",
         access_log=False,
         log_config=None,
+        # What strangers send is no reason to fill the log.
+        log_level="error",
         proxy_headers=False,
         server_header=False,
         # Silence is ended by the guard, which also counts it where uvicorn does not.
@@ -74,9 +83,11 @@ class _Guarded(HttpToolsProtocol):
         self._quiet_since: float | None = self.loop.time()
         self._blocked_since: float | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._answered: RequestResponseCycle | None = None
         if len(self.connections) > self.settings.max_connections:
             transport.abort()
             return
+        _watch_peer(transport.get_extra_info("socket"))
         limits = self.settings
         shortest = min(limits.header_timeout_s, limits.write_timeout_s, limits.idle_timeout_s)
         self._nap_s = min(shortest / _NAPS, _LONGEST_NAP_S)
@@ -87,6 +98,11 @@ class _Guarded(HttpToolsProtocol):
         if self._watch is not None:
             self._watch.cancel()
         self.pipeline.clear()
+        if self._answered is not None and not self._answered.response_complete:
+            # uvicorn tells the call that was read last, which is another one if calls were sent
+            # ahead.
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -100,6 +116,7 @@ class _Guarded(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A call begins."""
         super().on_message_begin()
+        self.scope["state"][CLOSING] = self.transport.is_closing
         self._is_calling = False
         if self._quiet_since is None or self._had_call:
             self._quiet_since = self.loop.time()
@@ -110,7 +127,8 @@ class _Guarded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers of a call are there."""
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        framed = [len(name) + len(value) + len(": \r\n") for name, value in self.headers]
+        size = len(self.url) + sum(framed)
         if size > self.settings.max_header_bytes:
             self._refuse(b"431 Request Header Fields Too Large")
             raise _TooMuch
@@ -118,6 +136,10 @@ class _Guarded(HttpToolsProtocol):
         self._head_bytes = 0
         self._quiet_since = None
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """A call was answered; silence begins, unless another one was sent ahead."""
@@ -132,8 +154,10 @@ class _Guarded(HttpToolsProtocol):
         self._is_calling = False
 
     def send_400_response(self, msg: str) -> None:
-        """Say that what was sent is no HTTP, unless something else was said already."""
-        if not self.transport.is_closing():
+        """Say that what was sent is no HTTP; not within the answer to what was sent before."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()
+        elif not self.transport.is_closing():
             super().send_400_response(msg)
 
     def pause_writing(self) -> None:
@@ -169,3 +193,12 @@ class _Guarded(HttpToolsProtocol):
                 b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             )
             self.transport.close()
+
+
+def _watch_peer(peer: Any) -> None:
+    """Let the system ask whether the other end is still there."""
+    for name, value in _SIGNS_OF_LIFE.items():
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            level = socket.SOL_SOCKET if name.startswith("SO_") else socket.IPPROTO_TCP
+            peer.setsockopt(level, option, value)

@@ -5,8 +5,9 @@ All of it happens on the event loop that it was made on, and none of it makes th
 engine.
 
 The first start must succeed; whoever waits for it is told why it did not. An engine that dies later
-takes the requests in work with it, each with an error that says so, and is started again after a
-while; if that fails time after time, it is given up.
+takes the requests in work with it, each with an error that says so (an ``EngineUnavailable``: the
+request is not to blame, and may be asked again), and is started again after a while; if that fails
+time after time, it is given up.
 """
 
 from __future__ import annotations
@@ -125,6 +126,15 @@ class EngineProcess(AsyncEngine):
         """Of the engine's process; None if there is none."""
         return None if self._child is None else self._child.process_id
 
+    def progress(self) -> dict[str, Any]:
+        """How far its loading is, or how the last one went, as data."""
+        return self.report.to_json()
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether it was ever loaded."""
+        return self._facts is not None
+
     async def ready(self) -> None:
         """Wait until it was loaded for the first time.
 
@@ -145,9 +155,13 @@ class EngineProcess(AsyncEngine):
         """Answer a request; see ``AsyncEngine``."""
         live = self._submit(request)
         try:
-            while items := await live.items():
-                for item in items:
+            while True:
+                if (item := live.take()) is not None:
                     yield item
+                elif live.is_over:
+                    return
+                else:
+                    await live.changed()
         finally:
             if self._requests.leave(live):
                 self._send(Abort(live.number))
@@ -285,7 +299,7 @@ class EngineProcess(AsyncEngine):
         """Nothing more comes from this engine."""
         why = "the service was stopped" if self._closing.is_set() else failure.message
         self._requests.fail_all(
-            lambda: EngineError(f"{why}, and this request was in work", hint="ask again")
+            lambda: EngineUnavailable(f"{why}, and this request was in work", hint="ask again")
         )
         for answer in self._asked.values():
             _resolve(answer, "")

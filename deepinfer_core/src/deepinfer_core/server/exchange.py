@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    MutableMapping,
+)
 from typing import Any
 
 from deepinfer_core.errors import DeepInferError
@@ -22,6 +30,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _UNREAD_BODY_S = 2.0
 """How long a refused body is read and thrown away, so that its sender gets to read the refusal."""
+
+_WRITES_IN_A_ROW = 32
 
 _STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -116,18 +126,39 @@ class Exchange:
             events: closed at the end, whatever happens.
             keep_alive_s: longest silence.
         """
-        pulse = _Pulse(self, keep_alive_s)
+        pulse = _Pulse(self.send_keep_alive, keep_alive_s)
+        send, clock = self._send, asyncio.get_running_loop().time
+        written = 0
         try:
+            # Whatever is done in here is done for every token of everybody.
             async for data in events:
-                await pulse.write(data)
-            if not self.record.status:
-                await self._start(200, _STREAM_HEADERS)
+                if pulse.beat is not None:
+                    await pulse.settled()
+                pulse.is_held = True
+                if not self.record.status:
+                    await self._start(200, _STREAM_HEADERS)
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+                pulse.is_held = False
+                pulse.last_s = clock()
+                written += 1
+                if not written % _WRITES_IN_A_ROW:
+                    # Neither events that are there already nor a client that is gone make a write
+                    # wait; others get their turn all the same.
+                    await asyncio.sleep(0)
         finally:
             await pulse.stop()
             close = getattr(events, "aclose", None)
             if close is not None:
                 await close()
+        if not self.record.status:
+            await self._start(200, _STREAM_HEADERS)
         await self._body(b"", more=False)
+
+    async def send_keep_alive(self) -> None:
+        """Send what means nothing within a stream."""
+        if not self.record.status:
+            await self._start(200, _STREAM_HEADERS)
+        await self._body(self.dialect.keep_alive)
 
     async def passed_on(self, message: MutableMapping[str, Any]) -> None:
         """Send a message of somebody else's response, with the headers of every response."""
@@ -136,12 +167,6 @@ class Exchange:
             message["headers"] = [*message.get("headers", ()), *self.common]
         self._is_whole = not message.get("more_body", message["type"] == "http.response.start")
         await self._send(message)
-
-    async def write_event(self, data: bytes) -> None:
-        """Send bytes of a stream."""
-        if not self.record.status:
-            await self._start(200, _STREAM_HEADERS)
-        await self._body(data)
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         named = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
@@ -166,39 +191,47 @@ class Exchange:
 
 
 class _Pulse:
-    """Keeps a stream alive while there is nothing to say.
+    """Gives signs of life while a stream has nothing to say.
 
-    Looks at the clock once in an interval, so that an event costs two readings of it and no timer.
+    Looks at the clock once in an interval, so that an event costs no timer.
+
+    Args:
+        send: a sign of life.
+        interval_s: longest silence.
+
+    Attributes:
+        is_held: no sign is to be given, something is being sent.
+        last_s: when the last thing was sent, on the clock of the loop.
+        beat: a sign that is being sent; whoever sends something else waits until it is.
     """
 
-    def __init__(self, exchange: Exchange, interval_s: float) -> None:
-        self._exchange = exchange
+    def __init__(self, send: Callable[[], Coroutine[Any, Any, None]], interval_s: float) -> None:
+        self._send = send
         self._interval_s = interval_s
         self._loop = asyncio.get_running_loop()
-        self._lock = asyncio.Lock()
-        self._last = self._loop.time()
-        self._beat: asyncio.Task[None] | None = None
+        self.is_held = False
+        self.last_s = self._loop.time()
+        self.beat: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(interval_s, self._look)
 
-    async def write(self, data: bytes) -> None:
-        """Send bytes; a sign of life never comes within them."""
-        async with self._lock:
-            await self._exchange.write_event(data)
-            self._last = self._loop.time()
+    async def settled(self) -> None:
+        """Wait for the sign that is being sent."""
+        if self.beat is not None:
+            await asyncio.wait((self.beat,))
+            self.beat = None
 
     async def stop(self) -> None:
-        """End; nothing is sent any more."""
+        """Give no sign any more."""
+        self.is_held = True
         self._timer.cancel()
-        if self._beat is not None:
-            self._beat.cancel()
-            await asyncio.wait([self._beat])
+        await self.settled()
 
     def _look(self) -> None:
-        due = self._last + self._interval_s
         now = self._loop.time()
+        due = self.last_s + self._interval_s
         if now >= due:
             due = now + self._interval_s
-            # While something is being sent to a slow client, a sign of life has no place.
-            if not self._lock.locked():
-                self._beat = self._loop.create_task(self.write(self._exchange.dialect.keep_alive))
+            if not self.is_held and (self.beat is None or self.beat.done()):
+                self.last_s = now
+                self.beat = self._loop.create_task(self._send())
         self._timer = self._loop.call_at(due, self._look)

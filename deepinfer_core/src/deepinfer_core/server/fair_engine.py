@@ -1,18 +1,15 @@
-"""Whose request is next when there are more than the engine runs?
+"""How do requests of many callers share one engine?
 
 The engine takes requests in the order of their arrival, so whoever sends a thousand at once would
-keep everybody else waiting for all of them. Only about as many as run are therefore handed on;
-whenever one ends, the next is one of the caller that has the fewest in the engine, among those of
-equal callers one of the user with the fewest, then the oldest. So a caller waits for the end of one
-request, however many others have sent.
+keep everybody else waiting for all of them. Only about as many as run are therefore handed on at a
+time; ``turns`` says whose the next one is. So a caller waits for the end of one request, however
+many others have sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass, field
 from typing import cast
 
 from deepinfer_core.errors import DeepInferError, EngineBusy, EngineUnavailable, RequestError
@@ -25,33 +22,36 @@ from deepinfer_core.interfaces.async_engine import (
     Item,
 )
 from deepinfer_core.server.callers import CALLER
+from deepinfer_core.server.turns import Ticket, Turns
 
 __all__ = ["FairEngine"]
 
 
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    """One request, in the order of arrival.
+class _Waiting(Ticket):
+    """One request.
 
     Attributes:
-        turn: true when the request may be handed on, false if it was ended before.
-        is_handed_on: whether it has one of the engine's places.
+        request: as it was asked.
+        turn: done when the request is handed on, or fails while it waits.
         is_begun: whether the engine was asked.
         is_ended: whether somebody ended it before that.
     """
 
-    request: GenerateRequest
-    caller: str
-    turn: asyncio.Future[bool] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-    is_handed_on: bool = False
-    is_begun: bool = False
-    is_ended: bool = False
+    def __init__(self, request: GenerateRequest) -> None:
+        super().__init__(CALLER.get(), request.cache_salt)
+        self.request = request
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_begun = False
+        self.is_ended = False
 
-    @property
-    def user(self) -> tuple[str, str]:
-        return self.caller, self.request.cache_salt
+    def wake(self, error: DeepInferError | None = None) -> None:
+        """Let it go on, or fail; nothing if it was cancelled meanwhile."""
+        if self.turn.done():
+            return
+        if error is None:
+            self.turn.set_result(None)
+        else:
+            self.turn.set_exception(error)
 
 
 class FairEngine(AsyncEngine):
@@ -68,15 +68,11 @@ class FairEngine(AsyncEngine):
         self, engine: AsyncEngine, *, places: int, max_in_work: int, queue_timeout_s: float
     ) -> None:
         self._engine = engine
-        self._places = places
         self._max_in_work = max_in_work
         self._queue_timeout_s = queue_timeout_s
         self._is_draining = False
-        self._tickets: dict[str, _Ticket] = {}
-        self._waiting: dict[_Ticket, None] = {}
-        self._handed_on = 0
-        self._of_caller: Counter[str] = Counter()
-        self._of_user: Counter[tuple[str, str]] = Counter()
+        self._turns: Turns[_Waiting] = Turns(places)
+        self._requests: dict[str, _Waiting] = {}
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -94,12 +90,12 @@ class FairEngine(AsyncEngine):
     @property
     def in_work(self) -> int:
         """Requests that the engine has or that wait for it."""
-        return len(self._tickets)
+        return len(self._requests)
 
     @property
     def waiting(self) -> int:
         """Requests that wait for the engine to have room."""
-        return len(self._waiting)
+        return len(self._turns.waiting)
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
         """Answer a request when its turn has come; see ``AsyncEngine``.
@@ -108,14 +104,14 @@ class FairEngine(AsyncEngine):
             EngineUnavailable: also if it was not started in time.
         """
         self._check(request)
-        ticket = _Ticket(request, CALLER.get())
-        self._tickets[request.request_id] = ticket
-        self._waiting[ticket] = None
+        waiting = _Waiting(request)
+        self._requests[request.request_id] = waiting
         self._idle.clear()
+        self._turns.join(waiting)
         self._hand_on()
         items = cast("AsyncGenerator[Item]", self._engine.generate(request))
         try:
-            item = await self._first(ticket, items)
+            item = await self._first(waiting, items)
             yield item
             if not isinstance(item, Finished):
                 async for item in items:
@@ -124,19 +120,17 @@ class FairEngine(AsyncEngine):
             try:
                 await items.aclose()
             finally:
-                self._leave(ticket)
+                self._leave(waiting)
 
     def abort(self, request_id: str) -> bool:
         """End a request of the same caller; see ``AsyncEngine``."""
-        ticket = self._tickets.get(request_id)
-        if ticket is None or ticket.caller != CALLER.get():
+        found = self._requests.get(request_id)
+        if found is None or found.caller != CALLER.get():
             return False
-        if ticket.is_begun:
+        if found.is_begun:
             return self._engine.abort(request_id)
-        ticket.is_ended = True
-        self._waiting.pop(ticket, None)
-        if not ticket.turn.done():
-            ticket.turn.set_result(False)
+        found.is_ended = True
+        found.wake()
         return True
 
     async def metrics_text(self) -> str:
@@ -151,33 +145,34 @@ class FairEngine(AsyncEngine):
             async with asyncio.timeout_at(end):
                 await self._idle.wait()
         except TimeoutError:
-            self._refuse_waiting(EngineUnavailable("the server stops"))
+            self._refuse_waiting()
         left = max(0.0, end - asyncio.get_running_loop().time())
         return await self._engine.drain(left)
 
     async def close(self) -> None:
         """Refuse what waits, and close the engine."""
         self._is_draining = True
-        self._refuse_waiting(EngineUnavailable("the server stops"))
+        self._refuse_waiting()
         await self._engine.close()
 
     def _check(self, request: GenerateRequest) -> None:
         if self.state != "ready":
             raise EngineUnavailable(f"the engine is {self.state}", hint="ask again later")
-        if len(self._tickets) >= self._max_in_work:
+        if len(self._requests) >= self._max_in_work:
             raise EngineBusy(
                 f"{self._max_in_work} requests are in work, as many as may be",
                 hint="ask again later",
             )
-        if request.request_id in self._tickets:
+        if request.request_id in self._requests:
             raise RequestError(f"a request {request.request_id} is in work", hint="name it anew")
 
-    async def _first(self, ticket: _Ticket, items: AsyncGenerator[Item]) -> Item:
+    async def _first(self, waiting: _Waiting, items: AsyncGenerator[Item]) -> Item:
         """What comes first of a request, after its turn has come."""
         try:
             async with asyncio.timeout(self._queue_timeout_s) as limit:
-                if await ticket.turn and not ticket.is_ended:
-                    ticket.is_begun = True
+                await waiting.turn
+                if not waiting.is_ended:
+                    waiting.is_begun = True
                     return await anext(items)
         except TimeoutError:
             if not limit.expired():
@@ -186,40 +181,21 @@ class FairEngine(AsyncEngine):
                 f"the request was not started within {self._queue_timeout_s:g} s",
                 hint="ask again later",
             ) from None
-        tokens = len(ticket.request.prompt_token_ids)
+        tokens = len(waiting.request.prompt_token_ids)
         return Finished(reason="abort", prompt_tokens=tokens, cached_tokens=0, completion_tokens=0)
 
     def _hand_on(self) -> None:
         """Give free places to those whose turn it is."""
-        while self._waiting and self._handed_on < self._places:
-            # The first of equal ones is the oldest.
-            ticket = min(self._waiting, key=self._share)
-            del self._waiting[ticket]
-            if ticket.turn.done():  # whoever waited was cancelled just now
-                continue
-            ticket.is_handed_on = True
-            self._handed_on += 1
-            self._of_caller[ticket.caller] += 1
-            self._of_user[ticket.user] += 1
-            ticket.turn.set_result(True)
+        while (ticket := self._turns.next()) is not None:
+            ticket.wake()
 
-    def _share(self, ticket: _Ticket) -> tuple[int, int]:
-        """What its caller and its user have in the engine."""
-        return self._of_caller[ticket.caller], self._of_user[ticket.user]
-
-    def _leave(self, ticket: _Ticket) -> None:
-        del self._tickets[ticket.request.request_id]
-        self._waiting.pop(ticket, None)
-        if ticket.is_handed_on:
-            self._handed_on -= 1
-            self._of_caller -= Counter([ticket.caller])
-            self._of_user -= Counter([ticket.user])
-            self._hand_on()
-        if not self._tickets:
+    def _leave(self, waiting: _Waiting) -> None:
+        del self._requests[waiting.request.request_id]
+        self._turns.leave(waiting)
+        self._hand_on()
+        if not self._requests:
             self._idle.set()
 
-    def _refuse_waiting(self, error: DeepInferError) -> None:
-        for ticket in self._waiting:
-            if not ticket.turn.done():
-                ticket.turn.set_exception(error)
-        self._waiting.clear()
+    def _refuse_waiting(self) -> None:
+        for ticket in self._turns.waiting:
+            ticket.wake(EngineUnavailable("the server stops"))

@@ -15,15 +15,14 @@ from typing import Any
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
 from deepinfer_core.config.loading import LoadedSettings
 from deepinfer_core.config.option_problems import options_problem
-from deepinfer_core.config.resolution import load_policy
+from deepinfer_core.config.resolution import load_policy, served_candidates
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.errors import ConfigError, NoUsableComponent
 from deepinfer_core.interfaces.kinds import DISTRIBUTIONS
 from deepinfer_core.interfaces.protocol import Protocol
-from deepinfer_core.plugin.context import BuildContext, DeviceFacts, ModelNeeds, ProbeContext
-from deepinfer_core.plugin.discovery import installed_versions
-from deepinfer_core.plugin.loading import Plugins, load_plugins
-from deepinfer_core.plugin.probing import Candidate, judge
+from deepinfer_core.plugin.context import BuildContext, ModelNeeds
+from deepinfer_core.plugin.loading import load_plugins
+from deepinfer_core.plugin.probing import Candidate
 from deepinfer_core.plugin.resolved import Pick, Resolved, load
 from deepinfer_core.telemetry.logs import get_logger
 
@@ -65,20 +64,9 @@ def serve_protocols(loaded: LoadedSettings) -> tuple[ServedProtocol, ...]:
     missing = plugins.missing(policy)
     if missing:
         raise missing[0]
-    chosen = _chosen(_candidates(plugins, settings), settings.server.protocols)
+    chosen = _chosen(served_candidates(settings, plugins.offers), settings.server.protocols)
     _check_options(loaded, chosen)
     return tuple([_built(item, settings) for item in chosen])
-
-
-def _candidates(plugins: Plugins, settings: Settings) -> list[Candidate]:
-    offers = [offer for offer in plugins.offers if offer.spec.kind == _KIND]
-    context = ProbeContext(
-        # Protocols run beside the engine, whose device is none of their business.
-        device=DeviceFacts(device=settings.device),
-        needs=ModelNeeds(),
-        versions=installed_versions(),
-    )
-    return judge(offers, context, (), settings.plugins.probe_timeout_s)
 
 
 def _chosen(candidates: Sequence[Candidate], names: tuple[str, ...] | None) -> list[Candidate]:

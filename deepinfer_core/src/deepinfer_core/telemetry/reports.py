@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from deepinfer_core.plugin.hooks import HookFailure
     from deepinfer_core.plugin.report import Report
 
-__all__ = ["log_components", "log_hook_failures", "log_progress", "progress_consumers"]
+__all__ = [
+    "log_components",
+    "log_hook_failures",
+    "log_progress",
+    "progress_consumers",
+    "shown_progress",
+]
 
 
 def log_progress(event: ProgressEvent, logger: Any = None) -> None:
@@ -57,14 +63,19 @@ def progress_consumers(
         stream: where to show it.
         has_lines: show lines if it is no terminal.
     """
-    consumers: list[ProgressConsumer] = [log_progress]
+    shown = shown_progress(settings, stream, has_lines=has_lines)
+    return [log_progress] if shown is None else [log_progress, shown]
+
+
+def shown_progress(
+    settings: TelemetrySettings, stream: IO[str], *, has_lines: bool = False
+) -> ProgressConsumer | None:
+    """The same without the log; None: nothing is shown."""
     if settings.progress and stream.isatty():
         from rich.console import Console
 
-        consumers.append(TerminalBars(Console(file=stream)))
-    elif settings.progress and has_lines:
-        consumers.append(ProgressLines(stream))
-    return consumers
+        return TerminalBars(Console(file=stream))
+    return ProgressLines(stream) if settings.progress and has_lines else None
 
 
 def log_components(report: Report) -> None:

@@ -32,6 +32,9 @@ __all__ = ["LetterGrammar", "build"]
 class LetterGrammar(Grammar):
     """Texts of a list."""
 
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
     @property
     def properties(self) -> Properties:
         """All of them."""
@@ -46,7 +49,7 @@ class LetterGrammar(Grammar):
         """Do what the first text says, or take the texts.
 
         Raises:
-            RequestError: for ``!fault``.
+            RequestError: for ``!fault``, and for ``!kept`` with what was kept by ``!keep``.
             ValueError: for ``!break``.
         """
         first = json.loads(grammar.text)[0]
@@ -58,6 +61,10 @@ class LetterGrammar(Grammar):
             os.abort()
         if first == "!memory":
             return bytes(len(bytearray(1 << 40)))
+        if first.startswith("!keep"):
+            self._kept.append(bytearray(int(first.removeprefix("!keep")) << 20))
+        if first == "!kept":
+            raise RequestError(f"{sum(map(len, self._kept)) >> 20} MiB are kept")
         if first == "!large":
             return json.dumps(["x" * (1 << 20)]).encode()
         if first.startswith("!sleep"):

@@ -7,7 +7,7 @@ expected, and whether drafting pays at present.
 Nothing is learned about what is not done, so either is tried while the other is done:
 
 * Steps without drafts, where drafting pays. One such step emits less than the time it takes is
-  worth, and wastes the drafts at hand; it is run when drafting has lasted 128 times as long as what
+  worth, and wastes the drafts at hand; it is run when drafting has lasted 256 times as long as what
   it loses. Where no step of that size was timed yet, 8 times.
 * A round, where drafting does not pay: when steps without drafts have lasted 256 times as long.
 
@@ -42,7 +42,7 @@ from deepinfer_dspark.measuring import MeasuredCosts
 __all__ = ["DsparkPlanner"]
 
 _ROUNDS_BETWEEN_TRIALS = 256
-_LOSSES_BETWEEN_PLAIN_STEPS = 128
+_LOSSES_BETWEEN_PLAIN_STEPS = 256
 _LOSSES_BEFORE_FIRST_PLAIN_STEPS = 8
 
 _STEPS_BETWEEN_COMPARISONS = 16

@@ -61,7 +61,8 @@ def first_texts(bodies: list[dict[str, Any]]) -> list[str]:
 def test_a_load_has_as_many_requests_as_planned_and_scripts_are_asked_again() -> None:
     alone, [one, two], bodies = run([script("x", "a")], users=(1, 2), requests=4)
     assert [len(found.exchanges) for found in (alone, one, two)] == [1, 4, 4]
-    assert len(bodies) == 9
+    # Before them one request of each user: 1 and 1, 1 and 4, 2 and 4.
+    assert len(bodies) == 13
     assert [found.level.value for found in (one, two)] == [1, 2]
     assert one.elapsed_s >= max(exchange.total_s for exchange in one.exchanges)
 
@@ -84,14 +85,17 @@ def test_a_script_ends_with_its_first_failure() -> None:
 
 def test_no_two_requests_share_a_prefix_in_a_cold_cache() -> None:
     texts = first_texts(run([script("x", "a", "b")], cache="cold", requests=4)[2])
-    assert len(texts) == 6
-    assert len({text.split("]")[0] for text in texts}) == 6
+    assert len(texts) == 9
+    assert len({text.split("]")[0] for text in texts}) == 9
     assert {text.split("] ")[1] for text in texts} == {"a"}
 
 
 def test_requests_of_one_load_share_and_loads_do_not() -> None:
     texts = first_texts(run([script("x", "a")], users=(1, 1), requests=2)[2])
-    assert texts == ["[S-1] a", "[S-2] a", "[S-2] a", "[S-3] a", "[S-3] a"]
+    # What is asked before a load, uncounted, shares nothing with it either.
+    assert [text.removesuffix(" a") for text in texts] == [
+        "[S-1]", "[S-2]", "[S-3]", "[S-4]", "[S-4]", "[S-5]", "[S-6]", "[S-6]",
+    ]  # fmt: skip
 
 
 def test_everything_known_is_asked_before_a_load_with_a_warm_cache() -> None:
@@ -106,7 +110,7 @@ def test_everything_known_is_asked_before_a_load_with_a_warm_cache() -> None:
     alone, [found], bodies = run([known], cache="warm", requests=4)
     # Before the user alone and before the load: once each, however often the load asks it.
     warming = [place for place, body in enumerate(bodies) if body["max_tokens"] == 1]
-    assert warming == [0, 3]
+    assert warming == [1, 6]
     assert [len(bodies[place]["messages"]) for place in warming] == [3, 3]
     assert set(first_texts(bodies)) == {"[S] a"}
     assert (len(alone.exchanges), len(found.exchanges)) == (2, 4)
@@ -117,6 +121,9 @@ def test_a_field_may_keep_caches_apart_and_leaves_the_text_alone() -> None:
     assert [(body["user_id"], body["messages"][0]["content"]) for body in bodies] == [
         ("S-1", "a"),
         ("S-2", "a"),
+        ("S-3", "a"),
+        ("S-3", "a"),
+        ("S-4", "a"),
     ]
 
 
@@ -124,8 +131,16 @@ def test_each_load_has_the_same_lengths_of_answers() -> None:
     scripts = [script(str(number), "a") for number in range(9)]
     bodies = run(scripts, users=(1, 1), requests=9, outputs="1..50")[2]
     lengths = [body["max_tokens"] for body in bodies]
-    assert lengths[1:10] == lengths[10:]
-    assert len(set(lengths)) > 3
+    assert lengths[3:12] == lengths[13:]
+    assert len(set(lengths[3:12])) > 3
+
+
+def test_every_user_opens_a_script_before_the_load_and_is_not_counted() -> None:
+    _, [found], bodies = run([script("x", "a", "b"), script("y", "c", "d")], users=(3,), requests=1)
+    # One of the user alone before two, then three before the two that count.
+    assert len(bodies) == 1 + 2 + 3 + 2
+    assert [len(body["messages"]) for body in bodies] == [1, 1, 3, 1, 1, 1, 1, 3]
+    assert len(found.exchanges) == 2
 
 
 def test_a_service_that_answers_nothing_is_found_out_with_its_words() -> None:

@@ -138,3 +138,12 @@ def test_options_of_a_drafter_reach_it(byte_checkpoint: Path) -> None:
         assert (stage.drafter.options.shortest, stage.drafter.options.longest) == (1, 3)
         assert stage.host.checkpoint
         assert len(stage.host.identity) == 64
+
+
+def test_the_memory_plan_counts_the_tokens_that_a_drafter_reads(byte_checkpoint: Path) -> None:
+    """Two sequences and padding, 256 positions and one more, 8 bytes each."""
+    with LLM(byte_checkpoint, **NGRAM, **SIZES) as llm:
+        stage, sizes = llm.engine.runner.stage, llm.loaded.memory.sizes
+        assert stage._token_SL.nbytes == sizes.tokens_bytes == 8 * 3 * 257
+    with LLM(byte_checkpoint, **SIZES) as llm:
+        assert llm.loaded.memory.sizes.tokens_bytes == 0

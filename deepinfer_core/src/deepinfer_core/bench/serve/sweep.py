@@ -1,7 +1,9 @@
 """What does a service show under one load after the other?
 
 First one user alone asks a few times: what comes back is what the figures of all loads are compared
-with, and a service that answers nothing is found out before the first load.
+with, and a service that answers nothing is found out before the first load. Before each load, that
+of the user alone included, as many users ask once each without being counted: a service may compile
+something for so many of them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deepinfer_core.bench.serve.exchange import Exchange
 from deepinfer_core.bench.serve.headroom import Headroom, Watch
@@ -114,6 +116,9 @@ async def sweep(
 
 async def _run(plan: Plan, level: Level, chosen: list[Script], visitor: Visitor) -> LevelResult:
     visitor.next_load()
+    starters = math.ceil(level.value)
+    await run_closed(_openings(chosen, starters), starters, visitor.visit)
+    visitor.next_load()
     if visitor.cache == "warm":
         for script in {id(script): script for script in chosen}.values():
             await visitor.acquaint(script)
@@ -125,6 +130,11 @@ async def _run(plan: Plan, level: Level, chosen: list[Script], visitor: Visitor)
             exchanges = await run_open(chosen, level.value, plan.seed, visitor.visit)
         elapsed_s = time.perf_counter() - began_s
     return LevelResult(level=level, exchanges=exchanges, elapsed_s=elapsed_s, headroom=watch.found)
+
+
+def _openings(scripts: Sequence[Script], count: int) -> list[Script]:
+    openings = (replace(script, turns=script.turns[:1]) for script in itertools.cycle(scripts))
+    return list(itertools.islice(openings, count))
 
 
 def _taken(order: Sequence[Script], requests: int) -> list[Script]:

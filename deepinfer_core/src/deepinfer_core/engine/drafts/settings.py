@@ -14,14 +14,14 @@ from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.memory_plan import MemoryPlan
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.device import Device
-from deepinfer_core.interfaces.drafter import DraftHost
+from deepinfer_core.interfaces.drafter import Drafter, DraftHost
 from deepinfer_core.model.config import ModelConfig
-from deepinfer_core.plugin import Resolved
+from deepinfer_core.plugin import Resolved, load
 
 if TYPE_CHECKING:
     from deepinfer_core.config.origins import Origin
 
-__all__ = ["check_speculation", "draft_host"]
+__all__ = ["check_speculation", "draft_host", "reads_tokens"]
 
 
 def check_speculation(loaded: LoadedSettings) -> None:
@@ -48,6 +48,14 @@ def check_speculation(loaded: LoadedSettings) -> None:
                 "none",
                 hint="name a drafter: dspark.block (install deepinfer-dspark), or core.ngram",
             )
+
+
+def reads_tokens(settings: Settings, resolved: Resolved) -> bool:
+    """Whether the drafter, if there is one, wants the tokens of sequences kept for it."""
+    if not settings.drafts:
+        return False
+    drafter: Drafter = load(resolved, "drafter")
+    return drafter.capabilities.reads_tokens
 
 
 def draft_host(

@@ -36,6 +36,7 @@ from deepinfer_core.engine.service.messages import (
 )
 from deepinfer_core.engine.service.opening import OpenEngine, open_engine
 from deepinfer_core.engine.service.serving import EngineService
+from deepinfer_core.errors import DeepInferError
 from deepinfer_core.telemetry.logs import configure_logging, get_logger
 from deepinfer_core.telemetry.progress import (
     PhaseAdvanced,
@@ -86,7 +87,8 @@ def _serve(start: Start, end: _End, messages: Iterator[ToEngine], open_engine: O
     try:
         opened = open_engine(loaded, ProgressStream(log_progress, _Reporter(end)))
     except BaseException as error:  # noqa: BLE001 - components are foreign code, and may exit
-        get_logger(__name__).error("engine.load_failed", exc_info=error)
+        if not isinstance(error, DeepInferError):  # those the front shows, and they say enough
+            get_logger(__name__).error("engine.load_failed", exc_info=error)
         end.send(LoadFailed(fault_of(error)))
         listener.is_needed = False
         return _FAILED

@@ -37,26 +37,32 @@ OpenEngine = Callable[[LoadedSettings, ProgressStream], OpenedEngine]
 
 def open_engine(loaded: LoadedSettings, progress: ProgressStream) -> OpenedEngine:
     """Load what the settings say; raises what ``LLM`` raises."""
+    from deepinfer_core.config.checkpoints import checkpoint_name
     from deepinfer_core.engine.loading import load_engine
+    from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
     from deepinfer_core.engine.observers import tell_finished
 
     found = load_engine(loaded, progress)
     engine, settings = found.engine, loaded.settings
     components = found.resolution.report.picked()
+    name = checkpoint_name(settings.model.path, found.folder)
     report: dict[str, Any] = {
         "version": __version__,
         "python": platform.python_version(),
         "device": settings.device,
-        "checkpoint": found.folder.name,
+        "checkpoint": name,
         "load_s": engine.load_s,
         "memory": found.memory.to_json(),
+        "cache_tokens": (found.memory.num_blocks - 1) * BLOCK_TOKENS,
         "device_bytes": found.resolution.report.device.memory_bytes,
         "max_num_seqs": settings.engine.max_num_seqs,
         "max_queued": settings.engine.max_queued,
         "max_num_batched_tokens": settings.engine.max_num_batched_tokens,
+        "speculation": settings.speculation.model_dump(mode="json"),
+        "grammar": settings.grammar.model_dump(mode="json"),
     }
     facts = EngineFacts(
-        model=found.folder.name,
+        model=name,
         tokenizer_json=None if engine.tokenizer is None else engine.tokenizer.source,
         max_model_len=engine.rules.max_model_tokens,
         vocabulary=engine.rules.vocabulary,

@@ -7,36 +7,15 @@
  * Shapes: R rows, V vocabulary, A alternatives.
  */
 #include "calls.h"
-#include "common.h"
+#include "laws.h"
 
 #define BUCKETS 1024
 #define BUCKETS_PER_UNIT 64.0
-#define LANES 8
 
 typedef struct {
   double logit;
   int64_t token, weight;
 } candidate;
-
-static int64_t weight_of(double p) { return (int64_t)(p * 2147483648.0); }
-
-/* The largest of `count` numbers, none of them NaN. */
-static double largest(const double *x, int64_t count) {
-  double most[LANES];
-  for (int j = 0; j < LANES; j++) most[j] = -INFINITY;
-  int64_t i = 0;
-  for (; i + LANES <= count; i += LANES)
-    for (int j = 0; j < LANES; j++) most[j] = x[i + j] > most[j] ? x[i + j] : most[j];
-  for (; i < count; i++) most[0] = x[i] > most[0] ? x[i] : most[0];
-  for (int j = 1; j < LANES; j++) most[0] = most[j] > most[0] ? most[j] : most[0];
-  return most[0];
-}
-
-static int64_t first_of(const double *x, double wanted) {
-  int64_t i = 0;
-  while (x[i] != wanted) i++;
-  return i;
-}
 
 /* Flag rows whose raw logits hold NaN or +inf, or whose adjusted logits are all -inf. */
 DI_EXPORT int di_flag_rows(const double *raw, const double *adjusted, int64_t rows,
@@ -75,7 +54,7 @@ static int last_within(const double *logit, const double *p, int64_t vocabulary,
   if (bucket == BUCKETS) return 0;
   for (int64_t v = 0; v < vocabulary; v++)
     if (bucket_of(logit[v], most) == bucket)
-      work[found++] = (candidate){logit[v], v, counts ? 1 : weight_of(p[v])};
+      work[found++] = (candidate){logit[v], v, counts ? 1 : di_weight_of(p[v])};
   qsort(work, (size_t)found, sizeof *work, in_order);
   int64_t i = 0;
   while (limit >= work[i].weight) limit -= work[i++].weight;
@@ -91,10 +70,10 @@ static int is_behind(double logit, int64_t token, const candidate *last) {
 static int cut(double *logit, const double *p, int64_t vocabulary, double top_p, int64_t top_k,
                candidate *work) {
   int64_t weight[BUCKETS] = {0}, count[BUCKETS] = {0};
-  double most = largest(logit, vocabulary);
+  double most = di_largest(logit, vocabulary);
   for (int64_t v = 0; v < vocabulary; v++) {
     int64_t bucket = bucket_of(logit[v], most);
-    weight[bucket] += weight_of(p[v]);
+    weight[bucket] += di_weight_of(p[v]);
     count[bucket]++;
   }
   candidate last = {-INFINITY, vocabulary, 0}, other;
@@ -134,32 +113,22 @@ DI_EXPORT int di_truncate(double *logit, const double *p, const double *share, i
 }
 DI_CALLED(di_truncate, P(0), P(1), P(2), L(3), L(4), P(5), P(6), P(7), P(8), P(9))
 
-/* 53 uniform bits of a seed and a position, case 0; see reference.random_numbers. */
-static uint64_t uniform_bits(uint64_t seed, uint64_t position) {
-  uint64_t s = 3 * position * 0x9E3779B97F4A7C15u;
-  uint64_t z = seed + (s ^ s << 13) + 0x9E3779B97F4A7C15u;
-  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-  return (z ^ z >> 31) >> 11;
-}
-
 static int64_t total_weight(const double *p, int64_t count) {
   int64_t total = 0;
-  for (int64_t v = 0; v < count; v++) total += weight_of(p[v]);
+  for (int64_t v = 0; v < count; v++) total += di_weight_of(p[v]);
   return total;
 }
 
 /* The first token whose running weight exceeds floor(bits * total / 2^53). */
 static int64_t invert(const double *p, int64_t vocabulary, uint64_t bits) {
   int64_t total = total_weight(p, vocabulary), v = 0;
-  int64_t lower = ((int64_t)(bits & ((1u << 27) - 1)) * total) >> 27;
-  int64_t point = ((int64_t)(bits >> 27) * total + lower) >> 26;
+  int64_t point = di_point_of(bits, total);
   for (; v + 64 <= vocabulary; v += 64) {
     int64_t block = total_weight(p + v, 64);
     if (block > point) break;
     point -= block;
   }
-  while (v < vocabulary - 1 && weight_of(p[v]) <= point) point -= weight_of(p[v++]);
+  while (v < vocabulary - 1 && di_weight_of(p[v]) <= point) point -= di_weight_of(p[v++]);
   return v;
 }
 
@@ -174,17 +143,17 @@ DI_EXPORT int di_draw(const double *adjusted, const double *logit, const double 
     int64_t start = r * vocabulary, drawn = forced[r];
     if (temperature[r] == 0) {
       const double *row = adjusted + start;
-      int64_t best = first_of(row, largest(row, vocabulary));
+      int64_t best = di_first_of(row, di_largest(row, vocabulary));
       drawn = drawn < 0 ? best : drawn;
       processed[r] = drawn == best ? 0.0f : -INFINITY;
     } else {
       const double *row = logit + start;
-      uint64_t bits = uniform_bits((uint64_t)seed[r], (uint64_t)position[r]);
+      uint64_t bits = di_uniform_bits((uint64_t)seed[r], (uint64_t)position[r], DI_FRESH);
       int64_t found = invert(p + start, vocabulary, bits);
       drawn = drawn < 0 ? found : drawn;
-      double most = largest(row, vocabulary);
+      double most = di_largest(row, vocabulary);
       /* The best token has the probability 1 / sum. */
-      processed[r] = (float)(row[drawn] - most + log(p[start + first_of(row, most)]));
+      processed[r] = (float)(row[drawn] - most + log(p[start + di_first_of(row, most)]));
     }
     token[r] = drawn;
     logprob[r] = (float)law[start + drawn];

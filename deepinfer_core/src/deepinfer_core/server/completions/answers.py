@@ -88,9 +88,9 @@ class ChoiceText:
             return None
         text, scored = "".join(self._text), self._scored
         self._text, self._scored = [], []
-        reason = None
-        if self.finished is not None:
-            reason = "length" if self._is_scored_only else self.finished.reason
+        reason = None if self.finished is None else self.finished.reason
+        if self._is_scored_only and reason == "stop":
+            reason = "length"  # what was drawn beyond the limit happened to be an end
         return {
             "index": self._index,
             "text": text,

@@ -67,7 +67,10 @@ class LlguidanceGrammar(Grammar):
             log_level=0,
         )
         if native.is_error():
-            raise GrammarFault(f"llguidance refused the rules: {_first_line(native.get_error())}")
+            raise GrammarFault(
+                f"llguidance refused the rules: {_first_line(native.get_error())}",
+                hint="make it smaller, or take grammar.xgrammar",
+            )
         return _Compiled(native, vocabulary, _FIXED_BYTES + _BYTES_A_BYTE * len(compiled))
 
     def _tokenizer(self, vocabulary: GrammarVocabulary) -> Any:

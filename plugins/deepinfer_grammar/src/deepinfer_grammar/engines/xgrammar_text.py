@@ -55,7 +55,8 @@ def _written(expression: Expression) -> str:
         case Choice(parts):
             return " | ".join(_bracketed(part) for part in parts)
         case Repeat(part, low, high):
-            inner = f"({_written(part)})" if isinstance(part, Text) else _bracketed(part)
+            is_bare = not isinstance(part, Text | Repeat)
+            inner = _bracketed(part) if is_bare else f"({_written(part)})"
             if high is None and low <= 1:
                 return inner + "*+"[low]
             return f"{inner}{{{low},{'' if high is None else high}}}"

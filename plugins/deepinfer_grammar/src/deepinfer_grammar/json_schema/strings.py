@@ -7,6 +7,7 @@ bounds inside, the automaton would have a state for each length.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 
 from deepinfer_grammar.errors import TooLarge
 from deepinfer_grammar.regular.charset import (
@@ -49,8 +50,8 @@ EXACTLY_COUNTED = 32
 """Largest bound on a length that an automaton counts where the engines could count by themselves;
 up to it texts may have escapes anywhere."""
 
-ESCAPES = 2
-"""Most escapes in a text that engines count."""
+ESCAPES = (1, 2, 8, 32)
+"""Most escapes in a text that engines count; the more there are, the shorter the runs between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,19 +178,28 @@ def _repeated(strings: Strings) -> tuple[CharSet, int]:
 def _add_repeated(grammar: RuleSet, chars: CharSet, low: int, high: int | None) -> Expression:
     """Long texts of one class: with any number of plain characters, or with some escapes.
 
-    A rule for each number of escapes, with runs between them that each engine counts by itself. The
-    runs are so short that together they keep the bound.
+    A rule for each number of escapes, with runs before, between and behind them that each engine
+    counts by itself: so short that together they keep the upper bound, the first so long that it
+    keeps the lower one.
     """
     quote = Text('"')
     unit = grammar.add(grammar.fresh("unit"), Class(intersect(chars, _PLAIN)))
     whole = Sequence((quote, Repeat(unit, low, high), quote))
     options: list[Expression] = [_add_followed(grammar, whole)]
     escapes = "".join(_SHORT[code] for code in sorted(_SHORT) if contains(chars, code))
-    for count in range(1, ESCAPES + 1 if escapes and low <= 1 else 0):
-        run = None if high is None else (high - count) // (count + 1)
-        escape = (Text("\\"), Class(of_text(escapes)), Repeat(unit, 0, run))
-        parts = (quote, Repeat(unit, 0, run), *(escape * count), quote)
-        options.append(_add_followed(grammar, Sequence(parts)))
+    if not escapes or high is None:
+        return options[0]
+    escape = (Text("\\"), Class(of_text(escapes)))
+    for count in sorted({min(count, isqrt(high)) for count in ESCAPES}):
+        run, first = (high - count) // (count + 1), max(low - 1, 0)
+        if run < first:
+            break
+        further = Sequence((Repeat(unit, 0, run), *escape))
+        parts: list[Expression] = [quote, Repeat(unit, first, run), *escape]
+        if count > 1:
+            stretch = grammar.add(grammar.fresh("stretch"), further)
+            parts.append(Repeat(stretch, 0, count - 1))
+        options.append(_add_followed(grammar, Sequence((*parts, Repeat(unit, 0, run), quote))))
     return Choice(tuple(options))
 
 

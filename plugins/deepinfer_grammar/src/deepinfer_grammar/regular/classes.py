@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from deepinfer_grammar.errors import TextFault
 from deepinfer_grammar.regular.charset import (
@@ -15,7 +16,7 @@ from deepinfer_grammar.regular.charset import (
     union,
 )
 
-__all__ = ["WORD", "ClassReader", "dot", "escaped_class"]
+__all__ = ["WORD", "ClassReader", "dot", "escaped_class", "wide_word"]
 
 DIGIT: CharSet = ((48, 57),)
 WORD: CharSet = ((48, 57), (65, 90), (95, 95), (97, 122))
@@ -26,6 +27,10 @@ SPACE = union(
 )
 # Both readings of the opposites: Unicode's separators and the controls that Python counts.
 WIDE_SPACE = union(SPACE, of_text("\u0085\u180e\u001c\u001d\u001e\u001f"))
+# Alphabetic, though of no category of letters; and the two joiners of UTS 18.
+_OTHER_LETTERS: CharSet = (
+    (0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189),
+)  # fmt: skip
 LINE_ENDS = of_text("\n\r\u2028\u2029")
 
 _POSIX: dict[str, CharSet] = {
@@ -75,24 +80,29 @@ def escaped_class(reader: ClassReader) -> CharSet | None:
     is_plain = reader.dialect == "plain"
     if letter in "dDwWsS":
         reader.at += 1
-        narrow = {"d": DIGIT, "w": WORD, "s": ASCII_SPACE if is_plain else SPACE}[letter.lower()]
-        if letter.islower():
-            return narrow
+        kind = letter.lower()
         if not is_plain:
-            return complement(narrow)
-        return complement({"D": _wide_digits(), "W": _wide_word(), "S": WIDE_SPACE}[letter])
+            chars = {"d": DIGIT, "w": WORD, "s": SPACE}[kind]
+        elif reader.is_negated == letter.islower():
+            chars = {"d": _wide_digits(), "w": wide_word(), "s": WIDE_SPACE}[kind]
+        else:
+            chars = {"d": DIGIT, "w": WORD, "s": ASCII_SPACE}[kind]
+        return chars if letter.islower() else complement(chars)
     if letter in "pP":
         return _property(reader)
     return None
 
 
+@cache
 def _wide_digits() -> CharSet:
     return unicode_category("Nd") or DIGIT
 
 
-def _wide_word() -> CharSet:
+@cache
+def wide_word() -> CharSet:
+    r"""What some reading counts as ``\w``: letters, marks, numbers, joiners, letters in circles."""
     groups = [unicode_category(name) or () for name in ("L", "M", "N", "Pc")]
-    return union(WORD, *groups)
+    return union(WORD, *groups, _OTHER_LETTERS)
 
 
 def _property(reader: ClassReader) -> CharSet:
@@ -118,7 +128,11 @@ def _property(reader: ClassReader) -> CharSet:
 
 
 class ClassReader:
-    """A text, a place in it, and what single characters can be there."""
+    """A text, a place in it, and what single characters can be there.
+
+    Attributes:
+        is_negated: whether a character that is allowed here is one that the whole shuts out.
+    """
 
     def __init__(self, text: str, dialect: str) -> None:
         self.text = text
@@ -126,6 +140,7 @@ class ClassReader:
         self.at = 0
         self.repeated_at = -1
         self.names: set[str] = set()
+        self.is_negated = False
 
     @property
     def ended(self) -> bool:
@@ -216,7 +231,9 @@ class ClassReader:
     def bracket(self, start: int, *, ignore_case: bool) -> CharSet:
         """A class in brackets; the opening one is already passed."""
         is_negative = self.take("^")
+        self.is_negated ^= is_negative
         sets: list[CharSet] = []
+        named: set[str] = set()
         is_first = True
         while True:
             if self.ended:
@@ -225,7 +242,11 @@ class ClassReader:
                 self.at += 1
                 break
             is_first = False
+            named.add(self.text[self.at : self.at + 2])
             sets.append(self._range())
+        self.is_negated ^= is_negative
+        if named & {r"\d", r"\w", r"\s"} & {name.lower() for name in named if name[1:].isupper()}:
+            sets.append(ANY)  # a class and its opposite are everything under any reading
         chars = fold_case(union(*sets)) if ignore_case else union(*sets)
         return complement(chars) if is_negative else chars
 

@@ -13,8 +13,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from deepinfer_grammar.errors import TextFault, TooLarge
-from deepinfer_grammar.regular.charset import ANY, CharSet, complement, intersect, union
-from deepinfer_grammar.regular.classes import WORD
+from deepinfer_grammar.regular.charset import intersect
 from deepinfer_grammar.regular.dfa import (
     EVERYTHING,
     MAX_STATES,
@@ -23,6 +22,7 @@ from deepinfer_grammar.regular.dfa import (
     difference,
     intersection,
 )
+from deepinfer_grammar.regular.places import holds, sorts_of
 from deepinfer_grammar.regular.tree import (
     Alternation,
     Assertion,
@@ -39,14 +39,6 @@ __all__ = ["automaton"]
 
 MAX_PARTS = 60000
 """Most states of the automaton before determinisation, repetitions written out."""
-
-NEWLINE: CharSet = ((10, 10),)
-_SORTS: dict[str, CharSet] = {
-    "word": WORD,
-    "newline": NEWLINE,
-    "other": complement(union(WORD, NEWLINE)),
-}
-_NO_SORT: dict[str, CharSet] = {"any": ANY}
 
 
 def automaton(regex: Regex) -> Dfa:
@@ -154,7 +146,7 @@ class _Parts:
 
     edges: list[list[Edge]] = field(default_factory=list)
     empty: list[list[tuple[int, Place | None]]] = field(default_factory=list)
-    has_assertions: bool = False
+    places: set[Place] = field(default_factory=set)
     end: int = 0
 
     def state(self) -> int:
@@ -195,7 +187,7 @@ class _Parts:
                 return self._repeat(part, low, high, start)
             case Assertion(place):
                 end = self.state()
-                self.has_assertions = True
+                self.places.add(place)
                 self.empty[start].append((end, place))
                 return end
             case Language(dfa):
@@ -234,32 +226,15 @@ class _Parts:
         found, waiting = set(states), list(states)
         while waiting:
             for to, place in self.empty[waiting.pop()]:
-                if to not in found and (place is None or _holds(place, before, after)):
+                if to not in found and (place is None or holds(place, before, after)):
                     found.add(to)
                     waiting.append(to)
         return frozenset(found)
 
 
-def _holds(place: Place, before: str, after: str) -> bool:
-    """Whether an assertion holds between two sorts of neighbour; ``edge`` is an end of the text."""
-    match place:
-        case "start":
-            return before == "edge"
-        case "end":
-            return after == "edge"
-        case "line_start":
-            return before in ("edge", "newline")
-        case "line_end":
-            return after in ("edge", "newline")
-        case "boundary":
-            return (before == "word") != (after == "word")
-        case "no_boundary":
-            return (before == "word") == (after == "word")
-
-
 def _determinised(parts: _Parts) -> Dfa:
     """The subset construction."""
-    sorts = _SORTS if parts.has_assertions else _NO_SORT
+    sorts = sorts_of(parts.places)
     start = (frozenset({0}), "edge")
     number = {start: 0}
     order = [start]

@@ -2,9 +2,9 @@
 
 Two dialects. ``schema`` is that of JSON Schema (ECMA-262 with the flag ``u``): ``\\d`` and ``\\w``
 are ASCII, ``\\s`` is Unicode white space. ``plain`` is for requests that are a regular expression:
-libraries differ on whether ``\\d``, ``\\w`` and ``\\s`` are ASCII or Unicode, so each of these, and
-each of their opposites, means what both readings allow. Both refuse back-references, atomic groups
-and possessive repetition, with the place.
+libraries differ on whether ``\\d``, ``\\w``, ``\\s`` and ``\\b`` are ASCII or Unicode, so each of
+these, and each of their opposites, means what both readings allow, wherever it stands. Both refuse
+back-references, atomic groups and possessive repetition, with the place.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class _Reader(ClassReader):
         letter = self.peek
         places = {"b": "boundary", "B": "no_boundary"}
         if self.dialect == "plain":
-            places |= {"A": "start", "z": "end", "Z": "end"}
+            places = {"b": "sure_boundary", "B": "sure_no_boundary", "A": "start"}
+            places |= dict.fromkeys("zZ", "end")
         if letter in places:
             self.at += 1
             return Assertion(places[letter])  # type: ignore[arg-type]
@@ -181,7 +182,10 @@ class _Reader(ClassReader):
             look, flags = self._group_kind(flags, start)
         elif not self.ended and self.peek == "*" and self.dialect == "plain":
             raise TextFault("nothing to repeat before '*'", self.at)
+        is_negative = look is not None and look[1]
+        self.is_negated ^= is_negative
         inner = self.alternatives(flags, depth + 1)
+        self.is_negated ^= is_negative
         if not self.take(")"):
             raise TextFault("a group without ')'", start)
         if look is None:

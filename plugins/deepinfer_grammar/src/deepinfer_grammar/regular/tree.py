@@ -26,7 +26,10 @@ __all__ = [
     "literal",
 ]
 
-Place = Literal["start", "end", "line_start", "line_end", "boundary", "no_boundary"]
+Place = Literal[
+    "start", "end", "line_start", "line_end",
+    "boundary", "no_boundary", "sure_boundary", "sure_no_boundary",
+]  # fmt: skip
 """Where an assertion of no width holds."""
 
 

@@ -88,8 +88,8 @@ export class Chat {
     else view?.item.remove();
     if (messages !== this.messages) return; // a new conversation began
     if (!hasSome) {
-      const asked = messages.pop();
-      if (asked?.role === "user") this.prompt.value ||= asked.content;
+      // What was asked may be asked again; results of tools stand, whatever failed behind them.
+      if (messages.at(-1).role === "user") this.prompt.value ||= messages.pop().content;
       return;
     }
     if (answer.reason !== "tool_calls") answer.calls = [];

@@ -12,7 +12,7 @@ export class MessageView {
     this.bubble = make("div", { className: "bubble" }, this.words);
     this.foot = make("p", { className: "foot", hidden: true });
     this.item = make(
-      "li", { className: role }, make("p", { className: "who", textContent: title }),
+      "article", { className: role, ariaLabel: title }, make("p", { className: "who", textContent: title }),
       this.bubble, this.foot,
     );
     if (role === "error") this.item.setAttribute("role", "alert");

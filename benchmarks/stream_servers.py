@@ -1,0 +1,138 @@
+"""Program: which servers are compared? Serves one of them on a free port, and prints the port.
+
+``service``: the real application with the protocol that is named, above an engine that costs next
+to nothing: it gives prepared tokens, one a step, as fast as the event loop comes round.
+``echo``: no application at all: the pieces of one response of that service, as they were written,
+with as much waiting in between, on plain uvicorn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from deepinfer_core.config import load_settings
+from deepinfer_core.interfaces.async_engine import (
+    AsyncEngine,
+    EngineFacts,
+    EngineState,
+    Finished,
+    GenerateRequest,
+    Item,
+    Started,
+    Tokens,
+)
+from deepinfer_core.server.app import App, AppParts
+from deepinfer_core.server.connection import uvicorn_config
+from deepinfer_core.server.protocols import serve_protocols
+from deepinfer_core.testing.fake_answers import byte_tokens
+from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
+
+STREAMS = 1024
+
+
+class PreparedEngine(AsyncEngine):
+    """Gives the same letters for every request."""
+
+    state: EngineState = "ready"
+
+    def __init__(self) -> None:
+        self._facts = FakeAsyncEngine(max_model_len=1 << 20).facts
+        self._steps = [Tokens(byte_tokens(letter), letter) for letter in "a stone "]
+        self._in_work = 0
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Of the byte tokenizer."""
+        return self._facts
+
+    @property
+    def in_work(self) -> int:
+        """Requests that are answered."""
+        return self._in_work
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
+        """As many tokens as were asked for."""
+        self._in_work += 1
+        prompt, count = len(request.prompt_token_ids), request.params.max_tokens
+        try:
+            yield Started(prompt_tokens=prompt, cached_tokens=0)
+            for place in range(count):
+                await asyncio.sleep(0)
+                yield self._steps[place % len(self._steps)]
+            yield Finished(
+                reason="length", prompt_tokens=prompt, cached_tokens=0, completion_tokens=count
+            )
+        finally:
+            self._in_work -= 1
+
+    def abort(self, request_id: str) -> bool:
+        """Nothing is aborted here."""
+        return False
+
+    async def metrics_text(self) -> str:
+        """It has none."""
+        return ""
+
+    async def drain(self, seconds: float) -> bool:
+        """Nothing is waited for."""
+        return True
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+def service(protocol: str) -> uvicorn.Config:
+    """The real application with one protocol, on the connections that it is served on."""
+    loaded = load_settings(overrides=[f"server.protocols={protocol}"])
+    app = App(
+        AppParts(
+            engine=PreparedEngine(),
+            settings=loaded.settings.server,
+            protocols=serve_protocols(loaded),
+            model_names=("prepared",),
+            running=STREAMS,
+            max_queued=STREAMS,
+        )
+    )
+    return uvicorn_config(app, loaded.settings.server)
+
+
+def echo(pieces: list[bytes]) -> uvicorn.Config:
+    """The pieces of a response for whatever is asked."""
+
+    async def answer(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        while (await receive()).get("more_body"):
+            pass
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for piece in pieces:
+            await asyncio.sleep(0)
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return uvicorn.Config(answer, lifespan="off", access_log=False, log_config=None)
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    kind, argument = sys.argv[1:]
+    if kind == "service":
+        config = service(argument)
+    else:
+        config = echo([piece.encode() for piece in json.loads(Path(argument).read_text())])
+    listener = socket.create_server(("127.0.0.1", 0), backlog=STREAMS)
+    print(listener.getsockname()[1], flush=True)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""An engine behind a channel, in this process."""
+
+import socket
+from collections.abc import Callable
+from threading import Event
+from typing import Any
+
+import pytest
+from deepinfer_core.channel.language import Language
+from deepinfer_core.channel.thread_end import ThreadEnd
+from deepinfer_core.engine.core import Engine, Update
+from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.service.messages import (
+    FRONT_LANGUAGE,
+    Abort,
+    FromEngine,
+    MetricsAsked,
+    MetricsText,
+    StepDone,
+    Stop,
+    Submit,
+)
+from deepinfer_core.engine.service.opening import OpenedEngine
+from deepinfer_core.engine.service.requests import submit_message
+from deepinfer_core.engine.service.serving import EngineService
+from deepinfer_core.interfaces.async_engine import EngineFacts, GenerateRequest
+from deepinfer_core.schedule.plan import StepPlan
+from deepinfer_core.testing.fakes import FakeRunner
+
+MakeEngine = Callable[..., Engine]
+
+WAIT_S = 10
+
+FACTS = EngineFacts(
+    model="m", tokenizer_json=None, max_model_len=64, vocabulary=265, grammar_kinds=(),
+    components={}, report={},
+)  # fmt: skip
+
+
+class Sent:
+    """What a service sent, and when something of it came."""
+
+    def __init__(self) -> None:
+        self.messages: list[FromEngine] = []
+        self.ended = Event()
+        self.wanted = 1
+
+    def __call__(self, message: FromEngine) -> None:
+        self.messages.append(message)
+        if len(self.of("ended")) + len(self.of("failed")) >= self.wanted:
+            self.ended.set()
+
+    def of(self, kind: str) -> list[Any]:
+        steps = [one for one in self.messages if isinstance(one, StepDone)]
+        return [part for step in steps for part in getattr(step, kind)]
+
+    def wait(self, ends: int) -> None:
+        self.wanted = ends
+        if len(self.of("ended")) + len(self.of("failed")) < ends:
+            self.ended.clear()
+            assert self.ended.wait(WAIT_S)
+
+
+@pytest.fixture
+def sent() -> Sent:
+    return Sent()
+
+
+def service_of(
+    engine: Engine,
+    send: Callable[[FromEngine], None],
+    finished: Callable[[Update], None] = lambda update: None,
+) -> EngineService:
+    return EngineService(OpenedEngine(engine=engine, facts=FACTS, finished=finished), send)
+
+
+def submit(number: int, max_tokens: int = 5, prompt: tuple[int, ...] = (10, 11)) -> Submit:
+    params = SamplingParams(max_tokens=max_tokens, seed=number, ignore_eos=True)
+    request = GenerateRequest(request_id=str(number), prompt_token_ids=prompt, params=params)
+    return submit_message(number, request)
+
+
+def close(service: EngineService) -> None:
+    service.obey(Stop("the test ended"))
+    service.join()
+    assert service.failure is None
+
+
+def test_a_request_starts_once_before_its_tokens(make_engine: MakeEngine, sent: Sent) -> None:
+    # Prompts longer than a step, and more requests than run at once: some are preempted.
+    service = service_of(make_engine(blocks=16, sequences=3), sent)
+    for number in range(1, 7):
+        service.obey(submit(number, 20, tuple(range(20, 40))))
+    sent.wait(6)
+    close(service)
+    assert sorted(row.number for row in sent.of("started")) == [1, 2, 3, 4, 5, 6]
+    began: set[int] = set()
+    for step in sent.messages:
+        assert isinstance(step, StepDone)
+        began |= {row.number for row in step.started}
+        assert {one.number for one in step.grown} <= began
+    assert all(row.prompt_tokens == 20 for row in sent.of("started"))
+
+
+def test_what_a_step_gives_to_all_leaves_in_one_message(
+    make_engine: MakeEngine, sent: Sent
+) -> None:
+    gate = Event()
+    runner = FakeRunner(265, 4, lambda plan: gate.wait(WAIT_S) and None)
+    engine = make_engine(runner=runner, asynchronous=False)
+    service = service_of(engine, sent)
+    for number in (1, 2, 3, 4):
+        service.obey(submit(number, 4))
+    gate.set()
+    sent.wait(4)
+    close(service)
+    sizes = [len(step.grown) for step in sent.messages if isinstance(step, StepDone)]
+    # The first may have run alone, before the others were queued; then all four share each step.
+    assert max(sizes) == 4
+    assert len(sizes) <= 2 * 4
+    assert sum(sizes) == 4 * 4
+
+
+def test_an_aborted_request_ends_as_such_and_others_go_on(
+    make_engine: MakeEngine, sent: Sent
+) -> None:
+    reached, gate = Event(), Event()
+
+    def wait(plan: StepPlan) -> None:
+        reached.set()
+        gate.wait(WAIT_S)
+
+    service = service_of(make_engine(runner=FakeRunner(265, 4, wait)), sent)
+    service.obey(submit(1, 50))
+    assert reached.wait(WAIT_S)
+    service.obey(submit(2, 5))
+    service.obey(Abort(1))
+    service.obey(Abort(99))  # one that is not there, or not any more
+    gate.set()
+    sent.wait(2)
+    close(service)
+    assert {one.number: one.reason for one in sent.of("ended")} == {1: "abort", 2: "length"}
+
+
+def test_a_bad_request_fails_alone(make_engine: MakeEngine, sent: Sent) -> None:
+    service = service_of(make_engine(), sent)
+    service.obey(Submit(1, b"", {"max_tokens": 0}, "", 0, None))
+    service.obey(submit(2, prompt=(999,)))
+    service.obey(submit(3))
+    sent.wait(3)
+    close(service)
+    assert {one.number: one.fault.code for one in sent.of("failed")} == {
+        1: "request_error",
+        2: "request_error",
+    }
+    assert [one.number for one in sent.of("ended")] == [3]
+
+
+def test_requests_of_a_step_that_failed_are_told(make_engine: MakeEngine, sent: Sent) -> None:
+    def fail(plan: StepPlan) -> None:
+        raise ValueError("no")
+
+    service = service_of(make_engine(runner=FakeRunner(265, 4, fail)), sent)
+    service.obey(submit(1))
+    sent.wait(1)
+    close(service)
+    [failed] = sent.of("failed")
+    assert (failed.number, failed.fault.code) == (1, "engine_error")
+    assert "ValueError: no" in failed.fault.message
+
+
+def test_stopping_tells_what_runs_the_reason(make_engine: MakeEngine, sent: Sent) -> None:
+    reached, gate = Event(), Event()
+
+    def wait(plan: StepPlan) -> None:
+        reached.set()
+        gate.wait(WAIT_S)
+
+    service = service_of(make_engine(runner=FakeRunner(265, 4, wait)), sent)
+    service.obey(submit(1, 50))
+    assert reached.wait(WAIT_S)
+    service.obey(submit(2))
+    service.obey(Stop("it is late"))
+    service.obey(submit(3))  # behind the end
+    gate.set()
+    service.join()
+    assert sorted(one.number for one in sent.of("failed")) == [1, 2, 3]
+    assert "it is late" in sent.of("failed")[0].fault.message
+
+
+def test_metrics_are_answered_under_their_number(make_engine: MakeEngine, sent: Sent) -> None:
+    service = service_of(make_engine(), sent)
+    service.obey(MetricsAsked(7))
+    close(service)
+    [answer] = [one for one in sent.messages if isinstance(one, MetricsText)]
+    assert answer.number == 7
+    assert "deepinfer_requests_total" in answer.text
+
+
+def test_steps_do_not_wait_for_a_front_that_does_not_listen(make_engine: MakeEngine) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    ended: list[Update] = []
+    all_ended = Event()
+
+    def finished(update: Update) -> None:
+        ended.append(update)
+        if len(ended) == 40:
+            all_ended.set()
+
+    language: Language[Any, Any] = FRONT_LANGUAGE.reversed()
+    end = ThreadEnd(ours, language)
+    service = service_of(make_engine(longest=512, blocks=256), end.send, finished)
+    for number in range(1, 41):
+        service.obey(submit(number, 100))
+    # Nobody has read a byte, the socket is full, and every request came to its end.
+    assert all_ended.wait(WAIT_S)
+    assert end.backlog_bytes > 0
+    with ThreadEndOf(theirs) as front:
+        tokens = 0
+        for step in front.messages():
+            tokens += sum(len(one.token_ids) for one in step.grown)
+            if tokens == 40 * 100:
+                break
+    close(service)
+    end.close()
+
+
+class ThreadEndOf:
+    """The front's end, closed at the end."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._end: ThreadEnd[Any, Any] = ThreadEnd(connection, FRONT_LANGUAGE)
+
+    def __enter__(self) -> ThreadEnd[Any, Any]:
+        return self._end
+
+    def __exit__(self, *exception: object) -> None:
+        self._end.close()
