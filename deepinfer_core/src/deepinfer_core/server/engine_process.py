@@ -271,6 +271,8 @@ class EngineProcess(AsyncEngine):
             how = await child.ended()
         finally:
             self._child = None
+            for event in self.report.abandoned():
+                self._note(event)
         if self._load_failure is not None:
             return self._load_failure
         return EngineError(f"the engine's process died: {how}", hint="its log may show why")
