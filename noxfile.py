@@ -204,6 +204,19 @@ def service(session: nox.Session) -> None:
 
 
 @nox.session
+def schemas(session: nox.Session) -> None:
+    """Calls made from the server's own description; ``-- --hypothesis-profile full``: 20,000."""
+    group(session, "test", "schemas")
+    editable(
+        session, "deepinfer_core[chat,serve]", "plugins/deepinfer_tiny", "deepinfer_recipe_bridge"
+    )
+    session.run(
+        "pytest", "-q", "--log-cli-level", "INFO", "tests/schemas", *session.posargs,
+        env={"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@nox.session
 def page(session: nox.Session) -> None:
     """The page in a headless Chromium; each test is skipped where there is none."""
     group(session, "test")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import httpx2
 import pytest
+import uvloop
 from deepinfer_core.config.server import ServerSettings
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.async_engine import GenerateRequest, Tokens
@@ -26,7 +27,9 @@ T = TypeVar("T")
 Serve = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
 
 
-def run_whole(body: Callable[[], Awaitable[T]], seconds: float = 30.0) -> T:
+def run_whole(
+    body: Callable[[], Awaitable[T]], seconds: float = 30.0, *, on_uvloop: bool = False
+) -> T:
     """Run to the end, which leaves no task behind."""
 
     async def main() -> T:
@@ -40,7 +43,9 @@ def run_whole(body: Callable[[], Awaitable[T]], seconds: float = 30.0) -> T:
         assert not left
         return result
 
-    return asyncio.run(main())
+    factory = uvloop.new_event_loop if on_uvloop else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main())
 
 
 def say_endpoints(service: ServiceView) -> Sequence[Endpoint]:

@@ -1,6 +1,7 @@
 """What may one connection cost?"""
 
 import asyncio
+import gc
 import os
 import socket
 import time
@@ -309,6 +310,25 @@ def test_a_slow_reader_that_reads_is_waited_for(run: Any, serve: Any) -> None:
                 await asyncio.sleep(0.005)
             assert size > 30_000_000
             assert time.monotonic() > began
+            writer.close()
+
+    run(body)
+
+
+def test_the_system_watches_whether_a_peer_is_there(run: Any, serve: Any) -> None:
+    async def body() -> None:
+        async with serve() as client:
+            _, writer = await connect(client)
+            writer.write(GET)
+            await asyncio.sleep(0.05)
+            found = [one for one in gc.get_objects() if type(one).__name__ == "GuardedProtocol"]
+            [peer] = [
+                one.transport.get_extra_info("socket")
+                for one in found
+                if not one.transport.is_closing()
+            ]
+            assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
             writer.close()
 
     run(body)

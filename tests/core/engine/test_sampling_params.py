@@ -25,7 +25,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("logit_bias", [(1, 2), (1, 3)]),
     *[("allowed_token_ids", x) for x in ([], 1, "1", [-1], [True], [1.0])],
     *[("bad_words", x) for x in ("", " ", ["a", ""], ["a", " \n"], ["a", 1], 3, b"a", {"a": 1})],
-    *[("bad_words_ids", x) for x in (1, "1", [1], [[]], [[1], []], [[-1]], [["1"]])],
+    *[("bad_words_ids", x) for x in (1, "1", [1], [[]], [[1], []], [[-1]], [["1"]], [[True]])],
     *[("top_k", x) for x in (0, -2, 1.0, True, BIG, "1", None)],
     *[("max_tokens", x) for x in (0, -1, 1.5, True, BIG, None)],
     *[("min_tokens", x) for x in (-1, True, 0.5)],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from deepinfer_core.config.checkpoints import checkpoint_folder, checkpoint_name
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "plugins" / "deepinfer_tiny"))
 

@@ -80,8 +80,9 @@ def admit(
     _check_ids(rules, "golden_token_ids", params.golden_ids)
     _check_ids(rules, "logit_bias", tuple(token for token, _ in params.biases))
     _check_ids(rules, "allowed_token_ids", params.allowed_ids or ())
-    for place, sequence in enumerate(params.bad_sequences):
-        _check_ids(rules, f"bad_words_ids[{place}]", sequence)
+    if max(map(max, params.bad_sequences), default=0) >= rules.vocabulary:
+        for place, sequence in enumerate(params.bad_sequences):
+            _check_ids(rules, f"bad_words_ids[{place}]", sequence)
     if params.prompt_alternatives is not None and rules.keep_from(len(prompt_ids)):
         raise RequestError(
             f"prompt_logprobs were asked for a prompt of {len(prompt_ids)} tokens, and this engine "

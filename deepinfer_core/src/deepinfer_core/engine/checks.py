@@ -137,10 +137,20 @@ def check_token_sequences(name: str, value: object) -> tuple[tuple[int, ...], ..
         return ()
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise _refuse(name, value, wanted)
-    found = [check_token_ids(f"{name}[{place}]", item) for place, item in enumerate(value)]
+    items = list(value)
+    if all(map(_is_plain, items)):  # a service bans a thousand tokens with every request
+        return tuple(dict.fromkeys(map(tuple, items)))
+    found = [check_token_ids(f"{name}[{place}]", item) for place, item in enumerate(items)]
     if not all(found):
         raise _refuse(f"{name}[{found.index(())}]", (), wanted)
     return tuple(dict.fromkeys(found))
+
+
+def _is_plain(item: object) -> bool:
+    """Whether something is a sequence of token ids without a doubt."""
+    if type(item) not in (tuple, list) or not item:
+        return False
+    return set(map(type, item)) == {int} and min(item) >= 0  # type: ignore[call-overload]
 
 
 def check_logit_bias(name: str, value: object) -> tuple[tuple[int, float], ...]:

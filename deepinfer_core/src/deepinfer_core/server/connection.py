@@ -7,6 +7,7 @@ silence between calls, of calls that are sent ahead, and of answers that nobody 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn import Config
@@ -21,6 +22,9 @@ CLOSING = "deepinfer.closing"
 
 _MOST_AHEAD = 16
 """Calls that a client may send before the first of them is answered."""
+
+_SIGNS_OF_LIFE = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""So a peer that vanished without a word is noticed within two minutes, also while it waits."""
 
 _LONGEST_NAP_S = 5.0
 _NAPS = 4
@@ -83,6 +87,7 @@ class _Guarded(HttpToolsProtocol):
         if len(self.connections) > self.settings.max_connections:
             transport.abort()
             return
+        _watch_peer(transport.get_extra_info("socket"))
         limits = self.settings
         shortest = min(limits.header_timeout_s, limits.write_timeout_s, limits.idle_timeout_s)
         self._nap_s = min(shortest / _NAPS, _LONGEST_NAP_S)
@@ -188,3 +193,12 @@ class _Guarded(HttpToolsProtocol):
                 b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             )
             self.transport.close()
+
+
+def _watch_peer(peer: Any) -> None:
+    """Let the system ask whether the other end is still there."""
+    for name, value in _SIGNS_OF_LIFE.items():
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            level = socket.SOL_SOCKET if name.startswith("SO_") else socket.IPPROTO_TCP
+            peer.setsockopt(level, option, value)

@@ -68,6 +68,7 @@ class _Reader:
     def __init__(self, grammar: RuleSet, vocabulary: GrammarVocabulary) -> None:
         self.grammar = grammar
         self.vocabulary = vocabulary
+        self._inner_names: dict[tuple[str, str], str] = {}
 
     def read(self, node: Any, path: str) -> Expression:
         """What matches a format."""
@@ -131,9 +132,11 @@ class _Reader:
         raise SchemaFault(f"{value!r} is no control token", path, hint=f"there are: {known}")
 
     def _inner(self, kind: str, text: str, path: str) -> Expression:
-        """The rules of a grammar inside, under names of their own."""
+        """The rules of a grammar inside, under names of their own; of equal ones, once."""
         from deepinfer_grammar.front import rules_of
 
+        if (kind, text) in self._inner_names:
+            return Reference(self._inner_names[kind, text])
         try:
             inner = rules_of(_KINDS[kind], text)
         except GrammarFault as error:
@@ -143,4 +146,5 @@ class _Reader:
         prefix = self.grammar.fresh("inner") + "_"
         for name, rule in inner.rules.items():
             self.grammar.add(prefix + name, renamed(rule, prefix))
+        self._inner_names[kind, text] = prefix + inner.start
         return Reference(prefix + inner.start)

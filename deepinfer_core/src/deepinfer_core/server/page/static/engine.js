@@ -5,20 +5,21 @@ import { byId, make } from "./dom.js";
 import { growth, quantile, rate, Reading, share } from "./metrics.js";
 
 const SECONDS = 1;
-const WINDOW = 15;
+const RATE_READINGS = 4;
+const SHARE_READINGS = 16;
 
 const count = (value) => (value >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1));
 const perSecond = (value) => `${count(value)}/s`;
 const percent = (value) => `${(100 * value).toFixed(0)} %`;
 const duration = (value) => (value < 1 ? `${(1000 * value).toFixed(0)} ms` : `${value.toFixed(2)} s`);
 
-/** Each gives the newest values from the last reading, the one before and one some seconds back. */
+/** Each gives the newest values from the last reading and two older ones. */
 const GAUGES = [
   {
     title: "Throughput, tokens", series: ["written", "read"], format: perSecond,
-    of: (now, before) => [
-      rate(before, now, "generation_tokens_total"),
-      rate(before, now, "rows_total", { phase: "prompt" }),
+    of: (now, shortly) => [
+      rate(shortly, now, "generation_tokens_total"),
+      rate(shortly, now, "rows_total", { phase: "prompt" }),
     ],
   },
   {
@@ -107,9 +108,10 @@ export class EngineView {
     const wasStartedAnew = before && growth(before, now, "requests_total") === null;
     if (wasStartedAnew) this.readings = [];
     this.readings.push(now);
-    if (this.readings.length > WINDOW) this.readings.shift();
+    if (this.readings.length > SHARE_READINGS) this.readings.shift();
     if (!before || wasStartedAnew) return;
-    for (const { chart, of } of this.gauges) chart.add(of(now, before, this.readings[0]));
+    const shortly = this.readings.at(-RATE_READINGS) ?? this.readings[0];
+    for (const { chart, of } of this.gauges) chart.add(of(now, shortly, this.readings[0]));
   }
 }
 

@@ -1,0 +1,53 @@
+"""Are repetitions counted right: inside each other, and of blanks in an indentation?"""
+
+import json
+from importlib import import_module
+
+import pytest
+from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarText
+from deepinfer_core.plugin import BuildContext, ModelNeeds
+from deepinfer_core.testing.contracts.grammar_texts import GRAMMAR_VOCABULARY, encoded, produces
+from deepinfer_grammar.json_schema.grammar import INDENTATION
+
+
+@pytest.fixture(params=["xgrammar", "llguidance"])
+def engine(request: pytest.FixtureRequest) -> str:
+    pytest.importorskip(request.param, reason=f"needs {request.param}")
+    name: str = request.param
+    return name
+
+
+def compiled(engine: str, asked: GrammarText) -> CompiledGrammar:
+    module = import_module(f"deepinfer_grammar.engines.{engine}_component")
+    component = module.build(None, BuildContext(device="cpu", needs=ModelNeeds()))
+    grammar: CompiledGrammar = component.open(
+        component.compile(asked, GRAMMAR_VOCABULARY), GRAMMAR_VOCABULARY
+    )
+    return grammar
+
+
+@pytest.mark.parametrize(
+    ("rule", "counts"),
+    [
+        ('(("a"{2}){2,3})*', {0, 4, 6, 8, 10, 12, 14, 16}),
+        ('("a"{3})?', {0, 3}),
+        ('(("a"?){2})+', set(range(17))),
+        ('(("a" "a")*){2}', set(range(0, 17, 2))),
+        ("([a]{5}){3}", {15}),
+    ],
+)
+def test_repetitions_inside_each_other_multiply(engine: str, rule: str, counts: set[int]) -> None:
+    grammar = compiled(engine, GrammarText(kind="ebnf", text=f"root ::= {rule}"))
+    found = {n for n in range(17) if produces(grammar, encoded("a" * n, by_byte=True))}
+    assert found == counts
+
+
+@pytest.mark.parametrize("blank", [" ", "\t"])
+@pytest.mark.parametrize("count", [0, 1, INDENTATION - 1, INDENTATION, INDENTATION + 1])
+def test_an_indentation_has_so_many_blanks_at_most(engine: str, blank: str, count: int) -> None:
+    grammar = compiled(engine, GrammarText(kind="json_schema", text="true"))
+    text = '{\n@"a": [\n@1,\n@-2,\n@true,\n@false,\n@null,\n@"x",\n@[\n@],\n@{\n@}\n@]\n@}'
+    spaced = text.replace("@", blank * count)
+    assert json.loads(spaced) == {"a": [1, -2, True, False, None, "x", [], {}]}
+    assert produces(grammar, encoded(spaced, by_byte=True)) == (count <= INDENTATION)
+    assert produces(grammar, encoded(spaced)) == (count <= INDENTATION)
