@@ -1,5 +1,6 @@
 """How does each protocol say what failed, before and within an answer?"""
 
+import asyncio
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from deepinfer_core.errors import (
     NotFound,
     RequestError,
 )
+from deepinfer_core.interfaces.protocol import EventAnswer, HttpCall
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.dialects import CHAT_DIALECT, MESSAGES_DIALECT
 from deepinfer_recipe_bridge.errors import shortened, with_reason
@@ -21,7 +23,7 @@ from deepinfer_recipe_bridge.messages import Messages
 from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions
 from deepinfer_recipe_bridge.responses import Responses
 from deepinfer_recipe_bridge.surface import Surface
-from scripted import MODEL, ScriptedEngine, ask, tokens_of
+from scripted import MODEL, ScriptedEngine, ask, endpoint_of, tokens_of
 
 CHAT, RESPONSES, MESSAGES = (
     Chat(ChatOptions()),
@@ -271,6 +273,37 @@ def test_a_stream_of_responses_that_failed_before_it_began_has_an_error_event() 
 def test_streams_of_responses_that_ended_are_forgotten() -> None:
     ask(RESPONSES, body_of(RESPONSES, stream=True), ScriptedEngine(steps=[tokens_of("a")]))
     assert not RESPONSES._open._open
+    assert not RESPONSES._open._cut
+
+
+def test_streams_that_were_cut_are_forgotten_when_others_are() -> None:
+    protocol = Responses(ResponsesOptions())
+
+    async def leave(number: int) -> None:
+        call = HttpCall(
+            request_id=f"r{number}",
+            key_label="",
+            headers={},
+            path_values={},
+            body=body_of(RESPONSES, stream=True, instructions="x" * 5000),
+        )
+        answer = await endpoint_of(protocol, engine).handle(call)
+        assert isinstance(answer, EventAnswer)
+        await anext(answer.events)
+        await answer.events.aclose()  # type: ignore[attr-defined]
+
+    async def leave_all() -> None:
+        for number in range(70):
+            await leave(number)
+
+    engine = ScriptedEngine(steps=[tokens_of("ab")])
+    asyncio.run(leave_all())
+    assert not protocol._open._open
+    assert list(protocol._open._cut) == [f"r{number}" for number in range(6, 70)]
+    assert all(len(str(one)) < 2000 for one in protocol._open._cut.values())
+    event = protocol._open.dialect.error_event(FAILED, 500, "r69").decode()
+    assert json.loads(event.split("data: ")[1])["sequence_number"] == 2
+    assert "r69" not in protocol._open._cut
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -228,6 +228,34 @@ def test_a_key_opens_the_server_and_nothing_else_does(
     run(body)
 
 
+def test_a_protocol_is_not_told_the_key(run: Any, serve: Any) -> None:
+    seen: dict[str, str] = {}
+
+    async def handle(call: HttpCall) -> HttpAnswer:
+        seen.update(call.headers)
+        return JsonAnswer(content=b"{}")
+
+    async def body() -> None:
+        async with serve(make=answering(handle), keys=KEYS) as client:
+            key = KEYS["alice"]
+            headers = {"authorization": f"Bearer {key}", "x-api-key": key, "cookie": f"k={key}"}
+            assert (await client.post("/x", json={}, headers=headers)).status_code == 200
+
+    run(body)
+    assert "user-agent" in seen
+    assert KEYS["alice"] not in str(seen)
+
+
+def test_a_body_of_a_call_that_takes_none_means_nothing(run: Any, serve: Any) -> None:
+    async def body() -> None:
+        async with serve() as client:
+            for size in (1, 1_000_000):
+                answer = await client.request("GET", "/health", content=b"x" * size)
+                assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+    run(body)
+
+
 @pytest.mark.parametrize("path", ["/metrics", "/progress", "/openapi.json", "/say", "/nothing"])
 def test_every_path_but_the_probes_asks_for_a_key(run: Any, serve: Any, path: str) -> None:
     async def body() -> None:

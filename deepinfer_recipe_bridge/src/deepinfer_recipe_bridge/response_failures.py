@@ -1,7 +1,9 @@
 """How does a stream of Responses events end when something failed?
 
-By ``response.failed``, which shows the response as far as it was announced and has the next number
-of the stream. So what was sent of each stream is remembered while it is open.
+By ``response.failed``, which shows the response and has the next number of the stream. So both are
+remembered while a stream is open; of one that was cut, by its client or by the server, only until a
+few others were cut, as nobody says which of the two it was. What a request may make long is left
+out: it was sent with the first event.
 """
 
 from __future__ import annotations
@@ -23,15 +25,16 @@ from deepinfer_recipe_bridge.dialects import (
 
 __all__ = ["OpenResponses"]
 
-_MOST_OPEN = 4096
-"""Streams that are remembered; those that clients left are forgotten by and by."""
+_MOST_CUT = 64
+_EMPTIED: dict[str, Any] = {"instructions": None, "tools": [], "tool_choice": "auto"}
+_PLAIN_TEXT = {"format": {"type": "text"}, "verbosity": "medium"}
 
 
 @dataclass(slots=True)
 class _Open:
-    """The response as its first event shows it, and the number of the next event."""
+    """The response as it began, and the number of the next event."""
 
-    response: str
+    response: dict[str, Any]
     next_number: int = 0
 
 
@@ -39,7 +42,8 @@ class OpenResponses:
     """Streams that have begun and not ended."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._open: dict[str, _Open] = {}
+        self._cut: OrderedDict[str, _Open] = OrderedDict()
 
     @property
     def dialect(self) -> Dialect:
@@ -55,9 +59,8 @@ class OpenResponses:
             text: JSON text of the event.
         """
         if kind == "response.created":
-            self._open[request_id] = _Open(text)
-            while len(self._open) > _MOST_OPEN:
-                self._open.popitem(last=False)
+            response = json.loads(text)["response"]
+            self._open[request_id] = _Open(response | _EMPTIED | {"text": _PLAIN_TEXT})
         found = self._open.get(request_id)
         if found is not None:
             found.next_number += 1
@@ -66,16 +69,23 @@ class OpenResponses:
         """Forget a stream that came to its end."""
         self._open.pop(request_id, None)
 
-    def _failed(self, error: DeepInferError, status: int, request_id: str) -> bytes:
+    def cut(self, request_id: str) -> None:
+        """A stream came to no end of its own; if it is to be told, it is told soon."""
         found = self._open.pop(request_id, None)
+        if found is not None:
+            self._cut[request_id] = found
+            if len(self._cut) > _MOST_CUT:
+                self._cut.popitem(last=False)
+
+    def _failed(self, error: DeepInferError, status: int, request_id: str) -> bytes:
+        found = self._cut.pop(request_id, None)
         if found is None:
             shown = openai_error(error, status)
             event = {"type": "error", "sequence_number": 0}
             event |= {key: shown[key] for key in ("code", "message", "param")}
             return event_bytes(json.dumps(event), "error")
-        response: dict[str, Any] = json.loads(found.response)["response"]
-        response["status"] = "failed"
-        response["error"] = {"code": _code(status), "message": error_text(error, status)}
+        shown = {"code": _code(status), "message": error_text(error, status)}
+        response = found.response | {"status": "failed", "error": shown}
         event = {
             "type": "response.failed",
             "response": response,

@@ -144,6 +144,10 @@ class Responses(Surface):
             self._open.ended(prepared.call.request_id)
         return text
 
+    def stream_ended(self, prepared: Prepared) -> None:
+        """A stream is over; see ``Surface``."""
+        self._open.cut(prepared.call.request_id)
+
     def _with_response(self, prepared: Prepared, text: str, *, is_last: bool) -> str:
         """An event that carries the response, which is kept if it is the last one."""
         if not self.options.compat and prepared.reading.history is None:

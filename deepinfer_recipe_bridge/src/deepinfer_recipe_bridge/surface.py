@@ -129,6 +129,9 @@ class Surface(Protocol):
         self.completed(response)
         return json.dumps(response, ensure_ascii=False, separators=(",", ":"))
 
+    def stream_ended(self, prepared: Prepared) -> None:
+        """A stream is over, whatever ended it."""
+
     async def answered(self, service: ServiceView, call: HttpCall) -> HttpAnswer:
         """Answer a call that asks for a response."""
         call.notes.protocol = self.name
@@ -190,15 +193,18 @@ class Surface(Protocol):
 
     async def _streamed(self, service: ServiceView, prepared: Prepared) -> AsyncIterator[bytes]:
         answer = prepared.answer
-        async with _asked(service, prepared) as items:
-            async for item in items:
-                events = self._events(prepared, item)
-                if len(events) == 1:
-                    yield self._framed(prepared, events[0])
-                elif events:
-                    yield b"".join([self._framed(prepared, event) for event in events])
-                if answer.is_complete:
-                    break
+        try:
+            async with _asked(service, prepared) as items:
+                async for item in items:
+                    events = self._events(prepared, item)
+                    if len(events) == 1:
+                        yield self._framed(prepared, events[0])
+                    elif events:
+                        yield b"".join([self._framed(prepared, event) for event in events])
+                    if answer.is_complete:
+                        break
+        finally:
+            self.stream_ended(prepared)
         done = self.response.sse_done_data()
         if done is not None:
             yield event_bytes(done)

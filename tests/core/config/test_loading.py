@@ -162,3 +162,19 @@ def test_a_value_that_only_python_would_take_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{key} = .* \(from --set {key}\): ") as caught:
         load(override)
     assert len(caught.value.message) < 400
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["engine.decode_token_blacklist=0..3,7", "engine.seed=18446744073709551615", "strict=[]"],
+        ["components.sampler.use=acme.sampler", "components.sampler.options.depth=3"],
+        ['components.gemm.dense.options={ a = "b", c = [1, 2.5], d = { e = true } }'],
+        ["drafter.confidence_temperatures=1.5,2", "model.path=/a b/é", "server.port=0"],
+        ['server.protocol_options.acme.talk={ depth = 3, words = ["a"] }'],
+    ],
+)
+def test_settings_and_origins_cross_to_another_process(overrides: list[str]) -> None:
+    loaded = load(*overrides)
+    assert LoadedSettings.from_json(loaded.to_json()) == loaded

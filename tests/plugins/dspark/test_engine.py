@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from deepinfer_core.config.checkpoints import shipped_checkpoints
+from deepinfer_core.engine.drafts.shared_rows import SharedRows
+from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.draft_planner import DraftPlanner, DraftView
 from deepinfer_core.interfaces.numerics import Numerics
@@ -16,7 +19,9 @@ from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.plugin import BuildContext
 from deepinfer_core.plugin.context import ModelNeeds
 from deepinfer_core.schedule.speculation_costs import CostCurve
+from deepinfer_core.testing.draft_budgets import RandomBudget
 from deepinfer_core.testing.small_engines import Ask, EngineShape, slim_config, small_engine
+from deepinfer_core.testing.speculation import matched_prompts
 from deepinfer_core.testing.tiny_model import tiny_model
 from deepinfer_dspark.drafter import DsparkDrafter, build
 from deepinfer_dspark.measuring import MeasuredCosts
@@ -87,6 +92,43 @@ def test_answers_do_not_depend_on_what_is_planned(
     totals = {sum(rows) for _, rows in planner.planned}
     assert len(totals) > 1
     assert all(total <= 30 for total in totals)
+
+
+class Scattered(RandomBudget):
+    """Any split, a round behind every step, and the device may share rows out."""
+
+    def drafts_next(self) -> bool:
+        return True
+
+
+@pytest.mark.skipif(
+    not shipped_checkpoints(), reason="pip install -e plugins/deepinfer_tiny runs this"
+)
+def test_answers_do_not_depend_on_how_the_device_shares_out_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where steps are repeated from recordings, as those of ``core.cpu`` are."""
+    moved: list[bool] = []
+    known = SharedRows.rows
+
+    def rows(self: SharedRows) -> tuple[int, ...]:
+        moved.append(known(self) != self._planned)
+        return known(self)
+
+    monkeypatch.setattr(SharedRows, "rows", rows)
+    asked = matched_prompts(16, seed=1, max_tokens=40)
+    sizes = {"max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 128}
+    with LLM(**sizes) as llm:
+        want = llm.generate(*asked)
+    with LLM(**sizes, components={"drafter": {"use": "dspark.block"}}) as llm:
+        assert llm.engine.batch.drafting is not None
+        planner = Scattered(2, (1.0, 0.9, 0.8, 0.7, 0.6))
+        llm.engine.batch.drafting.use(planner)
+        found = llm.generate(*asked)
+        llm.engine.check_integrity()
+    assert [one.token_ids for one in found] == [one.token_ids for one in want]
+    assert sum(moved) > 2
+    assert planner.accepted > 20
 
 
 def test_there_are_drafts_behind_the_first_token_of_an_answer(model: TextModel) -> None:

@@ -196,3 +196,15 @@ def test_drafts_that_hold_less_often_than_they_say_end_drafting() -> None:
     for _ in range(100):
         made.learn([DraftOutcome(verified=2, accepted=0, confidences=(0.9, 0.8 / 0.9))])
     assert decode(made, GOOD, 50)[-1] is False
+
+
+def test_the_device_may_share_out_rows_of_drafts_by_what_came_of_earlier_ones() -> None:
+    made = planner()
+    assert made.shares() is None
+    assert sum(made.rows([GOOD], other_rows=0)) == 3
+    assert made.shares() == (1.0, 1.0)
+    made.learn([DraftOutcome(verified=2, accepted=1, confidences=(0.5, 0.5))])
+    # 4 imaginary drafts: 1 came of 0.5, and none of 0.25.
+    assert made.shares() == (5 / 4.5, 4 / 4.25)
+    made.rows([BARE], other_rows=0)
+    assert made.shares() is None

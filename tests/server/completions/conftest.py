@@ -22,12 +22,14 @@ from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 class Service:
     """The endpoints of the protocol, called as the server's shell calls them."""
 
-    def __init__(self, engine: FakeAsyncEngine) -> None:
+    def __init__(
+        self, engine: FakeAsyncEngine, model_names: tuple[str, ...] = ("fake", "other")
+    ) -> None:
         self.engine = engine
         self.notes = CallNotes()
         view = ServiceView(
             engine=engine,
-            model_names=("fake", "other"),
+            model_names=model_names,
             options={},
             created_s=1_760_000_000,
             in_threads=asyncio.to_thread,
@@ -91,7 +93,11 @@ class Service:
 @pytest.fixture
 def service_over() -> Callable[..., Service]:
     """A service whose engine has the given settings."""
-    return lambda *args, **settings: Service(FakeAsyncEngine(*args, **settings))
+
+    def build(*args: Any, model_names: tuple[str, ...] = ("fake", "other"), **more: Any) -> Service:
+        return Service(FakeAsyncEngine(*args, **more), model_names)
+
+    return build
 
 
 @pytest.fixture

@@ -54,3 +54,10 @@ def test_an_engine_that_is_not_loaded_has_nothing_to_describe(service: Any) -> N
     for path in ("/server_info", "/v1/models"):
         with pytest.raises(EngineUnavailable):
             service.json(path)
+
+
+def test_a_name_of_two_parts_has_a_path_of_its_own(service_over: Any) -> None:
+    service = service_over(model_names=("vendor/model", "m"))
+    assert service.json("/v1/models/vendor/model")["id"] == "vendor/model"
+    assert service.json("/models/vendor/model")["id"] == "vendor/model"
+    assert service.json("/v1/models/{model}", values={"model": "vendor/model"})["id"]

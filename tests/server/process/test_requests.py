@@ -201,6 +201,29 @@ def test_aborting_by_name_ends_the_iterator_and_says_whether_there_was_one(
     run_async(main)
 
 
+def test_leaving_an_iterator_in_any_way_ends_the_request(
+    open_process: OpenProcess, run_async: Run
+) -> None:
+    async def main() -> None:
+        async with open_process(FakeService(step_s=0.005)) as engine:
+            closed = engine.generate(request("a", 400))
+            await anext(closed)
+            await closed.aclose()
+            waiting = asyncio.ensure_future(items(engine, request("b", 400)))
+            await asyncio.sleep(0.02)
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            failing = engine.generate(request("c", 400))
+            with pytest.raises(KeyError):
+                await failing.athrow(KeyError("c"))
+            while engine.in_work:  # noqa: ASYNC110 - nothing tells when it is so
+                await asyncio.sleep(0.001)
+            # The last one was never asked for: it failed before it began.
+            assert "deepinfer_requests_aborted_total 2.0" in await engine.metrics_text()
+
+    run_async(main)
+
+
 def test_a_slow_consumer_gets_fewer_longer_items_and_loses_nothing(
     open_process: OpenProcess, run_async: Run
 ) -> None:

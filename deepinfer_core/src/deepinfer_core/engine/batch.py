@@ -11,6 +11,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from deepinfer_core.engine.drafts.host import Drafting
+from deepinfer_core.engine.drafts.sharing import with_room
 from deepinfer_core.engine.drafts.state import DraftState
 from deepinfer_core.engine.instruments import Readings
 from deepinfer_core.engine.launch import Launch
@@ -268,7 +269,12 @@ class Batch:
                     saved.append(kept)
         self._last_kind = decision.kind
         copies = tuple([Copy(item.sequence.state_slot or 0, item.slot) for item in saved])
-        plan = StepPlan(tuple(steps), tuple(cloned), tuple(restored), copies, prefixes)
+        shares = drafting.planner.shares() if drafting else None
+        if shares is not None:
+            may_share = decision.kind == "decode" and not saved
+            roomy = with_room(steps, sequences, size) if may_share else None
+            steps, shares = (steps, None) if roomy is None else (roomy, shares)
+        plan = StepPlan(tuple(steps), tuple(cloned), tuple(restored), copies, prefixes, shares)
         return Launch(plan, decision.kind, sequences, draws, saved, admitted)
 
     def _admit(self, sequence: Sequence, entries: dict[int, Entry]) -> Copy | None:

@@ -44,6 +44,28 @@ class Launch:
         self.saved = saved
         self.admitted = admitted
 
+    def share(self, rows: tuple[int, ...]) -> None:
+        """Take into the books how the device shared out the rows of the step.
+
+        Args:
+            rows: of each entry, whose rows are all open.
+        """
+        steps = list(self.plan.sequences)
+        for number, (step, count) in enumerate(zip(steps, rows, strict=True)):
+            more = count - len(step.token_ids)
+            if not more:
+                continue
+            steps[number] = step._replace(
+                token_ids=step.token_ids[:1] * count, scored_rows=count - 1
+            )
+            self.ends[number] += more
+            self.draws[number] += more
+            sequence = self.sequences[number]
+            sequence.open_tokens += more
+            if sequence.admissions == self.admissions[number] and sequence.state_slot is not None:
+                sequence.computed += more
+        self.plan = self.plan._replace(sequences=tuple(steps))
+
     def forget_plan(self) -> None:
         """Let the plan go when its rows are computed.
 

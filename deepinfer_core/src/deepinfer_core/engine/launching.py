@@ -62,6 +62,12 @@ def sample(
     """
     began_s = clock_s()
     launch = step.launch
+    try:
+        shared = None if step.handle is None else runner.shared_rows(step.handle)
+        if shared is not None:
+            launch.share(shared)
+    except Exception as error:  # noqa: BLE001 - components are foreign code
+        step.failure = error
     laws_each = drafting.laws_each if drafting else 0
     rows, step.owners = sampled_rows(launch.plan, launch.sequences, rules, laws_each)
     step.rows, step.broken = grammars.masked(rows, step.owners)

@@ -188,6 +188,16 @@ class Runner(ABC):
                 and nothing may be raised for it here or in ``results``.
         """
 
+    def shared_rows(self, step: StepHandle) -> tuple[int, ...] | None:
+        """Rows of each sequence, where the device shared them out; None: they are as planned.
+
+        Waits until that is known, which is before the forward pass.
+
+        Raises:
+            Exception: what the step raised.
+        """
+        return None
+
     @abstractmethod
     def sample(
         self,

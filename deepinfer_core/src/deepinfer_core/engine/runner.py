@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -20,7 +21,8 @@ from deepinfer_core.cache.storage import Caches
 from deepinfer_core.engine.drafts.open_rows import Left
 from deepinfer_core.engine.drafts.packed import PackedDrafts
 from deepinfer_core.engine.drafts.proposed import Proposed
-from deepinfer_core.engine.drafts.stage import DraftStage
+from deepinfer_core.engine.drafts.shared_rows import SharedRows
+from deepinfer_core.engine.drafts.stage import DraftStage, PackedFeed
 from deepinfer_core.engine.drawn import Drawn
 from deepinfer_core.engine.packed_step import PackedStep
 from deepinfer_core.engine.recorded_steps import RecordedSteps
@@ -32,6 +34,7 @@ from deepinfer_core.engine.rows import (
     Runner,
     StepHandle,
 )
+from deepinfer_core.engine.rungs import Rung
 from deepinfer_core.engine.sampler_inputs import SamplerInputs
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.device import Event, Stream
@@ -49,22 +52,27 @@ class ModelStep(StepHandle):
     Attributes:
         logits_RV: of the rows that the plan wants; gone when they were sampled.
         has_drafts: rows are fed for drafts, whether there turn out to be some or not.
+        words: the packed step on the device, until its forward pass runs.
+        shared: how rows are shared out anew; None: they are not.
         rows: what is sampled.
         drawn: what the sampler gave, when it ran.
         inputs: gives those of the forward pass, for ``left``.
         left: for the step behind it, where there are drafts.
         proposed: drafts, when their round ran.
         round_s: seconds of the round, where the device's work is done when it returns.
-        ends: of the forward pass, and of the sampling if rows are sampled.
+        ends: of what was queued, in order; the sharing of rows comes first if there is one.
     """
 
     __slots__ = (
         "drawn", "ends", "has_drafts", "inputs", "left", "logits_RV", "proposed", "round_s", "rows",
+        "shared", "words",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.logits_RV: torch.Tensor | None = None
         self.has_drafts = False
+        self.words: torch.Tensor | None = None
+        self.shared: SharedRows | None = None
         self.rows: tuple[RowRequest, ...] = ()
         self.drawn: Drawn | None = None
         self.inputs: Callable[[], StepInputs] | None = None
@@ -123,29 +131,56 @@ class ModelRunner(Runner):
         shape = None if graphs is None or rung is None else graphs.shape_of(rung)
         packed = PackedStep(plan, self.device, self.truncation, shape=shape)
         stage = self.stage
-        feed = None if stage is None else stage.pack_feed(plan)
+        feed = None if stage is None else stage.pack_feed(plan, may_share=rung is not None)
 
-        @torch.inference_mode()
-        def work() -> None:
-            self.caches.copy_blocks(plan.block_copies)
-            self.caches.copy_slots(plan.restored_slots)
-            left, drawn = (before.left, before.drawn) if before is not None else (None, None)
-            # Open rows that drafts have to do with come from ``left``, others from what was drawn.
-            is_plain = feed is None or left is None
-            words = packed.bring(drawn.out.token_R if is_plain and drawn is not None else None)
-            inputs: StepInputs | None = None
-            if stage is not None and feed is not None:
-                inputs = packed.inputs(words)
-                stage.settle(feed, inputs, left)
-            step.inputs = lambda: inputs or packed.inputs(words)
-            if graphs is None or rung is None:
-                step.logits_RV = self.model.forward(step.inputs(), self.caches)
-            else:
-                step.logits_RV = graphs.run(rung, words)[: plan.rows]
-            self.caches.copy_slots(plan.saved_slots)
+        prepare = partial(self._prepare, step, packed, feed, before)
+        forward = partial(self._forward, step, plan, rung)
 
-        step.ends.append(self._stream.submit(work))
+        def both() -> None:
+            prepare()
+            forward()
+
+        if feed is None or feed.shared is None:
+            step.ends.append(self._stream.submit(both))
+        else:
+            # Apart, so that the host knows who has which rows before the forward pass ends.
+            step.shared = feed.shared
+            step.ends += [self._stream.submit(prepare), self._stream.submit(forward)]
         return step
+
+    @torch.inference_mode()
+    def _prepare(
+        self,
+        step: ModelStep,
+        packed: PackedStep,
+        feed: PackedFeed | None,
+        before: ModelStep | None,
+    ) -> None:
+        """Bring a step to the device, and fill in what only the device knows."""
+        left, drawn = (before.left, before.drawn) if before is not None else (None, None)
+        # Open rows that drafts have to do with come from ``left``, others from what was drawn.
+        is_plain = feed is None or left is None
+        words = packed.bring(drawn.out.token_R if is_plain and drawn is not None else None)
+        inputs: StepInputs | None = None
+        if self.stage is not None and feed is not None:
+            inputs = packed.inputs(words)
+            self.stage.settle(feed, inputs, left)
+        step.inputs = lambda: inputs or packed.inputs(words)
+        step.words = words
+
+    @torch.inference_mode()
+    def _forward(self, step: ModelStep, plan: StepPlan, rung: Rung | None) -> None:
+        """Run a step that is prepared; one that is not says in ``results`` why."""
+        words, step.words = step.words, None
+        if step.inputs is None or words is None:
+            return
+        self.caches.copy_blocks(plan.block_copies)
+        self.caches.copy_slots(plan.restored_slots)
+        if self.graphs is None or rung is None:
+            step.logits_RV = self.model.forward(step.inputs(), self.caches)
+        else:
+            step.logits_RV = self.graphs.run(rung, words)[: plan.rows]
+        self.caches.copy_slots(plan.saved_slots)
 
     def sample(
         self,
@@ -186,6 +221,14 @@ class ModelRunner(Runner):
         step.ends.append(self._stream.submit(work))
         if stage is not None and drafts is not None and wanted:
             self._draft(step, stage, drafts)
+
+    def shared_rows(self, step: StepHandle) -> tuple[int, ...] | None:
+        """Who has which rows; see ``Runner``."""
+        assert isinstance(step, ModelStep)
+        if step.shared is None:
+            return None
+        step.ends[0].wait()
+        return step.shared.rows()
 
     def draft_again(self, step: StepHandle, wanted: tuple[DraftRequest, ...]) -> None:
         """Queue another round behind a step that was sampled, to see how long it takes."""

@@ -110,6 +110,18 @@ class DraftPlanner(ABC):
     def drafts_next(self) -> bool:
         """Whether a draft round is run behind the step that ``rows`` was last asked about."""
 
+    def shares(self) -> tuple[float, ...] | None:
+        """Whether the device may share out the rows that ``rows`` gave last, once more.
+
+        Where a step is planned while its drafts are being drawn, the device has newer confidences
+        than the planner. The sum of the rows stays.
+
+        Returns:
+            Factors by which survival is to be corrected, one for each draft of a round; None: rows
+            stay where they are.
+        """
+        return None
+
     def learn(self, outcomes: Sequence[DraftOutcome]) -> None:  # noqa: B027 - may not care
         """Take what became of the drafts of one step."""
 

@@ -66,7 +66,7 @@ class HttpCall:
     Attributes:
         request_id: of this call; also the engine's, or its beginning.
         key_label: label of the key that it came with; empty: keys are not asked for.
-        headers: names in lower case.
+        headers: names in lower case; those that hold keys are left out.
         path_values: what stands for each ``{name}`` of the endpoint's path.
         body: the JSON object of a POST; an empty one otherwise.
         notes: to be filled in.

@@ -64,6 +64,8 @@ class SequenceStep(NamedTuple):
         keep_from: first position that a truncated decoder half keeps.
         place: its place among the sequences for which drafts are kept; 0: none are.
         open_rows: drafts that the step before verifies, if its tokens are unknown.
+        most_rows: that the device may give it, where it shares out the rows of the step; see
+            ``StepPlan.shares``.
     """
 
     sequence_id: int
@@ -80,6 +82,7 @@ class SequenceStep(NamedTuple):
     keep_from: int = 0
     place: int = 0
     open_rows: int = 0
+    most_rows: int = 0
 
 
 class StepPlan(NamedTuple):
@@ -91,6 +94,8 @@ class StepPlan(NamedTuple):
         restored_slots: state slots to copy before the rows are fed.
         saved_slots: state slots to copy when the rows have left their states.
         prefixes: of sequences that enter with the step, where a drafter reads tokens.
+        shares: factors of the survival of drafts, one for each of a round, where the device may
+            share out the rows of the step once more; None: they are as planned.
     """
 
     sequences: tuple[SequenceStep, ...]
@@ -98,6 +103,7 @@ class StepPlan(NamedTuple):
     restored_slots: tuple[Copy, ...] = ()
     saved_slots: tuple[Copy, ...] = ()
     prefixes: tuple[Prefix, ...] = ()
+    shares: tuple[float, ...] | None = None
 
     @property
     def rows(self) -> int:

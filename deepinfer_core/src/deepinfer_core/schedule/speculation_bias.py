@@ -50,6 +50,11 @@ class SurvivalBias:
         for sums in (self._said, self._came):
             sums[:] = [_IMAGINARY_DRAFTS + kept * (one - _IMAGINARY_DRAFTS) for one in sums]
 
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """By which survival is multiplied, one for each draft."""
+        return tuple(came / said for came, said in zip(self._came, self._said, strict=True))
+
     def corrected(self, said: Sequence[float]) -> tuple[float, ...]:
         """Survival as it is to be expected: never above 1, never rising along the block."""
         ratios = zip(said, self._came, self._said, strict=False)

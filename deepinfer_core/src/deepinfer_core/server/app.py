@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,7 @@ from deepinfer_core.server.service_endpoints import (
     service_endpoints,
 )
 from deepinfer_core.server.threads import Threads
+from deepinfer_core.server.watching import client_gone, until_gone
 from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["App", "AppParts"]
@@ -57,8 +58,8 @@ _PAGE = "page"
 _SMALL_BODY_BYTES = 64 << 10
 """Parsed at once: a larger one takes longer than the way to a thread and back."""
 
-_LAST_WAIT_S = 5.0
-"""How long an answer may take to end after it was cancelled."""
+_SECRETS = frozenset({b"authorization", b"cookie", b"x-api-key"})
+"""Headers that are the shell's business alone."""
 
 _log = get_logger(__name__)
 
@@ -187,7 +188,7 @@ class App:
             if _is_cut(scope):
                 # Some event loops raise when something is sent to a client that is gone.
                 exchange.record.client_gone = True
-                await _client_gone(exchange.receive)
+                await client_gone(exchange.receive)
                 return
             # The text of a foreign exception may repeat what a client wrote.
             stack = "".join(traceback.format_tb(error.__traceback__))
@@ -213,13 +214,15 @@ class App:
             record.key_label = self._keys.label_of(headers)
         route, values = self._routes.find(method, path)
         record.method, record.route, record.owner = route.endpoint.method, route.path, route.owner
+        CALLER.set(record.key_label)
         if route.endpoint.method != "POST":
-            await self._until_gone(exchange, self._answer(route, values, {}, exchange))
+            exchange.has_unread_body = False  # if there is one, it is read and means nothing
+            await until_gone(self._answer(route, values, {}, exchange), exchange.receive)
             return
         check_type(headers)
         with self._limits.taken(record.key_label):
             body = await self._body(exchange)
-            await self._until_gone(exchange, self._answer(route, values, body, exchange))
+            await until_gone(self._answer(route, values, body, exchange), exchange.receive)
 
     async def _showed_page(self, scope: MutableMapping[str, Any], exchange: Exchange) -> bool:
         for page in self._pages:
@@ -245,27 +248,6 @@ class App:
         parsed: dict[str, Any] = await self._threads.run(parse_object, body)
         return parsed
 
-    async def _until_gone(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
-        """Let an answer run until it ends or its client goes away."""
-        CALLER.set(exchange.record.key_label)
-        answer = asyncio.create_task(work)
-        gone = asyncio.create_task(_client_gone(exchange.receive))
-        try:
-            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            is_cut = not answer.done()
-            if is_cut:
-                exchange.record.client_gone = True
-                answer.cancel()
-                await asyncio.wait((answer,), timeout=_LAST_WAIT_S)
-        if not is_cut:
-            if answer.cancelled():
-                raise unforeseen()
-            answer.result()
-        elif answer.done() and not answer.cancelled():
-            answer.exception()  # nobody is left to be told
-
     async def _answer(
         self, route: Route, values: Mapping[str, str], body: dict[str, Any], exchange: Exchange
     ) -> None:
@@ -276,6 +258,7 @@ class App:
             headers={
                 name.decode("latin-1"): value.decode("latin-1")
                 for name, value in exchange.headers.items()
+                if name not in _SECRETS
             },
             path_values=values,
             body=body,
@@ -302,8 +285,3 @@ def _is_cut(scope: MutableMapping[str, Any]) -> bool:
     """Whether the connection is closed, as far as it tells."""
     ask: Callable[[], bool] | None = scope.get("state", {}).get(CLOSING)
     return ask is not None and ask()
-
-
-async def _client_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -15,6 +15,7 @@ class RandomBudget(DraftPlanner):
 
     Args:
         seed: of all choices.
+        shares: factors of survival by which the device may share out rows; None: it may not.
 
     Attributes:
         verified: drafts so far.
@@ -22,8 +23,9 @@ class RandomBudget(DraftPlanner):
         by_count: how often so many drafts of a sequence were accepted.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shares: tuple[float, ...] | None = None) -> None:
         self._draw = random.Random(seed)
+        self._shares = shares
         self.verified = 0
         self.accepted = 0
         self.by_count: dict[int, int] = {}
@@ -36,6 +38,10 @@ class RandomBudget(DraftPlanner):
     def drafts_next(self) -> bool:
         """Mostly."""
         return self._draw.random() < 2 / 3
+
+    def shares(self) -> tuple[float, ...] | None:
+        """Always or never."""
+        return self._shares
 
     def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
         """Count."""

@@ -85,6 +85,7 @@ class _FakeStep(StepHandle):
         self.histories: list[tuple[int, ...]] | None = None
         self.results: tuple[RowResult, ...] = ()
         self.drafts: tuple[DraftResult, ...] = ()
+        self.shared: tuple[int, ...] | None = None
 
 
 class FakeRunner(Runner):
@@ -92,6 +93,7 @@ class FakeRunner(Runner):
 
     A state slot holds the whole history of its sequence, so that a state restored too early, too
     late or from elsewhere raises. With drafts it may be ahead by as many tokens as were rejected.
+    Rows that may be shared out go to the last sequences that can feed them.
 
     Args:
         vocabulary: number of token ids.
@@ -127,6 +129,11 @@ class FakeRunner(Runner):
         """Queue storing the rows; see ``Runner``."""
         assert before is None or isinstance(before, _FakeStep)
         step = _FakeStep()
+        if plan.shares is not None:
+            step.shared = _to_the_last(plan)
+            plan = plan._replace(
+                sequences=tuple(map(_with_rows, plan.sequences, step.shared)), shares=None
+            )
         step.ends.append(self._stream.submit(lambda: self._forward(step, plan, before)))
         return step
 
@@ -140,6 +147,11 @@ class FakeRunner(Runner):
         assert isinstance(step, _FakeStep)
         if rows:
             step.ends.append(self._stream.submit(lambda: self._sample(step, rows, wanted)))
+
+    def shared_rows(self, step: StepHandle) -> tuple[int, ...] | None:
+        """Who has which rows; see ``Runner``."""
+        assert isinstance(step, _FakeStep)
+        return step.shared
 
     def results(self, step: StepHandle) -> tuple[RowResult, ...]:
         """Wait; see ``Runner``."""
@@ -304,6 +316,20 @@ class FakeRunner(Runner):
             first, second, third = (found[-i] if start >= i else -1 for i in (1, 2, 3))
             history = (first, second, third)
         return step._replace(start=start, token_ids=token_ids, history=history)
+
+
+def _to_the_last(plan: StepPlan) -> tuple[int, ...]:
+    """The rows of a plan, as many as can be to the last sequences."""
+    left, found = plan.rows - len(plan.sequences), list[int]()
+    for step in reversed(plan.sequences):
+        more = min(left, step.most_rows - 1)
+        left -= more
+        found.append(1 + more)
+    return tuple(found[::-1])
+
+
+def _with_rows(step: SequenceStep, rows: int) -> SequenceStep:
+    return step._replace(token_ids=step.token_ids[:1] * rows, scored_rows=rows - 1)
 
 
 def _kept(step: _FakeStep, first: int, rows: int) -> int:

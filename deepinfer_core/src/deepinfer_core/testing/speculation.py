@@ -39,11 +39,13 @@ def matched_prompts(
     return prompts, [_params(draw, max_tokens) for _ in range(count)]
 
 
-def with_random_budgets(llm: LLM, seed: int) -> RandomBudget:
-    """Let an engine that drafts verify any number of drafts in any step."""
+def with_random_budgets(
+    llm: LLM, seed: int, shares: tuple[float, ...] | None = None
+) -> RandomBudget:
+    """Let an engine that drafts verify any number of drafts in any step; see ``RandomBudget``."""
     drafting = llm.engine.batch.drafting
     assert drafting is not None
-    budget = RandomBudget(seed)
+    budget = RandomBudget(seed, shares)
     drafting.use(budget)
     return budget
 

@@ -72,10 +72,13 @@ class DsparkPlanner(DraftPlanner):
         self._step_ms = 0.0
         self._passed = 0
         """Steps since."""
+        self._verifies = False
+        """Whether the rows given last are of drafts, too."""
 
     def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
         """Say how many rows each sequence feeds; see the interface."""
         load = (len(views), other_rows)
+        self._verifies = False
         if load == self._load and self._is_idle(views):
             self._passed += 1
             self._plain_ms += self._step_ms
@@ -87,6 +90,10 @@ class DsparkPlanner(DraftPlanner):
     def drafts_next(self) -> bool:
         """Whether drafting pays, or is tried."""
         return self._plain_ms == 0.0
+
+    def shares(self) -> tuple[float, ...] | None:
+        """The device may share out rows by newer confidences, corrected as here."""
+        return self._bias.factors if self._verifies else None
 
     def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
         """Compare what became of drafts with what was expected."""
@@ -122,6 +129,7 @@ class DsparkPlanner(DraftPlanner):
         self._learn_blocks([v.newest for v in views if v.drafts and v.newest is not None])
         if tries_plain or best.rows == sequences:
             return (1,) * sequences
+        self._verifies = True
         return split(trusted, best.rows, prior)
 
     def _corrected(self, view: DraftView) -> DraftView:

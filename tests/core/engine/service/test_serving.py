@@ -142,6 +142,25 @@ def test_an_aborted_request_ends_as_such_and_others_go_on(
     assert {one.number: one.reason for one in sent.of("ended")} == {1: "abort", 2: "length"}
 
 
+def test_a_request_that_ends_before_a_second_step_started_once(
+    make_engine: MakeEngine, sent: Sent
+) -> None:
+    reached, gate = Event(), Event()
+
+    def wait(plan: StepPlan) -> None:
+        reached.set()
+        gate.wait(WAIT_S)
+
+    service = service_of(make_engine(runner=FakeRunner(265, 4, wait)), sent)
+    service.obey(submit(1, 50))
+    assert reached.wait(WAIT_S)
+    service.obey(Abort(1))
+    gate.set()
+    sent.wait(1)
+    close(service)
+    assert [row.number for row in sent.of("started")] == [1]
+
+
 def test_a_bad_request_fails_alone(make_engine: MakeEngine, sent: Sent) -> None:
     service = service_of(make_engine(), sent)
     service.obey(Submit(1, b"", {"max_tokens": 0}, "", 0, None))

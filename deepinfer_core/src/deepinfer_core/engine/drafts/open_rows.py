@@ -65,19 +65,28 @@ class OpenRows:
             self._most_open = max(open_rows for *_, open_rows in numbers)
             self._parcel = Parcel(columns, device)
 
-    def settle(self, inputs: StepInputs, left: Left | None, draft_Sn: torch.Tensor) -> None:
+    def settle(
+        self,
+        inputs: StepInputs,
+        left: Left | None,
+        draft_Sn: torch.Tensor,
+        shared_Q: torch.Tensor | None = None,
+    ) -> None:
         """Put tokens and positions where they belong; called by work on a stream, once.
 
         Args:
             inputs: of the step; changed in place.
             left: by the step before; None: it failed, and what is fed means nothing.
             draft_Sn: int64 drafts of each place; -1: none, then any token is fed.
+            shared_Q: int64 rows of each sequence, of which all rows are open; None: as planned.
         """
         if self._parcel is None or left is None:
             return
         numbers_4U, rows_3W = self._parcel.arrive()
         sequence_U, place_U, first_U, open_U = numbers_4U.unbind()
         row_W, owner_W, offset_W = rows_3W.unbind()
+        if shared_Q is not None:
+            owner_W, offset_W = _shared(inputs, shared_Q, row_W)
         kept_U = kept_drafts(left.accepted_R, first_U, open_U, self._most_open)
         last_U = first_U + kept_U
         before_U = left.row_R[last_U]
@@ -97,6 +106,20 @@ class OpenRows:
         inputs.previous_T3[row_W] = known_UX[owner_W[:, None], offset_W[:, None] + back_3]
         inputs.position_T[row_W] -= moved_W
         inputs.start_Q[sequence_U] -= open_U - kept_U
+
+
+def _shared(
+    inputs: StepInputs, shared_Q: torch.Tensor, row_W: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give rows to sequences anew, one sequence after the other: owner and offset of each row."""
+    first_Q = shared_Q.cumsum(0) - shared_Q
+    count = row_W.shape[0]
+    owner_W = torch.repeat_interleave(shared_Q, output_size=count)
+    offset_W = row_W - first_Q[owner_W]
+    inputs.sequence_T[:count] = owner_W
+    inputs.position_T[:count] = inputs.start_Q[owner_W] + offset_W
+    inputs.row_count_Q[: shared_Q.shape[0]] = shared_Q
+    return owner_W, offset_W
 
 
 def kept_drafts(

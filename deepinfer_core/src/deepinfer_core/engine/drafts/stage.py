@@ -23,6 +23,7 @@ from deepinfer_core.engine.drafts.fed_tokens import FedTokens
 from deepinfer_core.engine.drafts.open_rows import Left, OpenRows, kept_drafts
 from deepinfer_core.engine.drafts.packed import PackedDrafts
 from deepinfer_core.engine.drafts.proposed import Proposed
+from deepinfer_core.engine.drafts.shared_rows import SharedRows
 from deepinfer_core.engine.drawn import Drawn
 from deepinfer_core.engine.rows import DraftRequest, RowRequest
 from deepinfer_core.engine.sampler_inputs import SamplerInputs
@@ -49,10 +50,16 @@ class PackedFeed:
         plan: the step.
         device: where it runs.
         reads_tokens: tokens are kept.
+        may_share: rows may be shared out anew.
     """
 
-    def __init__(self, plan: StepPlan, device: Device, *, reads_tokens: bool) -> None:
+    def __init__(
+        self, plan: StepPlan, device: Device, *, reads_tokens: bool, may_share: bool
+    ) -> None:
         self.open_rows = OpenRows(plan, device)
+        self.shared: SharedRows | None = None
+        if may_share and plan.shares is not None:
+            self.shared = SharedRows(plan, plan.shares, device)
         self.tokens = FedTokens(plan, device) if reads_tokens else None
 
 
@@ -85,6 +92,7 @@ class DraftStage:
         self._plans: dict[tuple[int, int], Plan] = {}
         places = host.max_sequences + 1
         self._draft_Sn = device.zeros((places, host.drafts), torch.int64).fill_(-1)
+        self._confidence_Sn = device.zeros((places, host.drafts), torch.float32)
         self._law_PV: torch.Tensor | None = None
         if self.keeps_laws:
             self._law_PV = device.zeros((places * host.drafts, host.vocabulary), torch.int32)
@@ -93,12 +101,17 @@ class DraftStage:
             self._token_SL = device.zeros((places, host.max_tokens + 1), torch.int64)
         self._plan(0, 1)  # a sampler that lacks the rule says so now
 
-    def pack_feed(self, plan: StepPlan) -> PackedFeed | None:
-        """Pack what a step feeds; None: the stage has nothing to do with it."""
+    def pack_feed(self, plan: StepPlan, *, may_share: bool = False) -> PackedFeed | None:
+        """Pack what a step feeds; None: the stage has nothing to do with it.
+
+        Args:
+            plan: the step.
+            may_share: nothing on the host depends on who has which of its rows.
+        """
         reads_tokens = self._token_SL is not None
         if not reads_tokens and not any(map(_has_drafts, plan.sequences)):
             return None
-        return PackedFeed(plan, self._device, reads_tokens=reads_tokens)
+        return PackedFeed(plan, self._device, reads_tokens=reads_tokens, may_share=may_share)
 
     def settle(self, packed: PackedFeed, inputs: StepInputs, left: Left | None) -> None:
         """Fill in what only the device knows; called by work on the stream, before the rows run.
@@ -108,7 +121,10 @@ class DraftStage:
             inputs: of the step; changed in place.
             left: by the step before.
         """
-        packed.open_rows.settle(inputs, left, self._draft_Sn)
+        shared_Q: torch.Tensor | None = None
+        if packed.shared is not None and left is not None:
+            shared_Q = packed.shared.settle(self._confidence_Sn)
+        packed.open_rows.settle(inputs, left, self._draft_Sn, shared_Q)
         if packed.tokens is not None:
             assert self._token_SL is not None
             packed.tokens.keep(inputs, self._token_SL)
@@ -180,6 +196,8 @@ class DraftStage:
                 f"{tuple(given.token_Qn.shape)}"
             )
         self._draft_Sn[wanted.place_Q] = given.token_Qn
+        if given.confidence_Qn is not None:
+            self._confidence_Sn[wanted.place_Q] = given.confidence_Qn
         return Proposed(given, packed.count, self.host.vocabulary, self._device)
 
     def _chooser(self, packed: PackedDrafts, asked: DraftRound) -> Choose:

@@ -11,7 +11,7 @@ from typing import Any
 
 from deepinfer_core import __version__
 from deepinfer_core.errors import NotFound
-from deepinfer_core.interfaces.protocol import HttpAnswer, HttpCall, JsonAnswer, ServiceView
+from deepinfer_core.interfaces.protocol import Handle, HttpAnswer, HttpCall, JsonAnswer, ServiceView
 from deepinfer_core.server.dialect import json_bytes
 
 __all__ = ["Cards"]
@@ -54,7 +54,16 @@ class Cards:
                 hint="GET /v1/models lists them",
                 code="model_not_found",
             )
-        return JsonAnswer(content=json_bytes(self._card(name)))
+        return await self.model_of(name)(call)
+
+    def model_of(self, name: str) -> Handle:
+        """The same for one of the names."""
+
+        async def model(call: HttpCall) -> HttpAnswer:
+            call.notes.protocol = "models"
+            return JsonAnswer(content=json_bytes(self._card(name)))
+
+        return model
 
     async def version(self, call: HttpCall) -> HttpAnswer:
         """Of the software."""

@@ -57,18 +57,23 @@ class CompletionsProtocol(Protocol):
             _post("/tokenize", tokenizing.tokenize, TOKENIZE, "Tokens of a text or conversation."),
             _post("/detokenize", tokenizing.detokenize, DETOKENIZE, "Text of tokens."),
             _post("/abort", abort, ABORT, "End a request."),
-            *_cards(Cards(service)),
+            *_cards(Cards(service), service.model_names),
         ]  # fmt: skip
 
 
-def _cards(cards: Cards) -> list[Endpoint]:
-    one = "/v1/models/{model}"
+def _cards(cards: Cards, names: Sequence[str]) -> list[Endpoint]:
+    def card(name: str, handle: Handle) -> Endpoint:
+        path = f"/models/{name}"
+        return _get(f"/v1{path}", handle, "One of them.", path, f"/anthropic/v1{path}")
+
     return [
         _get("/v1/models", cards.models, "Names of the model.", "/models", "/anthropic/v1/models"),
-        _get(one, cards.model, "One of them.", one.removeprefix("/v1"), f"/anthropic{one}"),
+        card("{model}", cards.model),
+        # A name in a path is one segment, but those of public repositories have two.
+        *[card(name, cards.model_of(name)) for name in names if "/" in name],
         _get("/server_info", cards.server_info, "Model, components, sizes and versions."),
         _get("/version", cards.version, "Version of the software."),
-    ]  # fmt: skip
+    ]
 
 
 def _get(path: str, handle: Handle, summary: str, *aliases: str) -> Endpoint:
