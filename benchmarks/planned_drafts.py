@@ -82,13 +82,13 @@ class Contestant:
         self.turns = Turns()
 
     def turn(self, seconds: float) -> None:
-        """Decode for so long, or until the first answer ends."""
+        """Decode for so much processor time, or until the first answer ends."""
         if self._is_over:
             self._fill()
         self._is_counting = True
         engine, emitted, steps = self.llm.engine, 0, 0
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        while not self._is_over and time.perf_counter() - began_s < seconds:
+        while not self._is_over and time.process_time() - began_cpu_s < seconds:
             updates = engine.step()
             self._is_over = any(delta.completion is not None for _, delta in updates)
             emitted += sum(len(delta.token_ids) for _, delta in updates)
@@ -248,9 +248,9 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--sequences", type=int, nargs="+", default=SEQUENCES)
     parser.add_argument("--tokens", type=int, default=240, help="of an answer")
-    parser.add_argument("--seconds", type=float, default=0.25, help="of a turn")
+    parser.add_argument("--seconds", type=float, default=0.25, help="processor time of a turn")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--warming", type=int, default=4, help="turns that do not count")
+    parser.add_argument("--warming", type=int, default=6, help="turns that do not count")
     parser.add_argument("--temperatures", type=float, nargs="+", default=(0.0, 1.0))
     parser.add_argument("--rule", default="match")
     parser.add_argument("--asynchronous", action="store_true")

@@ -4,8 +4,8 @@ import asyncio
 import gc
 import os
 import socket
-import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,9 +32,16 @@ SHORT = {
 }
 
 
-async def connect(client: Any, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+@asynccontextmanager
+async def connected(
+    client: Any, **options: Any
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     address = urlsplit(str(client.base_url))
-    return await asyncio.open_connection(address.hostname, address.port, **options)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port, **options)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
 
 
 async def answered(reader: asyncio.StreamReader) -> bytes:
@@ -47,14 +54,11 @@ async def answered(reader: asyncio.StreamReader) -> bytes:
 
 async def exchange(client: Any, *pieces: bytes, pause_s: float = 0.0) -> bytes:
     """Send pieces and read until the server closes."""
-    reader, writer = await connect(client)
-    try:
+    async with connected(client) as (reader, writer):
         for piece in pieces:
             writer.write(piece)
             await asyncio.sleep(pause_s)
         return await answered(reader)
-    finally:
-        writer.close()
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nhost: x", b"\r\n\r\n"])
@@ -68,8 +72,7 @@ def test_headers_that_do_not_come_end_the_connection(run: Any, serve: Any, sent:
 
 def test_headers_that_come_byte_by_byte_are_not_waited_for(run: Any, serve: Any) -> None:
     async def body() -> None:
-        async with serve(settings=SHORT) as client:
-            reader, writer = await connect(client)
+        async with serve(settings=SHORT) as client, connected(client) as (reader, writer):
             answer = asyncio.create_task(answered(reader))
             sent = 0
             for byte in HEAD:
@@ -80,7 +83,6 @@ def test_headers_that_come_byte_by_byte_are_not_waited_for(run: Any, serve: Any)
                 await asyncio.sleep(0.01)
             assert (await answer)[:12] in (b"HTTP/1.1 408", b"")
             assert sent < len(HEAD)
-            writer.close()
 
     run(body)
 
@@ -227,8 +229,7 @@ def test_a_client_that_goes_away_ends_its_request_also_if_it_sent_others_ahead(
     async def body() -> None:
         engine = FakeAsyncEngine()
         engine.pause()
-        async with serve(engine) as client:
-            _, writer = await connect(client)
+        async with serve(engine) as client, connected(client) as (_, writer):
             writer.write((HEAD + b"content-length: 2\r\n\r\n{}") * 3)
             await until(lambda: engine.in_work == 1)
             writer.transport.abort()
@@ -242,14 +243,12 @@ def test_a_client_that_sends_and_closes_its_half_ends_its_request(run: Any, serv
     async def body() -> None:
         engine = FakeAsyncEngine()
         engine.pause()
-        async with serve(engine) as client:
-            reader, writer = await connect(client)
+        async with serve(engine) as client, connected(client) as (reader, writer):
             writer.write(HEAD + b"content-length: 2\r\n\r\n{}")
             await until(lambda: engine.in_work == 1)
             writer.write_eof()
             await until(lambda: engine.in_work == 0)
             assert await reader.read() == b""
-            writer.close()
 
     run(body)
 
@@ -290,14 +289,39 @@ def test_a_client_that_does_not_read_is_cut_off(
     run(body)
 
 
+def test_events_that_nobody_takes_any_more_are_closed(run: Any, serve: Any) -> None:
+    kept: list[AsyncIterator[bytes]] = []
+    closed = asyncio.Event()
+
+    async def events() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 1_000_000
+        finally:
+            closed.set()
+
+    async def stream(call: HttpCall) -> HttpAnswer:
+        kept.append(events())  # so that it is not closed by being let go of
+        return EventAnswer(events=kept[0])
+
+    async def body() -> None:
+        make = [Endpoint(method="GET", path="/x", handle=stream, dialect=OPENAI)]
+        async with serve(make=lambda service: make) as client, connected(client) as (_, writer):
+            writer.write(GET.replace(b"/health", b"/x"))
+            await until(lambda: bool(kept))
+            await asyncio.sleep(0.1)  # it is sent as much as can be, and waits
+            writer.transport.abort()
+            await closed.wait()
+
+    run(body)
+
+
 def test_more_connections_than_may_be_open_are_closed(run: Any, serve: Any) -> None:
     async def body() -> None:
         async with serve(settings={"max_connections": 2}) as client:
-            kept = [await connect(client) for _ in range(2)]
-            await asyncio.sleep(0.05)
-            assert await exchange(client, GET) == b""
-            for _, writer in kept:
-                writer.close()
+            async with connected(client), connected(client):
+                await asyncio.sleep(0.05)
+                assert await exchange(client, GET) == b""
             await asyncio.sleep(0.05)
             assert (await client.get("/health")).status_code == 200
 
@@ -306,25 +330,26 @@ def test_more_connections_than_may_be_open_are_closed(run: Any, serve: Any) -> N
 
 def test_a_slow_reader_that_reads_is_waited_for(run: Any, serve: Any) -> None:
     async def body() -> None:
-        async with serve(make=large_answers, settings={**SHORT, "write_timeout_s": 1.0}) as client:
-            reader, writer = await connect(client, limit=1 << 16)
+        async with (
+            serve(make=large_answers, settings=SHORT) as client,
+            connected(client, limit=1 << 16) as (reader, writer),
+        ):
             writer.write(b"GET /whole HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-            began = time.monotonic()
-            size = 0
+            size = pauses = 0
             while piece := await reader.read(1 << 20):
                 size += len(piece)
+                pauses += 1
                 await asyncio.sleep(0.005)
             assert size > 30_000_000
-            assert time.monotonic() > began
-            writer.close()
+            # All pauses together are longer than what is left unread may be.
+            assert pauses * 0.005 > 2 * SHORT["write_timeout_s"]
 
     run(body)
 
 
 def test_the_system_watches_whether_a_peer_is_there(run: Any, serve: Any) -> None:
     async def body() -> None:
-        async with serve() as client:
-            _, writer = await connect(client)
+        async with serve() as client, connected(client) as (_, writer):
             writer.write(GET)
             await asyncio.sleep(0.05)
             found = [one for one in gc.get_objects() if type(one).__name__ == "GuardedProtocol"]
@@ -335,6 +360,5 @@ def test_the_system_watches_whether_a_peer_is_there(run: Any, serve: Any) -> Non
             ]
             assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
-            writer.close()
 
     run(body)

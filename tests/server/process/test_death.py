@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deepinfer_core.config import load_settings
 from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.service.messages import FRONT_LANGUAGE
 from deepinfer_core.errors import DeepInferError, EngineError, EngineUnavailable, WeightsError
 from deepinfer_core.interfaces.async_engine import Finished, GenerateRequest
 from deepinfer_core.server.engine_process import EngineProcess
@@ -137,18 +140,52 @@ def test_whoever_waits_for_the_first_engine_learns_why_there_is_none(
             await engine.given_up()
             [phase] = engine.report.to_json()["phases"]
             assert (phase["phase"], phase["done"], phase["total"]) == ("fake.load", 1, 2)
-            assert isinstance(events[-1], PhaseFinished) == (kind != "EngineError")
+            assert phase["outcome"] == "failed"
+            # Also where the engine did not live to say it: a terminal's bar must come to its end.
+            assert isinstance(events[-1], PhaseFinished)
+            assert events[-1].outcome == "failed"
 
     run_async(main)
 
 
 def test_a_program_that_cannot_be_run_is_a_reason_too(run_async: Run) -> None:
     async def main() -> None:
-        from deepinfer_core.config import load_settings
-
         engine = EngineProcess(load_settings(environ={}), command=["/no/such/program"])
         with pytest.raises(EngineError, match="cannot be started"):
             await engine.ready()
+        await engine.close()
+
+    run_async(main)
+
+
+STRANGER = """
+import os, sys, time
+os.write(int(sys.argv[2]), bytes.fromhex(sys.argv[1]))
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (b"\xff\xff\xff\xff", "4,294,967,295 bytes"),
+        (b"\x03\x00\x00\x00abc", "did not greet"),
+        (bytes(replace(FRONT_LANGUAGE, version="0.0.0").greeting()), "of 0.0.0"),
+        (bytes(FRONT_LANGUAGE.greeting()) + b"\x01\x00\x00\x00\xc1", "cannot be read"),
+    ],
+)
+def test_a_program_that_says_what_it_may_not_say_is_ended_at_once(
+    run_async: Run, gone: Callable[[int], bool], said: bytes, text: str
+) -> None:
+    async def main() -> None:
+        command = [sys.executable, "-c", STRANGER, said.hex()]
+        engine = EngineProcess(load_settings(environ={}), command=command)
+        await until(lambda: engine.process_id)
+        number = engine.process_id
+        with pytest.raises(EngineError, match=text):
+            await engine.ready()
+        assert number is not None
+        assert gone(number)
         await engine.close()
 
     run_async(main)

@@ -267,6 +267,7 @@ class Engine:
         facts = step.facts(since_s=since_s, asked_s=asked_s, known_s=known_s, ended_s=ended_s)
         self.instruments.stepped(facts)
         if self.batch.drafting is not None:
+            self.grammars.cut_drafts(step.drafted, self.batch.drafting.rule)
             self.batch.drafting.took(facts, step.given, len(step.drew))
         return updates
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_constraint import Constraint
@@ -19,6 +20,8 @@ from deepinfer_core.errors import DeepInferError, EngineError, RequestError
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from deepinfer_core.interfaces.draft_planner import AcceptanceRule
 
 __all__ = ["NO_GRAMMARS", "Grammars"]
 
@@ -55,6 +58,8 @@ class Grammars:
     ) -> None:
         self._pool = pool
         self._end_ids = end_ids
+        self._broken: dict[int, DeepInferError] = {}
+        """Why grammars failed since ``failed`` was asked, by the number of the sequence."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -88,13 +93,17 @@ class Grammars:
         return Constraint(asked, self._pool.compiled(asked.text), self._end_ids)
 
     def failed(self, sequences: Iterable[Sequence]) -> list[tuple[Sequence, DeepInferError]]:
-        """Sequences whose grammar was refused, with the reason."""
+        """Sequences whose grammar was refused, or failed beside its masks, with the reason."""
         if self._pool is None:
             return []
+        broken, self._broken = self._broken, {}
         found = []
         for sequence in sequences:
             constraint = sequence.constraint
-            if constraint is not None and (failure := constraint.failure) is not None:
+            if constraint is None:
+                continue
+            failure = broken.get(sequence.sequence_id) or constraint.failure
+            if failure is not None:
                 found.append((sequence, failure))
         return found
 
@@ -104,6 +113,29 @@ class Grammars:
         if waits and self._pool is not None:
             self._pool.wait(timeout_s)
         return waits
+
+    def cut_drafts(self, drafted: Iterable[Sequence], rule: AcceptanceRule) -> None:
+        """Drop the drafts that the grammars of their sequences do not allow, and those behind them.
+
+        Under the ratio rule the first that is not allowed stays, to be rejected: what is drawn in
+        its place has to make up for how likely it was to be drafted.
+
+        Args:
+            drafted: sequences, some of which may be gone.
+            rule: how drafts are accepted.
+        """
+        for sequence in drafted:
+            drafts, constraint = sequence.drafts, sequence.constraint
+            if constraint is None or not drafts.ids:
+                continue
+            try:
+                constraint.read(sequence.tokens, sequence.prompt_tokens)
+                allowed = sum(1 for _ in takewhile(constraint.draft, drafts.ids))
+                constraint.forget_drafts()
+            except Exception as error:  # noqa: BLE001 - components are foreign code
+                self._broken[sequence.sequence_id] = _failure(error)
+            else:
+                drafts.ids = drafts.ids[: allowed + (rule == "ratio")]
 
     def masked(
         self, rows: tuple[RowRequest, ...], owners: list[Sequence]

@@ -1,7 +1,7 @@
 """How is a process started, spoken to, and found to have ended?
 
 It has ended when the operating system says so and everything that it said was heard. One that
-closes its channel and stays, or goes and leaves its channel open to others, is ended by force.
+breaks its channel, closes it and stays, or goes and leaves it open to others, is ended by force.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class ChildProcess(Generic[Said, Heard]):
         both: set[asyncio.Future[Any]] = {self._exited, self._closed}
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait(both, timeout=_OTHER_END_S)
+            if self._reason is None:
+                await asyncio.wait(both, timeout=_OTHER_END_S)
         finally:
             self.kill()
             if self._end is not None:

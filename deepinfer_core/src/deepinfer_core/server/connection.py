@@ -82,6 +82,7 @@ class _Guarded(HttpToolsProtocol):
         self._head_bytes = 0
         self._quiet_since: float | None = self.loop.time()
         self._blocked_since: float | None = None
+        self._unread_bytes = -1
         self._watch: asyncio.TimerHandle | None = None
         self._answered: RequestResponseCycle | None = None
         if len(self.connections) > self.settings.max_connections:
@@ -177,7 +178,10 @@ class _Guarded(HttpToolsProtocol):
         if self._blocked_since is None and self.transport.is_closing():
             self._blocked_since = now  # what is left is not waited for without end
         if self._blocked_since is not None:
-            if now - self._blocked_since > limits.write_timeout_s:
+            unread = self.transport.get_write_buffer_size()
+            if unread != self._unread_bytes:  # less than before: the client reads, if slowly
+                self._unread_bytes, self._blocked_since = unread, now
+            elif now - self._blocked_since > limits.write_timeout_s:
                 self.transport.abort()
         elif self._quiet_since is not None:
             quiet_s = now - self._quiet_since

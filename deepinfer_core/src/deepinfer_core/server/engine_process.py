@@ -17,7 +17,6 @@ import contextlib
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from itertools import count
 from typing import Any
 
 from deepinfer_core.config import LoadedSettings
@@ -49,7 +48,9 @@ from deepinfer_core.server.child_process import ChildProcess
 from deepinfer_core.server.live_request import LiveRequest
 from deepinfer_core.server.live_requests import LiveRequests
 from deepinfer_core.server.load_report import LoadReport
+from deepinfer_core.server.questions import Questions
 from deepinfer_core.server.restarts import Restarts
+from deepinfer_core.server.unavailable import cut_off, lost, not_ready
 from deepinfer_core.telemetry.logs import get_logger
 from deepinfer_core.telemetry.progress import ProgressConsumer, ProgressEvent
 
@@ -97,8 +98,7 @@ class EngineProcess(AsyncEngine):
         self._ready_since_s: float | None = None
         self._load_failure: DeepInferError | None = None
         self._child: ChildProcess[ToEngine, FromEngine] | None = None
-        self._asked: dict[int, asyncio.Future[str]] = {}
-        self._asked_numbers = count(1)
+        self._questions = Questions(_METRICS_WAIT_S)
         loop = asyncio.get_running_loop()
         self._first_ready: asyncio.Future[None] = loop.create_future()
         self._given_up: asyncio.Future[DeepInferError] = loop.create_future()
@@ -181,20 +181,7 @@ class EngineProcess(AsyncEngine):
         """
         if self._state != "ready":
             return ""
-        number = next(self._asked_numbers)
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
-        self._send(MetricsAsked(number))
-        try:
-            async with asyncio.timeout(_METRICS_WAIT_S):
-                return await answer
-        except TimeoutError as error:
-            raise EngineError(
-                f"the engine's metrics did not come within {_METRICS_WAIT_S:g} s",
-                hint="it is held up; its log may show by what",
-            ) from error
-        finally:
-            del self._asked[number]
+        return await self._questions.ask(lambda number: self._send(MetricsAsked(number)))
 
     async def drain(self, seconds: float) -> bool:
         """Take no more requests; see ``AsyncEngine``. Those that did not end get an error."""
@@ -205,7 +192,7 @@ class EngineProcess(AsyncEngine):
         except TimeoutError:
             for live in self._requests.all():
                 self._send(Abort(live.number))
-                live.fail(_cut_off(seconds))
+                live.fail(cut_off(seconds))
             return False
         return True
 
@@ -222,7 +209,7 @@ class EngineProcess(AsyncEngine):
 
     def _submit(self, request: GenerateRequest) -> LiveRequest:
         if self.state != "ready":
-            raise _unavailable(self.state)
+            raise not_ready(self.state)
         live = self._requests.new(request.request_id)
         self._send(submit_message(live.number, request))
         self._requests.add(live)
@@ -271,6 +258,8 @@ class EngineProcess(AsyncEngine):
             how = await child.ended()
         finally:
             self._child = None
+            for event in self.report.abandoned():
+                self._note(event)
         if self._load_failure is not None:
             return self._load_failure
         return EngineError(f"the engine's process died: {how}", hint="its log may show why")
@@ -279,13 +268,14 @@ class EngineProcess(AsyncEngine):
         if isinstance(message, StepDone):
             self._requests.heard(message)
         elif isinstance(message, MetricsText):
-            _resolve(self._asked.get(message.number), message.text)
+            self._questions.answered(message.number, message.text)
         elif isinstance(message, Loading):
             self._note(message.started or message.advanced or message.finished)
         elif isinstance(message, Ready):
             self._facts, self._state = message.facts, "ready"
             self._ready_since_s = _now_s()
-            _resolve(self._first_ready, None)
+            if not self._first_ready.done():
+                self._first_ready.set_result(None)
         elif isinstance(message, LoadFailed):
             self._load_failure = error_of(message.fault)
 
@@ -298,32 +288,8 @@ class EngineProcess(AsyncEngine):
     def _tell_all(self, failure: DeepInferError) -> None:
         """Nothing more comes from this engine."""
         why = "the service was stopped" if self._closing.is_set() else failure.message
-        self._requests.fail_all(
-            lambda: EngineUnavailable(f"{why}, and this request was in work", hint="ask again")
-        )
-        for answer in self._asked.values():
-            _resolve(answer, "")
-
-
-def _unavailable(state: EngineState) -> EngineUnavailable:
-    what = {
-        "loading": "is being loaded",
-        "draining": "is shutting down",
-        "dead": "died, and is perhaps started again",
-    }[state]
-    return EngineUnavailable(f"the engine {what}", hint="ask again later")
-
-
-def _cut_off(seconds: float) -> EngineUnavailable:
-    return EngineUnavailable(
-        f"the service is shutting down, and the request did not end in {seconds:g} s",
-        hint="ask again later",
-    )
-
-
-def _resolve(future: asyncio.Future[Any] | None, value: object) -> None:
-    if future is not None and not future.done():
-        future.set_result(value)
+        self._requests.fail_all(lambda: lost(why))
+        self._questions.end()
 
 
 def _now_s() -> float:

@@ -5,10 +5,16 @@ Kept from the last start until the next one: whoever looks afterwards sees how l
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from deepinfer_core.telemetry.progress import PhaseAdvanced, PhaseStarted, ProgressEvent
+from deepinfer_core.telemetry.progress import (
+    PhaseAdvanced,
+    PhaseFinished,
+    PhaseStarted,
+    ProgressEvent,
+)
 
 __all__ = ["LoadReport"]
 
@@ -18,12 +24,15 @@ class _Phase:
     phase: str
     unit: str
     total: int | None
+    started_s: float
     done: int = 0
     elapsed_s: float | None = None
     outcome: str = "running"
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        """Without its start, which is of a clock that nobody else has."""
+        shown = (name for name in self.__slots__ if name != "started_s")
+        return {name: getattr(self, name) for name in shown}
 
 
 @dataclass(slots=True)
@@ -42,11 +51,23 @@ class LoadReport:
     def __call__(self, event: ProgressEvent) -> None:
         """Take in an event."""
         if isinstance(event, PhaseStarted):
-            self._phases[event.phase] = _Phase(event.phase, event.unit, event.total)
+            started_s = time.monotonic()
+            self._phases[event.phase] = _Phase(event.phase, event.unit, event.total, started_s)
         elif (phase := self._phases.get(event.phase)) is not None:
             phase.done = event.done
             if not isinstance(event, PhaseAdvanced):
                 phase.elapsed_s, phase.outcome = event.elapsed_s, event.outcome
+
+    def abandoned(self) -> list[PhaseFinished]:
+        """The ends of phases that whoever loaded has not lived to see."""
+        now_s = time.monotonic()
+        return [
+            PhaseFinished(
+                phase=one.phase, done=one.done, elapsed_s=now_s - one.started_s, outcome="failed"
+            )
+            for one in self._phases.values()
+            if one.elapsed_s is None
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """The same as data, phases in the order of their starts."""

@@ -1,4 +1,4 @@
-"""Which drafts does a grammar read, and which rows does it mask?"""
+"""Which drafts does a grammar read, which rows does it mask, and which drafts does it drop?"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -63,3 +63,58 @@ def test_a_grammar_reads_no_draft_that_is_none(drafts: list[int], known: int) ->
     assert constraint.asked == drafts[:known]
     everything = np.full(2, -1).tolist()
     assert masks[2 + known :] == [everything] * (len(drafts) - known)
+
+
+class Allowing(Noting):
+    """A constraint that allows small tokens, and breaks at 99."""
+
+    def draft(self, token: int) -> bool:
+        if token == 99:
+            raise ValueError("a bug")
+        return super().draft(token) and token < 10
+
+
+def drafting(*ids: int, **more: Any) -> Any:
+    drafts = SimpleNamespace(ids=ids)
+    text = {"constraint": Allowing(), "drafts": drafts, "sequence_id": 3, "prompt_tokens": 1}
+    return SimpleNamespace(**{"tokens": [4, 5, 6], **text, **more})
+
+
+@pytest.mark.parametrize(
+    ("ids", "match", "ratio"),
+    [
+        ((), (), ()),
+        ((7,), (7,), (7,)),
+        ((70,), (), (70,)),
+        ((7, 70, 8), (7,), (7, 70)),
+        ((7, 8, 9), (7, 8, 9), (7, 8, 9)),
+    ],
+)
+def test_drafts_behind_one_that_is_not_allowed_are_dropped(
+    ids: tuple[int, ...], match: tuple[int, ...], ratio: tuple[int, ...]
+) -> None:
+    # Under the ratio rule that one is verified: it would change the law of the output to draw in
+    # its place what is drawn where nothing was drafted.
+    left = {"match": match, "ratio": ratio}
+    for rule in ("match", "ratio"):
+        text = drafting(*ids)
+        Grammars().cut_drafts([text], rule)  # type: ignore[arg-type]
+        assert text.drafts.ids == left[rule]
+        assert text.constraint.forgot == bool(ids)
+
+
+def test_drafts_of_a_sequence_without_a_grammar_stay() -> None:
+    text = drafting(70, 99, constraint=None)
+    Grammars().cut_drafts([text], "match")
+    assert text.drafts.ids == (70, 99)
+
+
+def test_a_grammar_that_fails_at_a_draft_fails_its_sequence_alone_and_once() -> None:
+    grammars = Grammars(SimpleNamespace())  # type: ignore[arg-type]
+    good, bad = drafting(7, 70, sequence_id=1), drafting(7, 99, sequence_id=2)
+    grammars.cut_drafts([bad, good], "match")
+    assert good.drafts.ids == (7,)
+    [(sequence, failure)] = grammars.failed([good, bad])
+    assert sequence is bad
+    assert "ValueError: a bug" in failure.message
+    assert grammars.failed([good, bad]) == []

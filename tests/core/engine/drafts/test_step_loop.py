@@ -239,6 +239,23 @@ def test_a_planner_is_told_what_there_is_and_how_old_its_rates_are(
     assert [(one.drafts, one.is_current) for one in seen[True]] == [(5, False)] * 3
 
 
+@pytest.mark.parametrize(("few", "likely"), [(0, 1), (1, 3), (2, 5), (5, 5)])
+def test_a_round_that_gave_few_drafts_lets_as_few_be_expected_of_the_next(
+    make_engine: MakeEngine, few: int, likely: int
+) -> None:
+    answer = list(range(100, 140))
+    planner = Keen()
+    engine = drafting_engine(make_engine, [10], answer, planner, asynchronous=True)
+    told = engine.runner.guesses  # type: ignore[attr-defined]
+    engine.runner.guesses = lambda seed, history: told(seed, history)[:few]  # type: ignore[attr-defined]
+    done, _ = run(engine, [10], golden_token_ids=answer, max_tokens=40)
+    assert list(done.token_ids) == answer
+    first, second, *others = [views[0].drafts for views in planner.views if views]
+    # When the first round is planned for, none is known yet.
+    assert (first, second) == (5, likely)
+    assert set(others[:-3]) == {likely}
+
+
 @pytest.mark.parametrize("wrong", [[], [0], [7], [1, 1]])
 def test_a_planner_that_plans_what_cannot_be_is_refused(
     make_engine: MakeEngine, wrong: list[int]

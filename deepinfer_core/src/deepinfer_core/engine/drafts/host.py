@@ -178,7 +178,12 @@ def draft_view(text: Text) -> DraftView | None:
     known = len(text.tokens) + open_tokens
     if known - text.computed != 1 or known >= text.longest:
         return None
-    at_hand = drafts.open_count if open_tokens else len(drafts.ids)
+    at_hand = len(drafts.ids)
+    if open_tokens:
+        # Of the round before it is known how many there were that a grammar let pass: where they
+        # were few, rows for as many as a round can give would mostly be fed in vain.
+        likely = drafts.open_count if drafts.given is None else 2 * at_hand + 1
+        at_hand = min(drafts.open_count, likely)
     if not at_hand:
         return _NO_DRAFTS
     # All of them and one token more must fit.

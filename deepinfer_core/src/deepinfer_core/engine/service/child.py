@@ -11,6 +11,7 @@ of a service does nothing here.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -63,8 +64,9 @@ def run(descriptor: int, open_engine: OpenEngine) -> NoReturn:
         open_engine: loads.
     """
     _leave_signals_to_the_front()
-    os.dup2(2, 1)  # standard output is the front's; what foreign code prints is no answer
-    faulthandler.enable()
+    if sys.stderr is not None:
+        os.dup2(2, 1)  # standard output is the front's; what foreign code prints is no answer
+        faulthandler.enable()
     os.set_inheritable(descriptor, False)
     end: _End = ThreadEnd(socket.socket(fileno=descriptor), FRONT_LANGUAGE.reversed())
     status = _FAILED
@@ -92,6 +94,9 @@ def _serve(start: Start, end: _End, messages: Iterator[ToEngine], open_engine: O
         end.send(LoadFailed(fault_of(error)))
         listener.is_needed = False
         return _FAILED
+    # What was loaded stays; a collection that looked at all of it would hold up a step for long.
+    gc.collect()
+    gc.freeze()
     service = EngineService(opened, end.send)
     listener.service = service
     end.send(Ready(opened.facts))
@@ -154,7 +159,8 @@ def _leave(end: _End, status: int) -> NoReturn:
     end.close(wait_s=_LAST_WORDS_S)
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        if stream is not None:
+            stream.flush()
     os._exit(status)
 
 

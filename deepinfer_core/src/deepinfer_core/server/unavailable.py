@@ -1,0 +1,32 @@
+"""What is a request told that is not to blame, and may be asked again?"""
+
+from __future__ import annotations
+
+from deepinfer_core.errors import EngineUnavailable
+from deepinfer_core.interfaces.async_engine import EngineState
+
+__all__ = ["cut_off", "lost", "not_ready"]
+
+_NOT_READY = {
+    "loading": "is being loaded",
+    "draining": "is shutting down",
+    "dead": "died, and is perhaps started again",
+}
+
+
+def not_ready(state: EngineState) -> EngineUnavailable:
+    """It came while the engine takes none."""
+    return EngineUnavailable(f"the engine {_NOT_READY[state]}", hint="ask again later")
+
+
+def cut_off(seconds: float) -> EngineUnavailable:
+    """It did not end in the time that a service takes to stop."""
+    return EngineUnavailable(
+        f"the service is shutting down, and the request did not end in {seconds:g} s",
+        hint="ask again later",
+    )
+
+
+def lost(why: str) -> EngineUnavailable:
+    """Its engine ended before it did."""
+    return EngineUnavailable(f"{why}, and this request was in work", hint="ask again")
