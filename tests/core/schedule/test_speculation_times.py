@@ -29,9 +29,10 @@ def test_a_size_is_known_from_three_on(count: int, now_ms: float) -> None:
     assert (recent.knows(3), recent.knows(4), recent.knows(2)) == (count > 2, count > 2, False)
 
 
-def test_the_median_of_the_last_nine_counts() -> None:
-    steps = [(4, 100.0)] * 9 + [(4, 1.0)] * 4 + [(4, 3.0)] * 5
-    assert times_of(*steps)[1] == 3.0
+def test_the_mean_of_the_middle_half_of_the_last_nine_counts() -> None:
+    """Two at either end are left out: 1, 2 and 800, 900."""
+    steps = [(4, 100.0)] * 9 + [(4, 1.0), (4, 900.0), (4, 800.0)] + [(4, 2.0)] * 3 + [(4, 3.0)] * 3
+    assert times_of(*steps)[1] == (2 * 2 + 3 * 3) / 5
 
 
 def test_a_machine_that_got_faster_makes_other_sizes_cheaper() -> None:

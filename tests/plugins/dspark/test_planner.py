@@ -14,15 +14,18 @@ BARE = DraftView(0)
 
 def planner(
     rows: Sequence[int] = (1, 2, 3, 6), times: Sequence[float] = (10.0, 10.5, 11.0, 13.0),
-    round_ms: float = 1.0,
+    round_ms: float = 1.0, knows_plain: bool = True,
 ) -> DsparkPlanner:  # fmt: skip
-    return DsparkPlanner(
+    made = DsparkPlanner(
         MeasuredCosts(
             steps=CostCurve(rows=tuple(rows), milliseconds=tuple(times)),
             rounds=CostCurve(rows=(1, 2), milliseconds=(round_ms, round_ms)),
         ),
         drafts=2,
     )
+    if knows_plain:
+        took(made, rows=1, step_ms=times[0])
+    return made
 
 
 def decode(made: DsparkPlanner, view: DraftView, steps: int) -> list[bool]:
@@ -34,10 +37,10 @@ def decode(made: DsparkPlanner, view: DraftView, steps: int) -> list[bool]:
     return found
 
 
-def took(made: DsparkPlanner, rows: int, step_ms: float) -> None:
-    """Enough steps for a size to be known."""
-    for _ in range(3):
-        made.took(StepTimes(sequences=1, rows=rows, step_s=step_ms / 1e3, drafted=False))
+def took(made: DsparkPlanner, rows: int, step_ms: float, sequences: int = 1) -> None:
+    """Enough steps to forget others; the first may be of another kind than the one before."""
+    for _ in range(10):
+        made.took(StepTimes(sequences=sequences, rows=rows, step_s=step_ms / 1e3, drafted=False))
 
 
 def test_rows_are_planned_with_the_measured_costs() -> None:
@@ -89,6 +92,7 @@ def test_drafting_stops_where_it_does_not_pay() -> None:
 def test_sequences_that_happen_to_have_no_drafts_are_no_reason_to_stop() -> None:
     """The other one's are good, whatever newer ones have taught meanwhile."""
     made = planner()
+    took(made, rows=2, step_ms=10.5, sequences=2)
     for _ in range(50):
         made.rows([DraftView(2, (0.0, 0.0), (0.9, 0.9)), BARE], other_rows=0)
         assert made.drafts_next()
@@ -97,9 +101,9 @@ def test_sequences_that_happen_to_have_no_drafts_are_no_reason_to_stop() -> None
 def test_drafting_is_tried_again_now_and_then() -> None:
     made = planner()
     decode(made, BAD, 1000)
-    tried = decode(made, BARE, 2600)
-    # A step takes 10 ms and a round 1: 26 steps take 256 ms, and a round follows the next one.
-    assert sum(tried) == 2600 // 27
+    tried = decode(made, BARE, 107 * 20)
+    # A step takes 10 ms and four rounds 4: 103 steps take 256 times that, then three are tried.
+    assert sum(tried) == 3 * 20
 
 
 def test_drafting_comes_back_when_blocks_look_better() -> None:
@@ -163,21 +167,28 @@ def test_while_nobody_has_drafts_costs_are_compared_every_sixteen_steps() -> Non
     assert found.index(True) <= 16
 
 
-def test_steps_without_drafts_are_tried_until_their_time_is_known() -> None:
-    """Three rows promise 2.7 tokens in 12 ms; a plain step seems to lose 11 - 12 / 2.7 ms.
+def test_steps_without_drafts_are_tried_soon_until_their_time_is_known() -> None:
+    """Three rows promise 2.7 tokens in 12 ms; a plain step seems to lose 10 - 12 / 2.7 = 5.6 ms.
 
-    That is 6.6 ms, and 8 times as much takes five drafting steps.
+    Four of them and the drafts of a round make 23 ms, and 8 times as much takes 16 drafting steps.
     """
-    made = planner()
-    assert [sum(made.rows([GOOD], other_rows=0)) for _ in range(12)] == [3] * 5 + [1] + [3] * 5 + [
-        1
-    ]
-    assert made.drafts_next()
+    made = planner(knows_plain=False)
+    found = [(sum(made.rows([GOOD], other_rows=0)), made.drafts_next()) for _ in range(40)]
+    assert found == ([(3, True)] * 16 + [(1, False)] * 3 + [(1, True)]) * 2
     took(made, rows=1, step_ms=10.0)
-    # 256 times 6.6 ms, that is 140 steps of 12.
-    given = [sum(made.rows([GOOD], other_rows=0)) for _ in range(141 * 3)]
-    assert given.count(1) == 3
-    assert given[-1] == 1
+    # 256 times 23.2 ms, that is 496 steps of 12.
+    given = [sum(made.rows([GOOD], other_rows=0)) for _ in range(500)]
+    assert given.count(1) == 4
+
+
+def test_the_first_step_of_another_kind_is_not_timed() -> None:
+    """It takes 100 ms; then nine of 10 ms follow, or none."""
+    for following, is_known in ((2, False), (3, True)):
+        made = planner(knows_plain=False)
+        for step_ms in (100.0, *[10.0] * following):
+            made.took(StepTimes(sequences=1, rows=1, step_s=step_ms / 1e3, drafted=False))
+        assert made._present.knows(1) == is_known
+        assert made._present.of(1).plain_ms(1) == 10.0
 
 
 def test_a_step_that_turns_out_faster_without_drafts_ends_drafting() -> None:

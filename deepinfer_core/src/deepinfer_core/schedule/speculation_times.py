@@ -1,6 +1,7 @@
 """What do the steps of a running engine say about their cost?
 
-Medians, because single steps are disturbed by whatever else the machine does.
+Means of the middle half: single steps are disturbed by whatever else the machine does; but where
+most of them are, medians would hide it in short steps and not in long ones.
 
 Source: the cost model of DeepInfer 0.1.0, whose price a row beyond the measured curve is a factor
 here: a machine that is busy, or was when it was measured, is slower by a factor.
@@ -10,8 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
-from statistics import median
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
 
 from deepinfer_core.schedule.speculation_costs import CostCurve
 
@@ -47,13 +48,13 @@ class RecentTimes:
     def times_ms(self) -> list[float]:
         """What each size of the curve takes; times may fall.
 
-        The median of the last 9 where there were 3. Other sizes take what was measured, by the
-        factor of the nearest that are known: between two of them it goes from one to the other, in
-        equal parts from size to size, and outside it stays.
+        The mean of the middle half of the last 9, where there were 3. Other sizes take what was
+        measured, by the factor of the nearest that are known: between two of them it goes from one
+        to the other, in equal parts from size to size, and outside it stays.
         """
         base_ms = self._curve.milliseconds
         known_ms = {
-            place: median(times)
+            place: _typical(times)
             for place, times in enumerate(self._recent)
             if len(times) >= _ENOUGH_SAMPLES
         }
@@ -65,6 +66,12 @@ class RecentTimes:
             known_ms.get(place, factor * ms)
             for place, (factor, ms) in enumerate(zip(spread, base_ms, strict=True))
         ]
+
+
+def _typical(times: Iterable[float]) -> float:
+    ordered = sorted(times)
+    cut = max(1, len(ordered) // 4)
+    return fmean(ordered[cut:-cut])
 
 
 def _between(known: Sequence[int], values: Sequence[float], count: int) -> Iterator[float]:

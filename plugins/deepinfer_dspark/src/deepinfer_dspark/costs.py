@@ -1,9 +1,9 @@
 """What do steps take at present, given what they were measured to take and what they took lately?
 
-A size that steps had lately takes what it took: the median of its last 9 steps. What the curve
-cannot know is in there: long contexts, samplers with many settings, the host's own work, and other
-programs on the machine. A size that none had takes what was measured, by the factor that sizes near
-it suggest.
+A size that steps had lately takes what it took: the mean of the middle half of its last 9 steps.
+What the curve cannot know is in there: long contexts, samplers with many settings, the host's own
+work, and other programs on the machine. A size that none had takes what was measured, by the factor
+that sizes near it suggest.
 
 Source: the cost model of DeepInfer 0.1.0, which has a price a row, and medians of the sampler.
 """

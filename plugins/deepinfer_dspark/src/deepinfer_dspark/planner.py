@@ -4,14 +4,11 @@ The decisions are those of ``deepinfer_core.schedule.speculation``; here is the 
 need between steps: what steps took lately, how well drafts survived so far and against what was
 expected, and whether drafting pays at present.
 
-Nothing is learned about what is not done, so either is tried while the other is done:
-
-* Steps without drafts, where drafting pays. One such step emits less than the time it takes is
-  worth, and wastes the drafts at hand; it is run when drafting has lasted 256 times as long as what
-  it loses. Where no step of that size was timed yet, 8 times.
-* A round, where drafting does not pay: when steps without drafts have lasted 256 times as long.
-
-Together that is less than a hundredth of the time.
+Nothing is learned about what is not done, so where drafting pays a few steps without drafts are
+tried, and where it does not, a few with them. A trial is due when its price was earned 256 times,
+so together they take less than a hundredth of the time; 8 times, where no step without drafts was
+timed yet. The first step of another kind is not timed: it may have to be recorded, and finds other
+things in the processor's caches.
 """
 
 from __future__ import annotations
@@ -41,9 +38,9 @@ from deepinfer_dspark.measuring import MeasuredCosts
 
 __all__ = ["DsparkPlanner"]
 
-_ROUNDS_BETWEEN_TRIALS = 256
-_LOSSES_BETWEEN_PLAIN_STEPS = 256
-_LOSSES_BEFORE_FIRST_PLAIN_STEPS = 8
+_TRIAL_STEPS = 4
+_PRICES_BETWEEN_TRIALS = 256
+_PRICES_BEFORE_FIRST_TRIALS = 8
 
 _STEPS_BETWEEN_COMPARISONS = 16
 """While nobody has drafts: only costs can change what is best, and they change slowly."""
@@ -62,18 +59,19 @@ class DsparkPlanner(DraftPlanner):
         self._mean = MeanSurvival(drafts)
         self._bias = SurvivalBias(drafts)
         self._mode = DraftingMode()
-        self._plain_ms = 0.0
-        """What steps have taken since the last draft round, and when one is tried."""
+        self._trial = 0
+        """Steps that are still to be run in the other way than the mode's."""
+        self._same_ms = 0.0
+        """What steps have taken since the last trial or change of mode, and when one is tried."""
         self._trial_ms = 0.0
-        self._drafting_ms = 0.0
-        """What steps have taken since the last one that verified no drafts."""
         self._load = (0, 0)
         """Sequences and other rows at the last comparison, and then how long a step took."""
         self._step_ms = 0.0
         self._passed = 0
         """Steps since."""
         self._verifies = False
-        """Whether the rows given last are of drafts, too."""
+        """Whether the rows given last are of drafts, too; and whether the step timed last was."""
+        self._timed_drafts = True
 
     def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
         """Say how many rows each sequence feeds; see the interface."""
@@ -81,15 +79,15 @@ class DsparkPlanner(DraftPlanner):
         self._verifies = False
         if load == self._load and self._is_idle(views):
             self._passed += 1
-            self._plain_ms += self._step_ms
+            self._same_ms += self._step_ms
             return (1,) * len(views)
         given = self._planned(views, other_rows)
         self._load, self._passed = load, 0
         return given
 
     def drafts_next(self) -> bool:
-        """Whether drafting pays, or is tried."""
-        return self._plain_ms == 0.0
+        """Whether drafting pays, or is tried; behind the last step of a trial its mode goes on."""
+        return self._mode.is_drafting != (self._trial > 1)
 
     def shares(self) -> tuple[float, ...] | None:
         """The device may share out rows by newer confidences, corrected as here."""
@@ -102,12 +100,16 @@ class DsparkPlanner(DraftPlanner):
 
     def took(self, times: StepTimes) -> None:
         """Take the times of one step."""
-        self._present.add(times)
+        has_drafts = times.rows > times.sequences
+        if has_drafts == self._timed_drafts:
+            self._present.add(times)
+        self._timed_drafts = has_drafts
 
     def _is_idle(self, views: Sequence[DraftView]) -> bool:
         """Whether nothing is to be decided."""
-        is_soon = self._passed + 1 < _STEPS_BETWEEN_COMPARISONS and self._plain_ms < self._trial_ms
-        return is_soon and not self._mode.is_drafting and not any(one.drafts for one in views)
+        if self._mode.is_drafting or self._trial or any(one.drafts for one in views):
+            return False
+        return self._passed + 1 < _STEPS_BETWEEN_COMPARISONS and self._same_ms < self._trial_ms
 
     def _planned(self, views: Sequence[DraftView], other_rows: int) -> Sequence[int]:
         sequences, prior = len(views), self._bias.corrected(self._mean.rates)
@@ -119,14 +121,18 @@ class DsparkPlanner(DraftPlanner):
         if not all(rates):
             # Whoever has no drafts now would have ordinary ones.
             promised = choose_total([each or prior for each in rates], costs, other_rows=other_rows)
+        was_drafting = self._mode.is_drafting
         self._mode = next_mode(
             self._mode, promised, costs, sequences, other_rows=other_rows, steps=self._passed + 1
         )
-        self._step_ms = best.step_ms - costs.drafter_ms
-        self._count_plain(costs.drafter_ms)
-        tries_plain = self._tries_plain(best, costs, sequences, other_rows)
+        round_ms = 0.0 if self._mode.is_drafting else costs.drafter_ms
+        self._step_ms = best.step_ms - round_ms
+        if self._mode.is_drafting != was_drafting:
+            self._trial, self._same_ms = 0, 0.0
+        self._count(promised, costs, sequences, other_rows)
         # Only now: what a step is planned with must not depend on its own blocks.
         self._learn_blocks([v.newest for v in views if v.drafts and v.newest is not None])
+        tries_plain = self._mode.is_drafting and self._trial > 0
         if tries_plain or best.rows == sequences:
             return (1,) * sequences
         self._verifies = True
@@ -144,22 +150,20 @@ class DsparkPlanner(DraftPlanner):
             self._mean.add_rates(block)
         self._bias.fade(len(blocks))
 
-    def _count_plain(self, round_ms: float) -> None:
-        """Begin anew where a round is run behind this step: always, or to try."""
-        self._trial_ms = _ROUNDS_BETWEEN_TRIALS * round_ms
-        is_due = self._plain_ms >= self._trial_ms
-        self._plain_ms = 0.0 if self._mode.is_drafting or is_due else self._plain_ms + self._step_ms
-
-    def _tries_plain(self, best: Total, costs: StepCosts, sequences: int, other_rows: int) -> bool:
-        """Whether this step is to show what steps take that verify nothing."""
-        if not self._mode.is_drafting or best.rows == sequences:
-            self._drafting_ms = 0.0
-            return False
-        plain_rows = sequences + other_rows
-        losses = _LOSSES_BETWEEN_PLAIN_STEPS
-        if not self._present.knows(plain_rows):
-            losses = _LOSSES_BEFORE_FIRST_PLAIN_STEPS
-        lost_ms = costs.drafting_ms(plain_rows) - sequences / best.tokens_per_ms
-        is_due = self._drafting_ms >= losses * max(lost_ms, costs.drafter_ms)
-        self._drafting_ms = 0.0 if is_due else self._drafting_ms + best.step_ms
-        return is_due
+    def _count(self, best: Total, costs: StepCosts, sequences: int, other_rows: int) -> None:
+        """Count down a trial, or see whether one is due."""
+        if self._trial:
+            self._trial -= 1
+        if self._trial or other_rows:
+            return  # steps with rows of prompts are not timed
+        price_ms, prices = _TRIAL_STEPS * costs.drafter_ms, _PRICES_BETWEEN_TRIALS
+        if self._mode.is_drafting:
+            lost_ms = costs.plain_ms(sequences) - sequences / best.tokens_per_ms
+            price_ms = _TRIAL_STEPS * max(lost_ms, 0.0) + costs.drafter_ms
+            if not self._present.knows(sequences):
+                prices = _PRICES_BEFORE_FIRST_TRIALS
+        self._trial_ms = prices * price_ms
+        if self._same_ms < self._trial_ms:
+            self._same_ms += self._step_ms
+        else:
+            self._trial, self._same_ms = _TRIAL_STEPS, 0.0
