@@ -292,12 +292,12 @@ def clients(session: nox.Session) -> None:
 @nox.session
 def minimums(session: nox.Session) -> None:
     """The core's tests with the lowest direct dependencies that it allows."""
-    dependencies = nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"][
-        "dependencies"
-    ]
+    project = nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["serve"], *extras["bench"]]
     group(session, "test")
     torch(session)
-    session.install(*[d.replace(">=", "==") for d in dependencies if not d.startswith("torch")])
+    session.install(*{d.replace(">=", "==") for d in wanted if not d.startswith("torch")})
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_core"))
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
 

@@ -189,7 +189,11 @@ def main() -> int:
             found = run(llm, kind, grammars, args.each, args.max_tokens)
             print(json.dumps(found, ensure_ascii=False), file=sys.stderr, flush=True)
             whole = found.pop("whole")
-            extra = {**found, "component": args.component, "seconds": time.monotonic() - began_s}
+            extra = {
+                **found,
+                "component": args.component,
+                "seconds": round(time.monotonic() - began_s, 1),
+            }
             figures.append(figure(f"answers that belong, {kind}", whole, "answers", **extra))
     name = args.component.removeprefix("grammar.")
     write(f"grammar_generations_{name}.json", figures, is_record=args.record)

@@ -35,7 +35,7 @@ from deepinfer_tiny import checkpoint_path
 from grammar_score import component_of
 from record import figure, options, write
 
-SECONDS = 1.0
+SECONDS = 2.5
 """For the passes of one figure; there are at least five."""
 SCHEMA = {
     "type": "object",

@@ -9,6 +9,7 @@ with as much waiting in between, on plain uvicorn.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import sys
@@ -129,6 +130,8 @@ def main() -> None:
         config = service(argument)
     else:
         config = echo([piece.encode() for piece in json.loads(Path(argument).read_text())])
+    gc.collect()
+    gc.freeze()  # as the service does when it is up
     listener = socket.create_server(("127.0.0.1", 0), backlog=STREAMS)
     print(listener.getsockname()[1], flush=True)
     uvicorn.Server(config).run(sockets=[listener])

@@ -155,6 +155,7 @@ def test_what_cannot_be_read_is_the_client_s_fault(
     [
         ({"model": "x"}, "The supported API model names are"),
         ({"messages": []}, "Empty input messages"),
+        ({"messages": [{"role": "developer", "content": ""}]}, "Empty input messages"),
         ({"max_tokens": 0}, "Invalid max_tokens value"),
         ({"max_tokens": 393_217}, "Invalid max_tokens value"),
         ({"n": 2}, "only n = 1"),

@@ -261,6 +261,20 @@ def test_a_client_that_goes_away_ends_its_request_also_if_it_sent_others_ahead(
     run(body)
 
 
+def test_bad_framing_behind_a_call_is_not_taken_for_its_answer(run: Any, serve: Any) -> None:
+    async def body() -> None:
+        engine = FakeAsyncEngine()
+        engine.pause()
+        async with serve(engine) as client, connected(client) as (reader, writer):
+            writer.write(HEAD + b"content-length: 2\r\n\r\n{}")
+            await until(lambda: engine.in_work == 1)
+            writer.write(b"no HTTP\r\n\r\n")
+            assert await answered(reader) == b""
+            await until(lambda: engine.in_work == 0)
+
+    run(body)
+
+
 def test_a_client_that_sends_and_closes_its_half_ends_its_request(run: Any, serve: Any) -> None:
     async def body() -> None:
         engine = FakeAsyncEngine()

@@ -264,6 +264,7 @@ def test_what_does_not_end_while_draining_gets_an_end_or_an_error(run: Any) -> N
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(results[0], list)
         assert isinstance(results[1], DeepInferError)
+        assert "the server stops" in results[1].message
         assert shared.in_work == 0
 
     run(body)

@@ -58,6 +58,20 @@ def test_equal_shares_go_to_the_one_whose_turn_is_longest_ago() -> None:
     assert "".join(order) == "abaa"
 
 
+def test_the_caller_with_the_fewest_is_next_even_if_its_last_turn_was_later() -> None:
+    played = Played(4)
+    for caller in "aabc":
+        played.join(caller)
+        played.turns.next()
+    played.join("a")
+    played.join("b")
+    [of_c] = [ticket for ticket in played.inside if ticket.caller == "c"]
+    played.leave(of_c)
+    ticket = played.turns.next()
+    assert ticket is not None
+    assert ticket.caller == "b"
+
+
 def test_users_of_a_caller_share_what_the_caller_has() -> None:
     played = Played(4)
     for caller, user in ["ax", "ax", "ax", "ay", "bz", "bz"]:

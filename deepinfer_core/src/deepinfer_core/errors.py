@@ -48,17 +48,23 @@ class DeepInferError(Exception):
     Args:
         message: what was asked and what was found, one line.
         hint: what to do about it, one line; empty when there is nothing to advise.
+
+    Halves of surrogate pairs, which a message may repeat from a request, are told by their escapes:
+    what is no character can be neither printed nor sent.
     """
 
     code = "deepinfer_error"
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = _sendable(message), _sendable(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class ConfigError(DeepInferError):

@@ -77,14 +77,16 @@ def _max_tokens(reading: Reading, prompt_tokens: int, context: int) -> int:
 
 def _wish(reading: Reading, prompt: tuple[int, ...], codec: Codec) -> Wish:
     stage = reading.parsing.thinking_initial_stage
-    last = reading.conversation.messages[-1]
+    messages = reading.conversation.messages
+    if not messages:  # those that there were said nothing
+        raise BadRequest("Empty input messages", hint="send a message that says something")
     return Wish(
         format=output_format(reading.conversation),
         tools=tools_of(reading.conversation) if reading.parsing.parse_tool_calls else (),
         forced=reading.parsing.starts_in_tool_calls,
         several=reading.several_calls,
         thinks=stage is not None and stage.starts_in_reasoning(),
-        prefix_ids=_behind_thinking(prompt, codec) if last.prefix else (),
+        prefix_ids=_behind_thinking(prompt, codec) if messages[-1].prefix else (),
     )
 
 

@@ -80,6 +80,13 @@ def test_the_folder_of_compiled_kernels_reaches_the_factories(tmp_path: Path) ->
     assert resolved.context.cache_dir == str(tmp_path)
 
 
+def test_options_that_do_not_fit_together_say_where_they_were_given() -> None:
+    ngram = "components.drafter.use=core.ngram"
+    error = problem(ngram, "components.drafter.options.shortest=9")
+    assert "shortest is 9, above longest 4" in error.message
+    assert "from --set components.drafter.options.shortest)" in error.message
+
+
 def test_a_component_that_takes_no_options_says_so() -> None:
     error = problem("components.sampler.options.size=3")
     assert "core.cpu takes no options, found size" in error.message

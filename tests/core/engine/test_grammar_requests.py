@@ -131,6 +131,22 @@ def test_published_words_mean_the_same(llm: LLM) -> None:
     assert params.grammar_request.trigger_ids == (5, 6)
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"schema_type": ["regex"]}, "schema_type"),
+        ({"trigger_token_ids": [[5], [6]]}, "2 triggers"),
+        ({"trigger_token_ids": [[5], [6]], "bound_token_id": 7}, "2 triggers"),
+    ],
+)
+def test_published_words_that_cannot_be_followed_are_refused(
+    more: dict[str, object], message: str
+) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        SamplingParams(so_args={"schema_type": "regex", "schema": "a+", **more})
+    assert caught.value.hint
+
+
 def test_a_kind_that_nobody_takes_is_refused(llm: LLM) -> None:
     [answer] = llm.generate("a", SamplingParams(grammar={"kind": "regex", "grammar": "a"}))
     assert "found a component without it" in str(answer.error)

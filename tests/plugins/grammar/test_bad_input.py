@@ -49,6 +49,13 @@ INVALID: dict[str, Case] = {
         {"type": "structural_tag", "format": {"type": "token", "token": "<nope>"}},
         "#/format/token: '<nope>'",
     ),
+    "half of a surrogate pair": ("regex", "ab\ud800", "no character at character 2"),
+    "half of a surrogate pair in a schema": (
+        "json_schema", '{"const": "\udfff"}', "no character at character 11",
+    ),
+    "a path with half of a surrogate pair": (
+        "json_schema", {"properties": {"\ud800": {"type": "strin"}}}, r"#/properties/\\ud800/type",
+    ),
     "text where none belongs": ("json_object", "{}", "json_object has no text"),
 }  # fmt: skip
 CATASTROPHIC: dict[str, Case] = {
@@ -199,3 +206,4 @@ def test_one_that_no_token_can_go_on_with_ends_there(poor: LLM) -> None:
     assert [one.token_ids for one in answers[:2]] == [plain.token_ids, good.token_ids]
     assert (answers[2].finish_reason, answers[2].text) == ("error", "ab")
     assert "no token may be drawn" in str(answers[2].error)
+    assert "grammar" in str(answers[2].error)

@@ -72,6 +72,11 @@ def test_more_escapes_than_are_counted_are_shut_out_and_never_let_the_bound_slip
     assert allows(grammar, 'He said "hi" to me')
     for escapes in range(1, 42):
         assert not allows(grammar, "\n" * escapes + "x" * (41 - escapes))
+        # As even as it can be, so that no run is longer than its own bound.
+        spread = ["x"] * 41
+        for number in range(1, escapes + 1):
+            spread[min(40, number * 41 // (escapes + 1))] = "\n"
+        assert not allows(grammar, "".join(spread))
 
 
 @ENGINES

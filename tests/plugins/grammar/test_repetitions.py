@@ -3,8 +3,9 @@
 import json
 from importlib import import_module
 
+import numpy as np
 import pytest
-from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarText
+from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarText, GrammarVocabulary
 from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.testing.contracts.grammar_texts import GRAMMAR_VOCABULARY, encoded, produces
 from deepinfer_grammar.json_schema.grammar import INDENTATION
@@ -51,3 +52,20 @@ def test_an_indentation_has_so_many_blanks_at_most(engine: str, blank: str, coun
     assert json.loads(spaced) == {"a": [1, -2, True, False, None, "x", [], {}]}
     assert produces(grammar, encoded(spaced, by_byte=True)) == (count <= INDENTATION)
     assert produces(grammar, encoded(spaced)) == (count <= INDENTATION)
+
+
+@pytest.mark.parametrize("behind", ['"', "{", "}", "[", "]", "-", "0", "9", "t", "f", "n"])
+def test_a_token_may_go_from_an_indentation_into_what_follows(engine: str, behind: str) -> None:
+    single = [bytes([byte]) for byte in range(256)]
+    across = f"  {behind}".encode()
+    vocabulary = GrammarVocabulary(pieces=(*single, across, b"  x", b""), end_ids=(258,))
+    module = import_module(f"deepinfer_grammar.engines.{engine}_component")
+    component = module.build(None, BuildContext(device="cpu", needs=ModelNeeds()))
+    asked = GrammarText(kind="json_schema", text="true")
+    grammar = component.open(component.compile(asked, vocabulary), vocabulary)
+    matcher = grammar.matcher()
+    assert matcher.replay(b"{\n" if behind == "}" else b"[\n")
+    mask_RW = np.zeros((1, vocabulary.words), dtype=np.int32)
+    matcher.fill_mask(mask_RW, 0)
+    bits = np.unpackbits(mask_RW.view(np.uint8), bitorder="little")
+    assert (bits[256], bits[257]) == (1, 0)

@@ -54,7 +54,7 @@ def _explain(
     item = error.errors(include_url=False)[0]
     place = tuple(str(part) for part in item["loc"])
     key = key_of(place)
-    source = origins.get(key, Origin("default"))
+    source = _source(key, origins)
     if item["type"] == "extra_forbidden":
         fields = sorted(resolve_name(spec.options).model_fields)
         close = nearest(place[-1], fields)
@@ -62,3 +62,11 @@ def _explain(
         return ConfigError(f"{spec.name} has no option {key} (from {source})", hint=hint)
     value = short_value(item["input"])
     return ConfigError(f"{key} = {value} (from {source}): {plain_reason(item)}")
+
+
+def _source(key: str, origins: Mapping[str, Origin]) -> str:
+    """Where a value comes from; a table whose keys do not fit together, from where they do."""
+    below = [str(origin) for name, origin in origins.items() if name.startswith(f"{key}.")]
+    if below:
+        return ", ".join(dict.fromkeys(below))
+    return str(origins.get(key, Origin("default")))

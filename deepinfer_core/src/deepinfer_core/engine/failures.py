@@ -41,7 +41,7 @@ def invalid_row(row: RowRequest, vocabulary: int) -> DeepInferError:
     if not row.allows_any(vocabulary):
         return RequestError(
             f"no token may be drawn at position {row.position}",
-            hint="allowed_token_ids, bad_words, bad_words_ids, min_tokens, "
+            hint="grammar, allowed_token_ids, bad_words, bad_words_ids, min_tokens, "
             "first_n_token_no_eos and engine.decode_token_blacklist leave none; loosen one",
         )
     return EngineError(

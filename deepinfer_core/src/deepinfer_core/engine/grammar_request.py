@@ -138,7 +138,7 @@ def from_so_args(so_args: Mapping[str, Any]) -> GrammarRequest:
             f"so_args has {', '.join(map(repr, unknown))}", hint=f"keys: {', '.join(sorted(known))}"
         )
     kind, schema = so_args.get("schema_type"), so_args.get("schema")
-    if kind not in _PUBLISHED_KINDS or schema is None:
+    if not isinstance(kind, str) or kind not in _PUBLISHED_KINDS or schema is None:
         kinds = ", ".join(_PUBLISHED_KINDS)
         raise RequestError(
             f"so_args has schema_type {kind!r} and {'no' if schema is None else 'a'} schema",
@@ -146,7 +146,12 @@ def from_so_args(so_args: Mapping[str, Any]) -> GrammarRequest:
         )
     trigger = so_args.get("trigger_token_ids") or ()
     if trigger and isinstance(trigger, list | tuple) and isinstance(trigger[0], list | tuple):
-        (trigger,) = trigger if len(trigger) == 1 else ((),)
+        if len(trigger) > 1:
+            raise RequestError(
+                f"so_args has {len(trigger)} triggers in trigger_token_ids",
+                hint="give the tokens of one, or a list of such a list",
+            )
+        [trigger] = trigger
     return GrammarRequest(
         kind=_PUBLISHED_KINDS[kind],
         grammar=schema,

@@ -28,7 +28,10 @@ def grammar_rules(grammar: GrammarText, vocabulary: GrammarVocabulary) -> RuleSe
         GrammarFault: the grammar is wrong, too long, asks for what cannot be enforced, or matches
             no text at all.
     """
-    size = len(grammar.text.encode())
+    try:
+        size = len(grammar.text.encode())
+    except UnicodeEncodeError as error:
+        raise TextFault("half of a surrogate pair is no character", error.start) from error
     if size > MAX_GRAMMAR_BYTES:
         raise GrammarFault(
             f"the grammar has {size} bytes", hint=f"at most {MAX_GRAMMAR_BYTES} are taken"

@@ -70,7 +70,14 @@ def test_every_framing_of_a_body_is_read(end: str) -> None:
 
 def test_a_response_that_breaks_off_is_cut() -> None:
     [found], _ = ask(lambda _: Reply(pieces=EVENTS[:1], end="cut"))
-    assert found.failure == "cut"
+    assert (found.failure, found.detail) == ("cut", "the server closed it")
+
+
+def test_a_response_without_a_length_may_follow_one_with_a_length() -> None:
+    replies = iter([Reply(pieces=EVENTS, end="length"), Reply(pieces=EVENTS, end="close")])
+    found, asked = ask(lambda _: next(replies), times=2)
+    assert [one.failure for one in found] == ["", ""]
+    assert [one.connection for one in asked] == [1, 1]
 
 
 def test_a_service_that_says_no_more_times_out() -> None:
@@ -100,12 +107,14 @@ def test_what_is_no_http_is_a_failure_and_no_crash() -> None:
     assert found.detail.startswith("the response is no HTTP")
 
 
-def test_a_page_that_is_refused_is_an_error_with_its_status() -> None:
+@pytest.mark.parametrize(("status", "hint"), [(401, "it needs a key"), (503, "is it ready?")])
+def test_a_page_that_is_refused_is_an_error_with_its_status(status: int, hint: str) -> None:
     with (
-        ScriptedService(lambda _: Reply(status=401, pieces=(b"{}",))) as service,
-        pytest.raises(EngineError, match="found status 401"),
+        ScriptedService(lambda _: Reply(status=status, pieces=(b"{}",))) as service,
+        pytest.raises(EngineError, match=f"found status {status}") as caught,
     ):
         use(service.url, lambda client: client.get("/models"))
+    assert caught.value.hint.startswith(hint)
 
 
 @pytest.mark.parametrize(

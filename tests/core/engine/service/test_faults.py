@@ -25,6 +25,10 @@ def test_a_foreign_error_arrives_as_a_failure_of_the_engine() -> None:
     assert found.hint
 
 
+def test_a_foreign_error_that_holds_half_of_a_surrogate_pair_can_be_sent() -> None:
+    assert fault_of(ValueError("a\ud800")).message == r"ValueError: a\ud800"
+
+
 def test_an_error_without_a_text_has_its_name() -> None:
     assert fault_of(MemoryError()).message == "MemoryError"
 

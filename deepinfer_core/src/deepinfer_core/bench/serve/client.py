@@ -118,7 +118,7 @@ class Client:
         if page.status != 200:
             raise EngineError(
                 f"asked {self._target.url} for {path}, found status {page.status}",
-                hint="does it need a key? Give --key-file",
+                hint="it needs a key: --key-file" if page.status in (401, 403) else "is it ready?",
             )
         return found
 

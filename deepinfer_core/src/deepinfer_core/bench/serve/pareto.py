@@ -66,8 +66,9 @@ def draw(points: Sequence[Point], title: str, file: Path) -> None:
     axes.set_xlabel("speed of a user: output tokens/s, median")
     axes.set_ylabel("throughput: output tokens/s of all users")
     axes.set_title(title, fontsize="small", wrap=True)
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
+    # Room for the labels beside the outermost points.
+    axes.set_xlim(0, 1.2 * max(one.user_speed for one in points))
+    axes.set_ylim(0, 1.15 * max(one.throughput for one in points))
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(file, dpi=150)

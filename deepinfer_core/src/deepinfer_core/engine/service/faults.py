@@ -16,11 +16,11 @@ __all__ = ["error_of", "fault_of"]
 
 def fault_of(error: BaseException) -> Fault:
     """What is sent about an error; a foreign one becomes an ``EngineError``."""
-    if isinstance(error, DeepInferError):
-        return Fault(error.code, error.message, error.hint)
-    text = " ".join(str(error).split())
-    shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return Fault(EngineError.code, shown, "a defect; the log of the engine's process shows where")
+    if not isinstance(error, DeepInferError):
+        text = " ".join(str(error).split())
+        shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        error = EngineError(shown, hint="a defect; the log of the engine's process shows where")
+    return Fault(error.code, error.message, error.hint)
 
 
 def error_of(fault: Fault) -> DeepInferError:
