@@ -203,6 +203,28 @@ def test_bad_framing_is_refused_and_nothing_of_it_is_run(run: Any, serve: Any, s
     run(body)
 
 
+@pytest.mark.parametrize("framing", [b"content-length: 16", b"transfer-encoding: chunked"])
+@pytest.mark.parametrize("pause_s", [0.0, 0.05])
+def test_an_offered_upgrade_is_ignored_and_its_body_is_read(
+    run: Any, serve: Any, framing: bytes, pause_s: float
+) -> None:
+    """Java's own client offers HTTP/2 with every first call."""
+
+    async def body() -> None:
+        async with serve() as client:
+            offer = b"upgrade: h2c\r\nconnection: Upgrade, HTTP2-Settings\r\nhttp2-settings: AA\r\n"
+            head, sent = HEAD + offer + framing + b"\r\n\r\n", b'{"max_tokens":2}'
+            if b"chunked" in framing:
+                sent = b"10\r\n" + sent + b"\r\n0\r\n\r\n"
+            last = GET[:-2] + b"connection: close\r\n\r\n"
+            pieces = (head, sent, last) if pause_s else (head + sent + last,)
+            answer = await exchange(client, *pieces, pause_s=pause_s)
+            assert answer.count(b"HTTP/1.1 200") == 2
+            assert b'"text"' in answer
+
+    run(body)
+
+
 def test_a_second_host_is_refused(run: Any, serve: Any) -> None:
     async def body() -> None:
         async with serve() as client:

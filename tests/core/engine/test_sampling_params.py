@@ -13,7 +13,7 @@ NAN, INF = math.nan, math.inf
 BIG = 1 << 31
 
 REFUSED: list[tuple[str, Any]] = [
-    *[("temperature", x) for x in (-0.1, NAN, INF, True, "1", None)],
+    *[("temperature", x) for x in (-0.1, NAN, INF, True, "1", None, 1 << 64, 1e39)],
     *[("top_p", x) for x in (0, -1, 1.01, NAN, False, "0.5")],
     *[("min_p", x) for x in (1, 1.5, -0.1, NAN, True)],
     *[("n", x) for x in (0, -1, 129, 1.0, True, None)],

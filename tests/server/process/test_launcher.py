@@ -173,6 +173,25 @@ def test_everything_that_was_admitted_ends_well_after_a_signal_to_stop(run_async
     run_async(main)
 
 
+def test_a_call_whose_body_never_came_is_told_that_the_service_stops(run_async: Run) -> None:
+    async def main() -> None:
+        async with serving(FakeService(), server__drain_seconds=0.1) as served:
+            url = served.client.base_url
+            reader, writer = await asyncio.open_connection(url.host, url.port)
+            head = b"POST /say HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            writer.write(head + b"content-length: 100\r\n\r\n{")
+            await asyncio.sleep(0.2)
+            served.process.send_signal(signal.SIGTERM)
+            answer = await reader.read()
+            writer.close()
+            assert answer.startswith(b"HTTP/1.1 503")
+            assert b"retry-after" in answer
+            assert await served.process.wait() == 0
+            assert "Exception in ASGI application" not in served.logged()
+
+    run_async(main)
+
+
 def test_what_does_not_end_in_time_gets_an_error_in_its_stream(run_async: Run) -> None:
     async def main() -> None:
         async with serving(FakeService(step_s=0.02), server__drain_seconds=0.3) as served:
@@ -183,7 +202,9 @@ def test_what_does_not_end_in_time_gets_an_error_in_its_stream(run_async: Run) -
             await served.until("/progress", lambda answer: answer.json()["waiting"] > 0)
             served.process.send_signal(signal.SIGTERM)
             events = await long
-            assert "shutting down" in json.loads(events[-1])["error"]["message"]
+            message = json.loads(events[-1])["error"]["message"]
+            assert "shutting down" in message
+            assert " 0 s" not in message
             assert all(json.loads(event) for event in events[:-1])
             for found in await asyncio.gather(*waiting):
                 # Those that had begun get the error in their stream, the others a status.

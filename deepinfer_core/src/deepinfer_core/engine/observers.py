@@ -30,12 +30,18 @@ def tell_started(resolution: Resolution, info: Mapping[str, Any]) -> None:
     log_hook_failures(engine_started(resolution.plugins.manager, info))
 
 
-def tell_finished(resolution: Resolution, update: Update) -> None:
-    """A request ended: counts, times and reason."""
+def tell_finished(resolution: Resolution, update: Update, name: str = "") -> None:
+    """A request ended: counts, times and reason.
+
+    Args:
+        resolution: has the plugins that observe.
+        update: the last one of the request.
+        name: that whoever asked gave it; empty: it has its number.
+    """
     completion = update.delta.completion
     assert completion is not None
     summary: dict[str, Any] = {
-        "request_id": str(update.sequence_id),
+        "request_id": name or str(update.sequence_id),
         "finish_reason": completion.finish_reason,
         "error": completion.error.code if completion.error else None,
         **asdict(completion.usage),

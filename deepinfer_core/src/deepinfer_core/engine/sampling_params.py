@@ -29,6 +29,8 @@ __all__ = ["SamplingParams"]
 _MAX_COUNT = (1 << 31) - 1
 _MAX_SEED = (1 << 64) - 1
 _MAX_SAMPLES = 128
+_MAX_TEMPERATURE = 10**9
+"""Above it nothing changes any more, and single precision ends somewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class SamplingParams:
     Attributes:
         n: 1 to 128 answers, drawn independently; each is a completion of its own. The first has
             the request's seed, the others seeds that follow from it.
-        temperature: >= 0; 0 takes the likeliest token, of equal ones the lowest id.
+        temperature: 0 to 10^9; 0 takes the likeliest token, of equal ones the lowest id.
         top_p: in (0, 1]; draw from the fewest likeliest tokens whose mass exceeds this.
         top_k: draw from so many likeliest tokens; -1 from all.
         min_p: in [0, 1); leave out tokens below this share of the likeliest one's probability.
@@ -190,7 +192,8 @@ class SamplingParams:
 
     def _check_distribution(self) -> None:
         check_integer("n", self.n, 1, _MAX_SAMPLES)
-        check_number("temperature", self.temperature, "a number >= 0", lambda x: x >= 0)
+        wanted = f"a number from 0 to {_MAX_TEMPERATURE}"
+        check_number("temperature", self.temperature, wanted, lambda x: 0 <= x <= _MAX_TEMPERATURE)
         check_number("top_p", self.top_p, "a number above 0 and at most 1", lambda x: 0 < x <= 1)
         check_number("min_p", self.min_p, "a number from 0 to below 1", lambda x: 0 <= x < 1)
         if self.top_k != -1 or isinstance(self.top_k, bool):

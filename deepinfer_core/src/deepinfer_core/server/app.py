@@ -17,7 +17,7 @@ from typing import Any
 from starlette.routing import BaseRoute, Match
 
 from deepinfer_core.config.server import ServerSettings
-from deepinfer_core.errors import DeepInferError
+from deepinfer_core.errors import DeepInferError, EngineUnavailable
 from deepinfer_core.interfaces.async_engine import AsyncEngine
 from deepinfer_core.interfaces.protocol import Endpoint, EventAnswer, HttpCall, ServiceView
 from deepinfer_core.server.body import (
@@ -184,6 +184,10 @@ class App:
                 await exchange.fail(error)
         except ClientGone:
             exchange.record.client_gone = True
+        except asyncio.CancelledError:
+            # Only a service that stops ends calls, and only those that nothing else has ended.
+            exchange.has_unread_body = False
+            await exchange.fail(EngineUnavailable("the service is shutting down"))
         except Exception as error:  # noqa: BLE001 - nobody learns more than that it failed
             if _is_cut(scope):
                 # Some event loops raise when something is sent to a client that is gone.

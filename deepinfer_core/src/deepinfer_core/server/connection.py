@@ -10,6 +10,7 @@ import asyncio
 import socket
 from typing import Any
 
+import httptools
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -22,6 +23,9 @@ CLOSING = "deepinfer.closing"
 
 _MOST_AHEAD = 16
 """Calls that a client may send before the first of them is answered."""
+
+_OF_UPGRADES = frozenset({b"upgrade", b"http2-settings"})
+"""Headers of an offer to speak another protocol, of which this server knows none."""
 
 _SIGNS_OF_LIFE = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """So a peer that vanished without a word is noticed within two minutes, also while it waits."""
@@ -65,6 +69,27 @@ class _TooMuch(Exception):
     """A client sent more than is read; stops the parser."""
 
 
+class _Parser(httptools.HttpRequestParser):
+    """Says where it stopped.
+
+    Args:
+        guard: is told what it reads.
+    """
+
+    def __init__(self, guard: _Guarded) -> None:
+        super().__init__(guard)
+        self._guard = guard
+
+    def feed_data(self, data: Any) -> None:
+        """Read."""
+        try:
+            super().feed_data(data)
+        except httptools.HttpParserUpgrade as stop:
+            if self.get_method() == b"CONNECT":
+                raise
+            self._guard.stopped(bytes(data)[stop.args[0] :])
+
+
 class _Guarded(HttpToolsProtocol):
     """One connection.
 
@@ -85,6 +110,8 @@ class _Guarded(HttpToolsProtocol):
         self._unread_bytes = -1
         self._watch: asyncio.TimerHandle | None = None
         self._answered: RequestResponseCycle | None = None
+        self._unread: bytes | None = None
+        self._read_anew()
         if len(self.connections) > self.settings.max_connections:
             transport.abort()
             return
@@ -110,7 +137,11 @@ class _Guarded(HttpToolsProtocol):
         """Read, as long as headers are small and calls few."""
         if not self._is_calling:
             self._head_bytes += len(data)
-        super().data_received(data)
+        unread: bytes | None = data
+        while unread is not None:
+            self._unread = None
+            super().data_received(unread)
+            unread = self._unread
         if not self._is_calling and self._head_bytes > self.settings.max_header_bytes:
             self._refuse(b"431 Request Header Fields Too Large")
 
@@ -128,6 +159,8 @@ class _Guarded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers of a call are there."""
+        if self._offers_upgrade():
+            return
         framed = [len(name) + len(value) + len(": \r\n") for name, value in self.headers]
         size = len(self.url) + sum(framed)
         if size > self.settings.max_header_bytes:
@@ -151,8 +184,34 @@ class _Guarded(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A call was read; what follows is another one."""
+        if self._offers_upgrade():
+            return
         super().on_message_complete()
         self._is_calling = False
+
+    def stopped(self, unread: bytes) -> None:
+        """The parser stopped behind headers that offer an upgrade; they are read without it.
+
+        It takes what follows for the other protocol, and would take a body for the next call.
+
+        Args:
+            unread: what follows.
+        """
+        if self.parser is None or self.transport.is_closing():
+            return
+        kept = [b"%s: %s\r\n" % one for one in self.headers if one[0] not in _OF_UPGRADES]
+        version = self.parser.get_http_version().encode()
+        line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
+        self._read_anew()
+        self._unread = b"".join((line, *kept, b"\r\n", unread))
+
+    def _read_anew(self) -> None:
+        self.parser = _Parser(self)
+        # As uvicorn has it: a call behind the last one of a connection is no error of that one.
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def _offers_upgrade(self) -> bool:
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def send_400_response(self, msg: str) -> None:
         """Say that what was sent is no HTTP; not within the answer to what was sent before."""

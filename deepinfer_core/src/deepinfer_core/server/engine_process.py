@@ -192,7 +192,7 @@ class EngineProcess(AsyncEngine):
         except TimeoutError:
             for live in self._requests.all():
                 self._send(Abort(live.number))
-                live.fail(cut_off(seconds))
+                live.fail(cut_off())
             return False
         return True
 

@@ -19,10 +19,10 @@ def not_ready(state: EngineState) -> EngineUnavailable:
     return EngineUnavailable(f"the engine {_NOT_READY[state]}", hint="ask again later")
 
 
-def cut_off(seconds: float) -> EngineUnavailable:
+def cut_off() -> EngineUnavailable:
     """It did not end in the time that a service takes to stop."""
     return EngineUnavailable(
-        f"the service is shutting down, and the request did not end in {seconds:g} s",
+        "the service is shutting down, and the request did not end in time",
         hint="ask again later",
     )
 

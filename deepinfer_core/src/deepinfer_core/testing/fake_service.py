@@ -117,7 +117,7 @@ def _open(service: FakeService, progress: ProgressStream) -> OpenedEngine:
         report={"process_id": os.getpid()},
     )
     return OpenedEngine(
-        engine=engine, facts=facts, finished=lambda update: engine.check_integrity()
+        engine=engine, facts=facts, finished=lambda update, name: engine.check_integrity()
     )
 
 

@@ -69,7 +69,7 @@ def sent() -> Sent:
 def service_of(
     engine: Engine,
     send: Callable[[FromEngine], None],
-    finished: Callable[[Update], None] = lambda update: None,
+    finished: Callable[[Update, str], None] = lambda update, name: None,
 ) -> EngineService:
     return EngineService(OpenedEngine(engine=engine, facts=FACTS, finished=finished), send)
 
@@ -216,13 +216,34 @@ def test_metrics_are_answered_under_their_number(make_engine: MakeEngine, sent: 
     assert "deepinfer_requests_total" in answer.text
 
 
+def test_who_observes_learns_the_names_that_the_front_gave(
+    make_engine: MakeEngine, sent: Sent
+) -> None:
+    """So the engine's log can be read beside the server's."""
+    named: dict[int, str] = {}
+
+    def finished(update: Update, name: str) -> None:
+        named[update.delta.index] = name
+
+    service = service_of(make_engine(), sent, finished)
+    for number in (1, 2, 3):
+        params = SamplingParams(max_tokens=2 * number, ignore_eos=True)
+        request = GenerateRequest(
+            request_id=f"req-{number}", prompt_token_ids=(10, 11), params=params
+        )
+        service.obey(submit_message(number, request))
+    sent.wait(3)
+    close(service)
+    assert named == {1: "req-1", 2: "req-2", 3: "req-3"}
+
+
 def test_steps_do_not_wait_for_a_front_that_does_not_listen(make_engine: MakeEngine) -> None:
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     ended: list[Update] = []
     all_ended = Event()
 
-    def finished(update: Update) -> None:
+    def finished(update: Update, name: str) -> None:
         ended.append(update)
         if len(ended) == 40:
             all_ended.set()

@@ -59,6 +59,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
         prompt: token ids of 4 bytes each, lowest byte first.
         params: fields of ``SamplingParams`` that are not the default.
         cache_salt, priority, timeout_s: see ``RequestOptions``.
+        name: of the request, as logs of the front have it.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
     cache_salt: str
     priority: int
     timeout_s: float | None
+    name: str = ""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -187,6 +189,6 @@ ToEngine = Start | Submit | Abort | MetricsAsked | Stop
 FromEngine = Loading | Ready | LoadFailed | StepDone | MetricsText
 
 FRONT_LANGUAGE: Language[ToEngine, FromEngine] = Language(
-    name="engine", revision=1, version=__version__, says=ToEngine, hears=FromEngine
+    name="engine", revision=2, version=__version__, says=ToEngine, hears=FromEngine
 )
 """What the process in front says and hears; the engine's is ``FRONT_LANGUAGE.reversed()``."""

@@ -24,12 +24,12 @@ class OpenedEngine:
     Attributes:
         engine: ready for requests.
         facts: what the front is told.
-        finished: told about each sequence that ended.
+        finished: told about each sequence that ended, and the name of its request.
     """
 
     engine: Engine
     facts: EngineFacts
-    finished: Callable[[Update], None]
+    finished: Callable[[Update, str], None]
 
 
 OpenEngine = Callable[[LoadedSettings, ProgressStream], OpenedEngine]

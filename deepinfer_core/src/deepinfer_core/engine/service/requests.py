@@ -40,6 +40,7 @@ def submit_message(number: int, request: GenerateRequest) -> Submit:
         request.cache_salt,
         request.priority,
         request.timeout_s,
+        request.request_id,
     )
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from deepinfer_core.engine.core import Update
 from deepinfer_core.engine.engine_thread import Ask, EngineThread
 from deepinfer_core.engine.prompts import Prompt
 from deepinfer_core.engine.router import Call, Router
@@ -44,10 +45,13 @@ class EngineService:
 
     def __init__(self, opened: OpenedEngine, send: Callable[[FromEngine], None]) -> None:
         self._engine = opened.engine
+        self._opened = opened
         self._send = send
         self._outbox = Outbox(send, self._left)
         self._calls: dict[int, Call] = {}
-        router = Router(opened.engine, _no_text, opened.finished)
+        self._names: dict[int, str] = {}
+        self._gone: list[int] = []
+        router = Router(opened.engine, _no_text, self._finished)
         self._thread = EngineThread(router, self._flush)
 
     @property
@@ -82,6 +86,7 @@ class EngineService:
             prompt, params, options = asked(message)
             call = Call(receive=self._outbox.receive, drop=partial(self._outbox.fail, number))
             self._calls[number] = call
+            self._names[number] = message.name
             self._thread.ask(
                 Ask(call=call, index=number, prompt=prompt, params=params, options=options)
             )
@@ -96,9 +101,16 @@ class EngineService:
         began_s = time.monotonic()
         if self._outbox.flush(started):
             engine.instruments.sent(time.monotonic() - began_s)
+        gone, self._gone = self._gone, []
+        for one in gone:
+            self._names.pop(one, None)
+
+    def _finished(self, update: Update) -> None:
+        self._opened.finished(update, self._names.get(update.delta.index, ""))
 
     def _left(self, number: int) -> None:
         self._calls.pop(number, None)
+        self._gone.append(number)  # its end is still to be told to those who observe
 
 
 def _no_text(prompt: Prompt) -> list[int]:
