@@ -1,6 +1,8 @@
 """The shipped checkpoint: readable text, and the same bits at the real window and ring."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -100,3 +102,23 @@ def test_chunks_and_company_change_no_bit(shipped: LLM, folder: Path, length: in
         [split] = chunked.generate([prompt], SAMPLED)
     assert bits(batch[1]) == bits(alone)
     assert bits(split) == bits(alone)
+
+
+LEFT_OPEN = """
+from deepinfer_core import LLM, SamplingParams
+
+def answered():
+    llm = LLM(max_model_len=1024)
+    # It ends in the middle, when the step behind is launched already.
+    [done] = llm.generate("Tom says:", SamplingParams(temperature=0, max_tokens=40, stop=["."]))
+    assert done.finish_reason == "stop"
+    return llm
+
+"""
+
+
+@pytest.mark.parametrize("last", ["llm = answered()", "answered()"], ids=["held", "let_go"])
+def test_a_program_ends_well_though_a_step_was_launched_ahead(last: str) -> None:
+    program = [sys.executable, "-c", LEFT_OPEN + last]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

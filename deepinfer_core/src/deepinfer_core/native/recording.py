@@ -81,7 +81,9 @@ class KernelRecorder(Recorder):
             return None
         notes.close_run()
         recording = _Repeatable(notes.steps, notes.kept)
-        weakref.finalize(recording, self.free, calls)
+        freed = weakref.finalize(recording, self.free, calls)
+        # At the end of the program a step that was launched ahead may still be about to run.
+        freed.atexit = False
         return None if notes.is_spoilt else recording
 
 
