@@ -148,6 +148,6 @@ def test_a_plugin_that_is_required_and_missing_is_named() -> None:
 
 
 def test_nothing_to_serve_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepinfer_core.server.protocols.served_candidates", lambda *arguments: [])
+    monkeypatch.setattr("deepinfer_core.server.protocols.host_candidates", lambda *arguments: [])
     with pytest.raises(NoUsableComponent, match="no plugin offers one"):
         served()

@@ -1,5 +1,6 @@
 """The command, as users start it."""
 
+import argparse
 import json
 import signal
 import socket
@@ -9,6 +10,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from deepinfer_core.cli.serve import add_arguments, served_settings
 
 COMMAND = [sys.executable, "-P", "-m", "deepinfer_core", "serve"]
 
@@ -85,3 +88,10 @@ def test_a_checkpoint_that_cannot_be_loaded_ends_it_with_the_reason(tmp_path: Pa
     assert done.returncode != 0
     assert done.stderr.splitlines()[-2 if "hint:" in done.stderr else -1].startswith("error: ")
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_grammar_component_that_works_there_is_none() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    args = parser.parse_args(["--set", "plugins.block=deepinfer-grammar"])
+    assert served_settings(args).settings.components.grammar.use == "none"

@@ -30,11 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the tables. A slot that nothing can fill is shown, and is not an error here."""
     from deepinfer_core.config import resolve_components
-    from deepinfer_core.config.resolution import served_candidates
+    from deepinfer_core.config.resolution import host_candidates
+    from deepinfer_core.interfaces.kinds import SERVED_SLOTS
 
     loaded = settings_from(args)
     resolution = resolve_components(loaded)
-    served = served_candidates(loaded.settings, resolution.plugins.offers)
+    served = host_candidates(loaded.settings, resolution.plugins.offers, SERVED_SLOTS)
     report = replace(resolution.report, served=tuple(served))
     if args.json:
         print_json(report.to_json())

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from deepinfer_core.server.protocols import ServedProtocol
     from deepinfer_core.telemetry.progress import ProgressConsumer
 
-__all__ = ["add_arguments", "run", "summary"]
+__all__ = ["add_arguments", "run", "served_settings", "summary"]
 
+_GRAMMAR_KEY = "components.grammar.use"
 _LIBRARIES = frozenset({"httptools", "msgspec", "starlette", "uvicorn", "uvloop"})
 
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     options = {"model.path": args.model, "server.host": args.host, "server.port": args.port}
     named = [f"{key}={value}" for key, value in options.items() if value is not None]
     args.overrides = [*args.overrides, *named]
-    loaded = settings_from(args)
+    loaded = served_settings(args)
     try:
         import uvloop
     except ImportError as error:
@@ -55,6 +56,21 @@ def run(args: argparse.Namespace) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(loaded))
     return 0
+
+
+def served_settings(args: argparse.Namespace) -> LoadedSettings:
+    """The settings; where they say nothing of grammars, with those that work here."""
+    from deepinfer_core.config.resolution import host_candidates, load_policy
+    from deepinfer_core.plugin.loading import load_plugins
+
+    loaded = settings_from(args)
+    if loaded.origins[_GRAMMAR_KEY].kind != "default":
+        return loaded
+    offers = load_plugins(load_policy(loaded.settings)).offers
+    if not any(one.usable for one in host_candidates(loaded.settings, offers, ("grammar",))):
+        return loaded
+    args.overrides = [*args.overrides, f"{_GRAMMAR_KEY}=auto"]
+    return settings_from(args)
 
 
 async def _serve(loaded: LoadedSettings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
@@ -11,7 +11,7 @@ from deepinfer_core.config.option_problems import options_problem
 from deepinfer_core.config.origins import Origin
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.errors import DeepInferError
-from deepinfer_core.interfaces.kinds import ALL_SLOTS, SERVED_SLOTS, slot_title
+from deepinfer_core.interfaces.kinds import ALL_SLOTS, slot_title
 from deepinfer_core.plugin.choice import Wish
 from deepinfer_core.plugin.context import DeviceFacts, DeviceTarget, ModelNeeds, ProbeContext
 from deepinfer_core.plugin.discovery import LoadPolicy, installed_versions
@@ -21,7 +21,7 @@ from deepinfer_core.plugin.requirements import parse_requirement
 from deepinfer_core.plugin.resolution import Request, Resolution, resolve
 from deepinfer_core.plugin.resolved import Pick
 
-__all__ = ["load_policy", "resolve_components", "served_candidates"]
+__all__ = ["host_candidates", "load_policy", "resolve_components"]
 
 
 def load_policy(settings: Settings) -> LoadPolicy:
@@ -77,22 +77,25 @@ def resolve_components(
     return _with_valid_options(resolve(request), loaded.origins)
 
 
-def served_candidates(settings: Settings, offers: Sequence[Offer]) -> list[Candidate]:
-    """Components of the kinds that are served, and whether each can be.
+def host_candidates(
+    settings: Settings, offers: Sequence[Offer], kinds: Collection[str]
+) -> list[Candidate]:
+    """Components of kinds that run on the host, and whether each can.
 
     They run beside the engine, whose device and promises are none of their business.
 
     Args:
         settings: how long a probe may take.
         offers: what was found of all kinds.
+        kinds: such as ``protocol`` and ``grammar``.
     """
     context = ProbeContext(
         device=DeviceFacts(device=settings.device),
         needs=ModelNeeds(),
         versions=installed_versions(),
     )
-    served = [offer for offer in offers if offer.spec.kind in SERVED_SLOTS]
-    return judge(served, context, (), settings.plugins.probe_timeout_s)
+    asked = [offer for offer in offers if offer.spec.kind in kinds]
+    return judge(asked, context, (), settings.plugins.probe_timeout_s)
 
 
 def _with_valid_options(resolution: Resolution, origins: Mapping[str, Origin]) -> Resolution:

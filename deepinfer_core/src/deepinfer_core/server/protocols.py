@@ -15,7 +15,7 @@ from typing import Any
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
 from deepinfer_core.config.loading import LoadedSettings
 from deepinfer_core.config.option_problems import options_problem
-from deepinfer_core.config.resolution import load_policy, served_candidates
+from deepinfer_core.config.resolution import host_candidates, load_policy
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.errors import ConfigError, NoUsableComponent
 from deepinfer_core.interfaces.kinds import DISTRIBUTIONS
@@ -64,7 +64,7 @@ def serve_protocols(loaded: LoadedSettings) -> tuple[ServedProtocol, ...]:
     missing = plugins.missing(policy)
     if missing:
         raise missing[0]
-    chosen = _chosen(served_candidates(settings, plugins.offers), settings.server.protocols)
+    chosen = _chosen(host_candidates(settings, plugins.offers, (_KIND,)), settings.server.protocols)
     _check_options(loaded, chosen)
     return tuple([_built(item, settings) for item in chosen])
 
