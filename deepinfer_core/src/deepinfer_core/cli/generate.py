@@ -85,7 +85,19 @@ def _stream(llm: LLM, prompt: Prompt, params: SamplingParams) -> int:
             print(flush=True)
             if delta.completion.error is not None:
                 raise delta.completion.error
+            _tell_cut(delta.completion, params)
     return 0
+
+
+def _tell_cut(completion: Completion, params: SamplingParams, which: str = "") -> None:
+    """Say so where an answer with a form to keep was cut before it had that form."""
+    if params.grammar_request is not None and completion.finish_reason == "length":
+        tokens = completion.usage.completion_tokens
+        complain(
+            f"{which}the answer was cut after {tokens} tokens, so it may lack its end",
+            "give more --max-tokens, or a grammar that ends sooner",
+            kind="warning",
+        )
 
 
 def _batch(
@@ -109,7 +121,7 @@ def _batch(
             # In the order of the prompts, each as soon as all before it are done.
             while shown < len(places) and places[shown] in waiting:
                 completion = waiting.pop(places[shown])
-                failed += _show(completion, len(prompts), params.n, as_json=as_json)
+                failed += _show(completion, len(prompts), params, as_json=as_json)
                 shown += 1
     if not failed:
         return 0
@@ -118,16 +130,17 @@ def _batch(
 
 
 def _show(
-    completion: Completion, prompts: int, samples: int, *, as_json: bool
+    completion: Completion, prompts: int, params: SamplingParams, *, as_json: bool
 ) -> list[DeepInferError]:
     """Print one result; the error if it has one."""
     if as_json:
         print(json.dumps(completion.to_json(), ensure_ascii=False), flush=True)
     elif completion.error is None or completion.text:
         print(completion.text, flush=True)
-    if completion.error is None:
-        return []
     which = f"prompt {completion.index + 1}: " if prompts > 1 else ""
-    which += f"sample {completion.sample + 1}: " if samples > 1 else ""
+    which += f"sample {completion.sample + 1}: " if params.n > 1 else ""
+    if completion.error is None:
+        _tell_cut(completion, params, which)
+        return []
     complain(f"{which}{completion.error.message}", completion.error.hint)
     return [completion.error]
