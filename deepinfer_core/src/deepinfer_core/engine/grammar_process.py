@@ -78,7 +78,10 @@ class GrammarProcess:
 
     def _send(self, value: object) -> None:
         assert self._process.stdin is not None
-        write_frame(self._process.stdin, value)
+        try:
+            write_frame(self._process.stdin, value)
+        except ValueError as error:  # killed by another thread, which closed it
+            raise EOFError(str(error)) from error
 
     def _receive(self, timeout_s: float) -> Any:
         answer = self._answers.get(timeout=timeout_s)

@@ -1,7 +1,7 @@
 """What is written down about one call, for the access log and the metrics?
 
-Numbers, times and words of our own. Nothing of what a client wrote is in it, not even its path: a
-call is named by the route that it took.
+Numbers, times and words of our own. Of what a client wrote there is its request id and the name of
+a model that is served, nothing else, not even its path: a call is named by the route that it took.
 """
 
 from __future__ import annotations

@@ -127,6 +127,7 @@ def test_each_message_of_the_front_arrives_as_it_was_sent(message: ToEngine) -> 
 
 biases = st.dictionaries(token_ids, st.floats(-100, 100), max_size=3)
 texts = st.lists(st.text(min_size=1, max_size=5), max_size=3)
+words = st.lists(st.text(min_size=1, max_size=5).filter(str.strip), max_size=3)
 alternatives = st.booleans() | st.integers(0, 20) | st.none()
 params = st.builds(
     SamplingParams,
@@ -139,7 +140,7 @@ params = st.builds(
     presence_penalty=st.floats(-2, 2),
     logit_bias=st.none() | biases,
     allowed_token_ids=st.none() | st.lists(token_ids, min_size=1, max_size=4),
-    bad_words=st.none() | texts,
+    bad_words=st.none() | words,
     bad_words_ids=st.none() | st.lists(st.lists(token_ids, min_size=1, max_size=3), max_size=3),
     max_tokens=st.integers(9, 99),
     min_tokens=st.integers(0, 9),
