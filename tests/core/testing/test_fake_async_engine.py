@@ -189,6 +189,20 @@ def test_cancelling_whoever_waits_ends_the_request() -> None:
     run(body)
 
 
+def test_leaving_at_any_moment_leaves_the_place() -> None:
+    async def body() -> None:
+        engine = FakeAsyncEngine(places=1)
+        for moment in range(12):
+            task = asyncio.create_task(answer(engine))
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert reason_of(await answer(engine)) == "stop"
+
+    run(body)
+
+
 def test_a_deadline_ends_a_request_that_waits() -> None:
     engine = FakeAsyncEngine(places=0)
     with pytest.raises(DeadlineExceeded):

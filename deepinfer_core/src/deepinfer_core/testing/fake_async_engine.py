@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from deepinfer_core.engine.outputs import FinishReason
 from deepinfer_core.errors import (
@@ -50,6 +51,7 @@ class _InWork:
 
     request: GenerateRequest
     deadline: float | None
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self, awaitable: Coroutine[object, object, object]) -> bool:
@@ -111,10 +113,9 @@ class FakeAsyncEngine(AsyncEngine):
         self.requests: list[GenerateRequest] = []
         self.outcomes: dict[str, str] = {}
         self.most_in_work = 0
-        self._places = asyncio.Semaphore(places)
-        self._running = asyncio.Event()
+        self._places = places
+        self._running, self._idle = asyncio.Event(), asyncio.Event()
         self._running.set()
-        self._idle = asyncio.Event()
         self._idle.set()
         self._state: EngineState = "ready"
         self._in_work: dict[str, _InWork] = {}
@@ -172,31 +173,27 @@ class FakeAsyncEngine(AsyncEngine):
         self._idle.clear()
         self.requests.append(request)
         self.most_in_work = max(self.most_in_work, len(self._in_work))
+        self._let_in()
         outcome = "closed"
-        has_place = False
         try:
-            has_place = await work.wait(self._places.acquire())
+            await work.wait(work.turn.wait())
             async for item in self._items(work):
                 if isinstance(item, Finished):
-                    outcome = item.reason
                     # Whoever takes the last item finds nothing of the request left.
-                    self._forget(request)
+                    self._forget(work, item.reason)
                 yield item
         except DeepInferError:
             outcome = "failed"
             raise
         finally:
-            if has_place:
-                self._places.release()
-            self._forget(request)
-            self.outcomes[request.request_id] = outcome
+            self._forget(work, outcome)
 
     def abort(self, request_id: str) -> bool:
         """End a request before its next step."""
-        work = self._in_work.get(request_id)
-        if work is not None:
-            work.ended.set()
-        return work is not None
+        if request_id not in self._in_work:
+            return False
+        self._in_work[request_id].ended.set()
+        return True
 
     async def metrics_text(self) -> str:
         """One metric, as long as there is an engine."""
@@ -247,9 +244,8 @@ class FakeAsyncEngine(AsyncEngine):
         if await self._step(work, 0):
             cached = self._lookup(request.cache_salt, prompt)
             yield Started(prompt_tokens=len(prompt), cached_tokens=cached)
-            steps = answer_steps(
-                request, self.answer(request), self._room(request), self.tokens_per_step
-            )
+            room = min(request.params.max_tokens, self._facts.max_model_len - len(prompt))
+            steps = answer_steps(request, self.answer(request), room, self.tokens_per_step)
         for tokens, end in steps:
             if not await self._step(work, count):
                 break
@@ -282,14 +278,18 @@ class FakeAsyncEngine(AsyncEngine):
         await asyncio.sleep(self.step_s)
         await self._running.wait()
 
-    def _forget(self, request: GenerateRequest) -> None:
-        self._in_work.pop(request.request_id, None)
+    def _forget(self, work: _InWork, outcome: str) -> None:
+        name = work.request.request_id
+        if self._in_work.get(name) is work:
+            del self._in_work[name]
+            self.outcomes[name] = outcome
+            self._let_in()
         if not self._in_work:
             self._idle.set()
 
-    def _room(self, request: GenerateRequest) -> int:
-        free = self._facts.max_model_len - len(request.prompt_token_ids)
-        return min(request.params.max_tokens, free)
+    def _let_in(self) -> None:
+        for work in islice(self._in_work.values(), self._places):
+            work.turn.set()
 
     def _lookup(self, salt: str, prompt: tuple[int, ...]) -> int:
         """Tokens of whole blocks that a prompt of the same salt had; remembers this one's."""
