@@ -8,7 +8,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from deepinfer_core.engine.grammar_child import ChildStart
 from deepinfer_core.engine.grammar_pool import GrammarPool, PoolLimits
+from deepinfer_core.engine.grammar_process import GrammarProcess
 from deepinfer_core.errors import EngineError, RequestError
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarText, GrammarVocabulary
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Resolved
@@ -192,3 +194,11 @@ def test_a_closed_pool_leaves_nobody_waiting() -> None:
     with pytest.raises(EngineError, match="closed"):
         pool.compiled(choice("ok"))
     pool.close()
+
+
+def test_a_child_that_another_thread_ended_is_gone_whatever_is_asked_of_it() -> None:
+    start = ChildStart(resolved=resolved(), vocabulary=VOCABULARY, memory_bytes=256 << 20)
+    child = GrammarProcess(start)
+    child.kill()
+    with pytest.raises((EOFError, OSError)):
+        child.ask(choice("ok"), WAIT_S)
