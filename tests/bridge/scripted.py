@@ -64,7 +64,10 @@ def logprob_of(token: int, alternatives: int) -> TokenLogprob:
 
 @dataclass
 class ScriptedEngine(AsyncEngine):
-    """Gives ``steps``, one item each; remembers what it was asked."""
+    """Gives ``steps``, one item each; remembers what it was asked.
+
+    Without ``starts`` a request ends while it waits, and has no steps.
+    """
 
     steps: Sequence[Sequence[int]] = ()
     reason: FinishReason = "stop"
@@ -78,6 +81,7 @@ class ScriptedEngine(AsyncEngine):
     requests: list[GenerateRequest] = field(default_factory=list)
     items_given: int = 0
     closed: int = 0
+    starts: bool = True
 
     state: EngineState = "ready"
     in_work: int = 0
@@ -101,7 +105,8 @@ class ScriptedEngine(AsyncEngine):
         try:
             if self.refusal is not None:
                 raise self.refusal
-            yield Started(prompt_tokens=prompt, cached_tokens=self.cached)
+            if self.starts:
+                yield Started(prompt_tokens=prompt, cached_tokens=self.cached)
             for step in self.steps:
                 logprobs = () if wanted is None else [logprob_of(token, wanted) for token in step]
                 self.items_given += 1

@@ -167,7 +167,9 @@ def test_a_call_that_was_cut_says_so() -> None:
 
 def test_a_forced_call_begins_inside_its_block() -> None:
     inside = marked(CALL)[marked(CALL).index(DSML) + 1 + len(" calls>\n") :]
-    found = choice([inside], tool_choice="required", **TOOLS)
+    engine = ScriptedEngine(steps=[inside])
+    body = {"model": MODEL, "messages": SAID, "tool_choice": "required"} | OFF | TOOLS
+    found = ask(CHAT, body, engine).body["choices"][0]
     assert found["finish_reason"] == "tool_calls"
 
 

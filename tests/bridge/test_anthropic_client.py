@@ -226,6 +226,32 @@ def test_a_client_that_leaves_ends_its_request() -> None:
     assert list(run(body, 20).values()) == ["closed"]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_was_ended_does_not_come_again(stream: bool, waits: bool) -> None:
+    async def body() -> tuple[Any, list[str]]:
+        engine = engine_of("x" * 4000, step_s=0.002)
+        if waits:
+            engine.pause()
+        async with client_of(engine) as unretrying:
+            client = unretrying.with_options(max_retries=2)
+
+            async def answered() -> Any:
+                fields: Any = {"model": MODEL, "messages": SAID, "max_tokens": 4000}
+                if not stream:
+                    return await client.messages.create(**fields)
+                async with client.messages.stream(**fields) as events:
+                    return await events.get_final_message()
+
+            task = asyncio.create_task(answered())
+            await until(lambda: bool(engine.requests))
+            assert engine.abort(engine.requests[0].request_id)
+            message = await task
+        return message.stop_reason, list(engine.outcomes.values())
+
+    assert run(body, 20) == ("max_tokens", ["abort"])
+
+
 def test_a_hundred_streams_at_once() -> None:
     text = "naïve 世界 🙂 "
 

@@ -1,13 +1,17 @@
 """Do prompts and events equal those of deepseek-recipe itself, byte by byte?
 
 The library is driven here by hand, one token at a time, as its documentation says. Two thousand
-conversations, each with several splits of the answer into steps: the steps must not show, but in
-what is written at once. ``compat`` is off: it adds fields of later types to whole responses.
+conversations; a short answer is split into steps in every way that there is, a longer one in four:
+the steps must not show, but in what is written at once. With ``compat`` responses may have more
+fields, and those only that are listed here.
 """
 
 import asyncio
+import itertools
+import json
 import random
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import deepseek_recipe as recipe
@@ -23,6 +27,8 @@ from scripted import EOS, MODEL, ScriptedEngine, ask_async, logprob_of
 from deepinfer_recipe_bridge import preparing, surface
 
 COUNT, SHARES = 2000, 10
+SHORT = 8
+"""Tokens of an answer that is split in every way: 128 ways at most."""
 CACHED = 3
 TOKENIZER = recipe.Tokenizer.from_str(byte_tokenizer_source())
 ENCODING = recipe.DeepseekV41Encoding().with_tokenizer(TOKENIZER)
@@ -43,6 +49,20 @@ PROTOCOLS = {
     "responses": Responses(ResponsesOptions(compat=False)),
     "messages": Messages(MessagesOptions(compat=False)),
 }
+COMPATIBLE = {
+    "chat": Chat(ChatOptions()),
+    "responses": Responses(ResponsesOptions()),
+    "messages": Messages(MessagesOptions()),
+}
+ADDED = {
+    "chat": {"refusal", "annotations"},
+    "responses": {"cache_write_tokens", "verbosity"},
+    "messages": {
+        "container", "stop_details", "cache_creation", "inference_geo", "output_tokens_details",
+        "server_tool_use", "citations", "caller",
+    },
+}  # fmt: skip
+"""What ``compat`` adds, which the library never writes."""
 
 
 def expected(one: Case, fingerprint: str) -> tuple[tuple[int, ...], bytes]:
@@ -93,12 +113,41 @@ def written(response: Any, events: list[Any]) -> bytes:
 
 
 def splits(tokens: list[int], chance: random.Random) -> list[list[list[int]]]:
-    """One token a step, all in one, and two random ones."""
+    """All of a short answer; else one token a step, all in one, and two random ones."""
+    if 0 < len(tokens) <= SHORT:
+        return list(every_split(tokens))
     found = [[[token] for token in tokens], [tokens] if tokens else []]
     for _ in range(2):
         cuts = sorted(chance.sample(range(1, len(tokens)), k=len(tokens) // 3)) if tokens else []
         ends = [*cuts, len(tokens)]
         found.append([tokens[first:last] for first, last in zip([0, *cuts], ends, strict=True)])
+    return found
+
+
+def every_split(tokens: list[int]) -> Iterator[list[list[int]]]:
+    """Each way to cut between tokens: 2 to the power of the places."""
+    for cuts in itertools.product((False, True), repeat=len(tokens) - 1):
+        ends = [place for place, is_cut in enumerate(cuts, 1) if is_cut]
+        yield [
+            tokens[first:last] for first, last in zip([0, *ends], [*ends, len(tokens)], strict=True)
+        ]
+
+
+def without(data: Any, names: set[str]) -> Any:
+    """JSON data without fields of these names."""
+    if isinstance(data, list):
+        return [without(one, names) for one in data]
+    if not isinstance(data, dict):
+        return data
+    return {key: without(value, names) for key, value in data.items() if key not in names}
+
+
+def parts(raw: bytes, added: set[str]) -> list[Any]:
+    """Lines of a stream, or a whole response, as data without what ``compat`` adds."""
+    found: list[Any] = []
+    for line in settled(raw).decode().split("\n"):
+        text = line.removeprefix("data: ")
+        found.append(without(json.loads(text), added) if text.startswith("{") else line)
     return found
 
 
@@ -108,8 +157,17 @@ def settled(raw: bytes) -> bytes:
     return re.sub(rb"call_(\d\d)_\w+", rb"call_\1", raw)
 
 
+@pytest.mark.parametrize("count", range(1, 6))
+def test_every_split_is_every_way_to_cut(count: int) -> None:
+    tokens = list(range(count))
+    found = list(every_split(tokens))
+    assert len({str(one) for one in found}) == len(found) == 2 ** (count - 1)
+    assert all(step for one in found for step in one)
+    assert all(list(itertools.chain(*one)) == tokens for one in found)
+
+
 @pytest.mark.parametrize("share", range(SHARES))
-def test_prompts_and_events_equal_the_library_for_every_split(
+def test_prompts_and_events_equal_the_library_for_all_splits_of_short_answers_and_four_of_others(
     share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(surface.secrets, "token_hex", lambda size: "id")
@@ -128,6 +186,7 @@ async def compare(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
             reply = await ask_async(PROTOCOLS[one.protocol], one.body, ScriptedEngine())
             assert reply.status == 400, seed
             continue
+        steps: list[list[int]] = []
         for split in splits(one.tokens, random.Random(seed)):
             # The prompt is written for the first split only: that takes most of the time.
             steps = [*split, [EOS]] if one.reason == "stop" else split
@@ -139,5 +198,10 @@ async def compare(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
             assert len(reply.writes) <= len(steps) + 3
             monkeypatch.setattr(surface, "prompt_ids", lambda *_, prompt=prompt: prompt)
         monkeypatch.setattr(surface, "prompt_ids", preparing.prompt_ids)
+        engine = ScriptedEngine(steps=steps, reason=one.reason, cached=CACHED)
+        reply = await ask_async(COMPATIBLE[one.protocol], one.body, engine)
+        added = ADDED[one.protocol]
+        assert engine.requests[0].prompt_token_ids == prompt, seed
+        assert parts(reply.raw, added) == parts(raw, added), seed
     # Conversations are made to be taken; what the library refuses of them is a small rest.
     assert refused <= len(seeds) // 10, refused

@@ -15,6 +15,7 @@ from deepinfer_core.errors import (
     NotFound,
     RequestError,
 )
+from deepinfer_core.interfaces.async_engine import EngineState
 from deepinfer_core.interfaces.protocol import EventAnswer, HttpCall
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.dialects import CHAT_DIALECT, MESSAGES_DIALECT
@@ -23,7 +24,7 @@ from deepinfer_recipe_bridge.messages import Messages
 from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions
 from deepinfer_recipe_bridge.responses import Responses
 from deepinfer_recipe_bridge.surface import Surface
-from scripted import MODEL, ScriptedEngine, ask, endpoint_of, tokens_of
+from scripted import MODEL, THINK_END, Reply, ScriptedEngine, ask, endpoint_of, tokens_of
 
 CHAT, RESPONSES, MESSAGES = (
     Chat(ChatOptions()),
@@ -307,12 +308,67 @@ def test_streams_that_were_cut_are_forgotten_when_others_are() -> None:
     assert "r69" not in protocol._open._cut
 
 
+def end_of(surface: Surface, reply: Reply, *, stream: bool) -> Any:
+    """The word that a protocol ends an answer with."""
+    shown = reply.events if stream else [(None, reply.body)]
+    if surface is RESPONSES:
+        response = shown[-1][1]["response"] if stream else reply.body
+        assert response["status"] == "incomplete"
+        return response["incomplete_details"]["reason"]
+    if surface is MESSAGES:
+        return shown[-2][1]["delta"]["stop_reason"] if stream else reply.body["stop_reason"]
+    return shown[-2 if stream else -1][1]["choices"][0]["finish_reason"]
+
+
+ENDS = [(CHAT, "length"), (RESPONSES, "max_output_tokens"), (MESSAGES, "max_tokens")]
+
+
+@pytest.mark.parametrize(("surface", "word"), ENDS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_that_somebody_ended_is_not_called_whole(stream: bool) -> None:
-    engine = ScriptedEngine(steps=[tokens_of("ab")], reason="abort")
-    reply = ask(CHAT, body_of(CHAT, stream=stream), engine)
-    shown = reply.events[-1][1] if stream else reply.body
-    assert shown["error"]["type"] == "service_unavailable_error"
+def test_an_answer_that_its_caller_ended_keeps_what_it_has_and_is_called_cut(
+    surface: Surface, word: str, stream: bool
+) -> None:
+    engine = ScriptedEngine(steps=[[*tokens_of("so"), THINK_END], tokens_of("é")], reason="abort")
+    reply = ask(surface, body_of(surface, stream=stream), engine)
+    assert reply.status == 200
+    assert end_of(surface, reply, stream=stream) == word
+    assert "é" in reply.raw.decode()
+    assert reply.notes.finish_reason == "abort"
+
+
+@pytest.mark.parametrize(("surface", "word"), ENDS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_its_caller_ended_while_it_waited_is_an_empty_cut_answer(
+    surface: Surface, word: str, stream: bool
+) -> None:
+    engine = ScriptedEngine(starts=False, reason="abort")
+    reply = ask(surface, body_of(surface, stream=stream), engine)
+    assert reply.status == 200
+    assert end_of(surface, reply, stream=stream) == word
+    prompt = len(engine.requests[0].prompt_token_ids)
+    assert (reply.notes.prompt_tokens, reply.notes.completion_tokens) == (prompt, 0)
+    assert reply.notes.queue_s is None
+    if not stream:
+        usage = reply.body["usage"]
+        assert prompt in (usage.get("prompt_tokens"), usage.get("input_tokens"))
+
+
+@pytest.mark.parametrize("surface", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("state", ["draining", "dead"])
+@pytest.mark.parametrize("starts", [False, True])
+def test_an_answer_that_the_service_ended_may_be_asked_for_again(
+    surface: Surface, state: EngineState, starts: bool
+) -> None:
+    steps = [tokens_of("ab")] if starts else []
+    engine = ScriptedEngine(steps=steps, reason="abort", state=state, starts=starts)
+    assert ask(surface, body_of(surface), engine).status == 503
+    reply = ask(surface, body_of(surface, stream=True), engine)
+    if not starts:
+        assert reply.status == 503
+        return
+    assert b"whole (ask again later)" in reply.raw.split(b"\n\n")[-2]
+    for word in (b'"length"', b'"incomplete"', b'"max_tokens"'):
+        assert word not in reply.raw
 
 
 def test_nothing_of_the_library_is_reached_by_half_a_request() -> None:

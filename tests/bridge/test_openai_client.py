@@ -313,6 +313,44 @@ def test_a_client_that_leaves_ends_its_request(stream: bool) -> None:
     assert list(run(body, 20).values()) == ["closed"]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_was_ended_does_not_come_again(stream: bool, waits: bool) -> None:
+    async def body() -> tuple[list[str], list[str]]:
+        engine = engine_of("x" * 4000, step_s=0.002)
+        if waits:
+            engine.pause()
+        async with client_of(engine) as unretrying:
+            client = unretrying.with_options(max_retries=2)
+
+            async def chat() -> str:
+                answer: Any = await client.chat.completions.create(
+                    model=MODEL, messages=SAID, stream=stream, extra_body=OFF
+                )
+                found = [chunk async for chunk in answer] if stream else [answer]
+                return str(found[-1].choices[0].finish_reason)
+
+            async def response() -> str:
+                answer: Any = await client.responses.create(
+                    model=MODEL, input="hi", stream=stream, reasoning={"effort": "none"}
+                )
+                found = (
+                    [event.response async for event in answer if hasattr(event, "response")]
+                    if stream
+                    else [answer]
+                )
+                return str(found[-1].status)
+
+            tasks = [asyncio.create_task(chat()), asyncio.create_task(response())]
+            await until(lambda: len(engine.requests) == 2)
+            for request in engine.requests:
+                assert engine.abort(request.request_id)
+            ends = list(await asyncio.gather(*tasks))
+        return ends, list(engine.outcomes.values())
+
+    assert run(body, 20) == (["length", "incomplete"], ["abort", "abort"])
+
+
 def test_a_hundred_streams_at_once() -> None:
     text = "naïve 世界 🙂 "
 

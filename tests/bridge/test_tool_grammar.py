@@ -9,7 +9,14 @@ from deepinfer_core.engine.grammar_request import GrammarRequest
 from deepinfer_core.testing.fakes import byte_tokenizer_source
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.messages import Messages
-from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ToolGrammar
+from deepinfer_recipe_bridge.options import (
+    ChatOptions,
+    MessagesOptions,
+    ResponsesOptions,
+    ToolGrammar,
+)
+from deepinfer_recipe_bridge.responses import Responses
+from deepinfer_recipe_bridge.surface import Surface
 from grammars import allows
 from scripted import ASSISTANT, DSML, EOS, MODEL, THINK_END, ScriptedEngine, ask, marked, tokens_of
 
@@ -345,6 +352,54 @@ def test_without_a_grammar_component_only_promises_are_refused() -> None:
         assert ask(Chat(ChatOptions()), body, engine).status == status
         assert ask(Chat(ChatOptions(tool_grammar="off")), body, engine).status == 200
         assert ask(Chat(ChatOptions(tool_grammar="syntax")), body, engine).status == 400
+
+
+NAMED = {"type": "function", "function": {"name": "f"}}
+OPENAI_ITEM = {"type": "function", "name": "f", "parameters": PLACE}
+MESSAGES_TOOL = {"name": "f", "input_schema": PLACE}
+CHAT_FIELDS = {"messages": USER, "thinking": {"type": "disabled"}, "tools": [tool(PLACE)]}
+RESPONSES_FIELDS = {"input": "hi", "reasoning": {"effort": "none"}, "tools": [OPENAI_ITEM]}
+MESSAGES_FIELDS = {
+    "messages": USER, "max_tokens": 9, "thinking": {"type": "disabled"}, "tools": [MESSAGES_TOOL]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("protocol", "fields", "choice", "status"),
+    [
+        (Chat(ChatOptions()), CHAT_FIELDS, "required", 400),
+        (Chat(ChatOptions()), CHAT_FIELDS, NAMED, 400),
+        (Chat(ChatOptions()), CHAT_FIELDS, "auto", 200),
+        (Chat(ChatOptions(tool_grammar="off")), CHAT_FIELDS, "required", 200),
+        (Responses(ResponsesOptions()), RESPONSES_FIELDS, "required", 400),
+        (Responses(ResponsesOptions()), RESPONSES_FIELDS, {"type": "function", "name": "f"}, 400),
+        (Responses(ResponsesOptions()), RESPONSES_FIELDS, "auto", 200),
+        (Messages(MessagesOptions()), MESSAGES_FIELDS, {"type": "tool", "name": "f"}, 400),
+        (Messages(MessagesOptions()), MESSAGES_FIELDS, {"type": "any"}, 200),
+        (
+            Messages(MessagesOptions(messages_any_forces=True)),
+            MESSAGES_FIELDS,
+            {"type": "any"},
+            400,
+        ),
+        (Messages(MessagesOptions()), MESSAGES_FIELDS, {"type": "auto"}, 200),
+    ],
+)
+@pytest.mark.parametrize("kinds", [(), ("regex",)])
+def test_a_forced_call_is_refused_where_nothing_can_enforce_it(
+    protocol: Surface, fields: dict[str, Any], choice: Any, status: int, kinds: tuple[str, ...]
+) -> None:
+    engine = ScriptedEngine(steps=[[EOS]], grammar_kinds=kinds)
+    reply = ask(protocol, {"model": MODEL, "tool_choice": choice} | fields, engine)
+    assert reply.status == status, reply.raw
+    if status == 200:
+        return
+    assert not engine.requests
+    error = reply.body["error"]
+    assert error.get("code", "unsupported_grammar") == "unsupported_grammar"
+    assert "forced call (tool_choice)" in error["message"]
+    assert "components.grammar.use" in error["message"]
+    assert ("install it" in error["message"]) is (kinds == ())
 
 
 @pytest.mark.parametrize(

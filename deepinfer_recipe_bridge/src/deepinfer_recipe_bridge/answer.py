@@ -12,7 +12,7 @@ from typing import Any
 import deepseek_recipe as recipe
 from deepinfer_core.engine.outputs import FinishReason, TokenLogprob
 from deepinfer_core.errors import EngineUnavailable
-from deepinfer_core.interfaces.async_engine import Started, Tokens
+from deepinfer_core.interfaces.async_engine import EngineState, Started, Tokens
 
 from deepinfer_recipe_bridge.codec import Codec
 from deepinfer_recipe_bridge.reading import Reading
@@ -25,6 +25,8 @@ Event = Any
 _REASONS = {
     "stop": recipe.InferenceFinishReason.Stop,
     "length": recipe.InferenceFinishReason.Length,
+    # No protocol has a word for it; a cut answer is neither whole nor asked for again.
+    "abort": recipe.InferenceFinishReason.Length,
 }
 _LEAST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON has not."""
@@ -40,6 +42,7 @@ class Answer:
         fingerprint: of the system that answers.
 
     Attributes:
+        is_begun: the opening events were made.
         is_complete: the answer has ended, because of a stop string or of ``end``.
         finish_reason: why; empty until then.
         completion_tokens: that were passed on.
@@ -55,13 +58,14 @@ class Answer:
         )
         stage = reading.parsing.thinking_initial_stage
         self._is_reasoning = stage is not None and stage.starts_in_reasoning()
-        self.is_complete = False
+        self.is_begun = self.is_complete = False
         self.finish_reason = ""
         self.completion_tokens = 0
         self.reasoning_tokens = 0
 
     def begin(self, started: Started) -> list[Event]:
         """Opening events; they say how many tokens of the prompt were cached."""
+        self.is_begun = True
         usage = recipe.PromptUsage(
             prompt_tokens=started.prompt_tokens, prompt_cache_hit_tokens=started.cached_tokens
         )
@@ -87,16 +91,22 @@ class Answer:
                 break
         return events
 
-    def end(self, reason: FinishReason) -> list[Event]:
+    def end(self, reason: FinishReason, state: EngineState) -> list[Event]:
         """Closing events.
 
+        Args:
+            reason: why the engine ended the request.
+            state: of the engine then; one that is ready aborts only what its caller gave up.
+
         Raises:
-            EngineUnavailable: somebody ended the request; the answer is not whole.
+            EngineUnavailable: the service ended the request; it may be asked again.
         """
         self.is_complete, self.finish_reason = True, reason
-        if reason not in _REASONS:
+        if reason not in _REASONS or (reason == "abort" and state != "ready"):
             self._processor.close()
-            raise EngineUnavailable("the request was ended before its answer was whole")
+            raise EngineUnavailable(
+                "the request was ended before its answer was whole", hint="ask again later"
+            )
         return self._processor.push(recipe.InferenceChunk.finish(_REASONS[reason]))
 
 

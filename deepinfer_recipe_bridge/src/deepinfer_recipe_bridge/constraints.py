@@ -120,10 +120,10 @@ def _with_tools(
     if level == "off" and wish.format is None:
         return None
     if "structural_tag" not in kinds:
-        promised = strict if level == "auto" else level != "off"
+        promised = strict or wish.forced if level == "auto" else level != "off"
         if not promised and wish.format is None:
             return None
-        _check_kind("structural_tag", kinds, "strict tools, or tools beside a format")
+        _check_kind("structural_tag", kinds, _promise(wish, strict=strict))
     by_schema = [
         level == "schema" or (level == "auto" and (tool.strict or wish.forced))
         for tool in wish.tools
@@ -142,9 +142,25 @@ def _with_tools(
     return tags.sequence(tags.ANY_TEXT, tags.token(codec.think_end), answer)
 
 
+def _promise(wish: Wish, *, strict: bool) -> str:
+    """What calls are enforced for."""
+    if wish.forced:
+        return "a forced call (tool_choice)"
+    if strict:
+        return "a strict tool"
+    return "a tool" if wish.format is None else "a format of the answer beside tools"
+
+
 def _check_kind(kind: str, kinds: Sequence[str], what: str) -> None:
-    if kind not in kinds:
+    if kind in kinds:
+        return
+    if not kinds:
         raise UnsupportedGrammar(
-            f"{what} was asked for, and this server cannot enforce a grammar of kind {kind}",
-            hint="the operator may install deepinfer-grammar and set components.grammar",
+            f"{what} was asked for, which takes a grammar component, and this server uses none",
+            hint="the operator may set components.grammar.use if deepinfer-grammar is installed, "
+            "else install it first",
         )
+    raise UnsupportedGrammar(
+        f"{what} was asked for, and the grammar component of this server takes no {kind}",
+        hint="the operator may choose another one with components.grammar.use",
+    )

@@ -21,6 +21,8 @@ from typing import Any, ClassVar
 from deepinfer_core.errors import DeadlineExceeded, RequestError
 from deepinfer_core.interfaces.async_engine import (
     EngineFacts,
+    EngineState,
+    Finished,
     GenerateRequest,
     Item,
     Started,
@@ -176,7 +178,7 @@ class Surface(Protocol):
         events: list[Event] = []
         async with _asked(service, prepared) as items:
             async for item in items:
-                events += self._events(prepared, item)
+                events += self._events(prepared, item, service.engine.state)
                 if prepared.answer.is_complete:
                     break
         notes = prepared.call.notes
@@ -196,7 +198,7 @@ class Surface(Protocol):
         try:
             async with _asked(service, prepared) as items:
                 async for item in items:
-                    events = self._events(prepared, item)
+                    events = self._events(prepared, item, service.engine.state)
                     if len(events) == 1:
                         yield self._framed(prepared, events[0])
                     elif events:
@@ -209,7 +211,7 @@ class Surface(Protocol):
         if done is not None:
             yield event_bytes(done)
 
-    def _events(self, prepared: Prepared, item: Item) -> list[Event]:
+    def _events(self, prepared: Prepared, item: Item, state: EngineState) -> list[Event]:
         """What an item of the engine adds to the answer."""
         if isinstance(item, Tokens):
             if prepared.call.notes.first_token_s is None:
@@ -218,11 +220,19 @@ class Surface(Protocol):
         if isinstance(item, Started):
             prepared.note_start(item)
             return prepared.answer.begin(item)
-        return prepared.answer.end(item.reason)
+        return [*_missed(prepared, item), *prepared.answer.end(item.reason, state)]
 
     def _framed(self, prepared: Prepared, event: Event) -> bytes:
         name = self.response.sse_event_name(event)
         return event_bytes(self.event_text(prepared, event), name)
+
+
+def _missed(prepared: Prepared, end: Finished) -> list[Event]:
+    """Opening events of a request that ended while it waited."""
+    if prepared.answer.is_begun:
+        return []
+    prepared.call.notes.prompt_tokens = end.prompt_tokens
+    return prepared.answer.begin(Started(end.prompt_tokens, end.cached_tokens))
 
 
 @asynccontextmanager
