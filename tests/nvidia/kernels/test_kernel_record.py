@@ -98,14 +98,13 @@ def test_a_reader_sees_the_old_record_until_the_new_one_is_whole(
     """Other processes read it while one writes."""
     path, seen = tmp_path / "record.json", []
     write_entries(path, "measured", {"a": {"content": "1"}})
-    write = Path.write_text
+    replace_path = Path.replace
 
-    def watched(self: Path, *given: Any, **more: Any) -> int:
-        done = write(self, *given, **more)
+    def watched(self: Path, target: Path) -> Path:
         seen.append(read_record(path)["a"]["measured"]["content"])
-        return done
+        return replace_path(self, target)
 
-    monkeypatch.setattr(Path, "write_text", watched)
+    monkeypatch.setattr(Path, "replace", watched)
     write_entries(path, "measured", {"a": {"content": "2"}})
     assert seen == ["1"]
     assert read_record(path)["a"]["measured"]["content"] == "2"
