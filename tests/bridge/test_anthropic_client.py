@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from scripted import ALL_KINDS, MODEL
 from serving import run, said, serving
 
-anthropic = pytest.importorskip("anthropic", reason="needs the official client")
+anthropic = pytest.importorskip("anthropic", reason="nox -s bridge runs these")
 
 SAID: Any = [{"role": "user", "content": "json?"}]
 OFF: Any = {"type": "disabled"}

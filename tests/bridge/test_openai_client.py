@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from scripted import ALL_KINDS, MODEL
 from serving import run, said, serving
 
-openai = pytest.importorskip("openai", reason="needs the official client")
+openai = pytest.importorskip("openai", reason="nox -s bridge runs these")
 
 SAID: Any = [{"role": "user", "content": "json?"}]
 OFF = {"thinking": {"type": "disabled"}}

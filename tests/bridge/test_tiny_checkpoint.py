@@ -24,8 +24,8 @@ from scripted import ALL_KINDS, MODEL, ScriptedEngine, ask
 
 from deepinfer_core import AsyncLLM
 
-tiny = pytest.importorskip("deepinfer_tiny", reason="needs the tiny checkpoint")
-llguidance = pytest.importorskip("llguidance", reason="needs llguidance, which makes masks")
+tiny = pytest.importorskip("deepinfer_tiny", reason="nox -s bridge runs these")
+llguidance = pytest.importorskip("llguidance", reason="nox -s bridge runs these")
 
 CHAT = Chat(ChatOptions())
 SAID = [{"role": "user", "content": "Tell me about a fox. json"}]
