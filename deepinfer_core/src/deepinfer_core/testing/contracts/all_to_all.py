@@ -193,7 +193,7 @@ class AllToAllContract(ContractSuite):
 
 
 def _factor(expert: int) -> float:
-    """What an expert multiplies by: one product, whose bits no device rounds in a way of its own."""
+    """What an expert multiplies by; a product has the same bits on every device, a quotient not."""
     return 0.3 * (expert + 1)
 
 
