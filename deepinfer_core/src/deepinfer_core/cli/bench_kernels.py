@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -286,7 +287,7 @@ def _print_times(times: list[KernelTime], stamp: Stamp) -> None:
             rows.append((item.case, "wrong", "", "", "", item.complaints[0]))
             continue
         share = f"{item.bound_s / item.seconds:.2f}"
-        peer = f"{item.peer_s * 1e6:.1f}" if item.peer else ""
+        peer = "" if math.isnan(item.peer_s) else f"{item.peer_s * 1e6:.1f}"
         rows.append(
             (item.case, f"{item.seconds * 1e6:.1f}", f"{item.bound_s * 1e6:.1f}", share, peer,
              item.peer)
