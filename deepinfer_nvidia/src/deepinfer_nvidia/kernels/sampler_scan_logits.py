@@ -99,7 +99,7 @@ def build(spec: SampleSpec, tuning: Tuning) -> Any:
                 warp_peak[thread // 32] = base
             T.sync_threads()
             if bad == 1:
-                flag[0] = 1
+                T.atomic_max(flag[0], 1)
             base = warp_peak[0]
             for i in T.unroll(1, _WARPS):
                 base = T.max(base, warp_peak[i])
