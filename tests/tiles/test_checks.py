@@ -207,12 +207,10 @@ def storing(who: str) -> Any:
         with T.Kernel(1, threads=32) as _:
             thread = T.get_thread_binding()
             kept = T.alloc_shared((1,), "float32")
-            if who == "one":
-                if thread == 5:
-                    kept[0] = x[1]
-            if who == "some":
-                if thread < 2:
-                    kept[0] = x[1]
+            if who == "one" and thread == 5:
+                kept[0] = x[1]
+            if who == "some" and thread < 2:
+                kept[0] = x[1]
             if who == "all":
                 kept[0] = x[1]
             if who == "all, atomically":
@@ -252,7 +250,7 @@ def test_lanes_of_a_parallel_loop_that_share_a_cell_are_refused_too() -> None:
                 out[i] = x[i] + T.min(T.cast(j, "float32"), 0.0)
 
     given = {"x": torch.arange(1.0, 9), "out": torch.full((8,), -77.0)}
-    with pytest.raises(DoubledStore, match="8 lanes .* store into 4 cells of 'out'"):
+    with pytest.raises(DoubledStore, match=r"8 lanes .* store into 4 cells of 'out'"):
         Program(kernel).run(given, refuse_doubled_stores=True)
 
 

@@ -6,6 +6,7 @@ symbolic extents from their shapes, and performs the closures. Results are in th
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from time import monotonic
 from typing import Any
 
@@ -92,7 +93,7 @@ class Program:
         if limit_s is not None:
             run.deadline_s = monotonic() + limit_s
         if refuse_doubled_stores:
-            run.threads = math.prod(scope.bound_threads.values())
+            run.threads = self.asked_threads
         tensors = bindings.match(self.parameters, arguments)
         for (name, buffer, allocation), tensor in zip(self.parameters, tensors, strict=True):
             bindings.solve(scope, run, name, buffer, tensor)
@@ -103,6 +104,20 @@ class Program:
             self.body(run)
         for tensor in tensors:
             tensor.give_back()
+
+    @cached_property
+    def asked_threads(self) -> int:
+        """How many threads perform what has no lanes: one, if nothing asks which thread it is."""
+        from tilelang import tvm
+
+        asked = set()
+
+        def look(node: Any) -> None:
+            if type(node).__name__ == "Var" and node in self.scope.bound_threads:
+                asked.add(node)
+
+        tvm.tirx.stmt_functor.post_order_visit(self.func.body, look)
+        return math.prod(self.scope.bound_threads[variable] for variable in asked)
 
     def view(
         self, run: Run, memory: Memory, node: Any, tensor: bindings.Bound, *, main: bool
