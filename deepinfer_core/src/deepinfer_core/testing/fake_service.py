@@ -28,7 +28,8 @@ from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.interfaces.async_engine import EngineFacts
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.telemetry.progress import ProgressStream
-from deepinfer_core.testing.fakes import FakeRunner, byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import byte_tokenizer_source
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 __all__ = ["FakeService", "command_of", "fake_engine"]
 
