@@ -3,14 +3,13 @@
 import asyncio
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deepinfer_core.testing.answer_ends import ending_of
-from deepinfer_core.testing.asked_service import AskedService
+from deepinfer_core.testing.asked_service import AskedService, grown
 from deepinfer_core.testing.crowd import PATHS, Crowd
 
 pytest.importorskip("deepinfer_tiny", reason="nox -s service runs these")
@@ -34,17 +33,6 @@ def service() -> Iterator[AskedService]:
         yield found
 
 
-def grown(service: AskedService, before: dict[str, int]) -> dict[str, int]:
-    """What there is more of, as soon as it is nothing: closing a connection takes a moment."""
-    for _ in range(100):
-        after = service.state()
-        found = {kind: after[kind] - before[kind] for kind in ("tasks", "files", "engine_files")}
-        if not any(found.values()):
-            return {}
-        time.sleep(0.05)
-    return found
-
-
 def test_clients_that_go_away_leave_nothing(service: AskedService) -> None:
     crowd = Crowd(service.port, random.Random(1))
     asyncio.run(crowd.run(AT_ONCE, AT_ONCE))
@@ -52,7 +40,7 @@ def test_clients_that_go_away_leave_nothing(service: AskedService) -> None:
     before, crowd.seen = service.state(), Counter()
     asyncio.run(crowd.run(5 * AT_ONCE, AT_ONCE))
     assert not any(service.held().values())
-    assert not grown(service, before)
+    assert not grown(before, service.state, ("tasks", "files", "engine_files"))
     samples = service.metrics()
     ended = [samples[name] for name in samples if "requests_finished_total" in name]
     assert samples["deepinfer_requests_total"] == sum(ended) > AT_ONCE

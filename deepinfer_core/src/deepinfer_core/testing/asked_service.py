@@ -1,8 +1,8 @@
 """What does a running service hold, by its metrics, by its system and by its own account?
 
 ``AskedService`` starts this module as a program: ``deepinfer serve`` that can also be asked what it
-holds. The program takes the arguments of ``deepinfer serve``. Each line on standard input is
-answered with a JSON object on standard output: Python objects behind a collection of garbage, tasks
+holds, with the arguments of ``deepinfer serve``. ``answer_questions`` answers each line on standard
+input with a JSON object on standard output: Python objects behind a collection of garbage, tasks
 that have not ended, threads and descriptors. What the allocator kept is given back by then, so that
 whoever asked may look at the process's resident memory. Needs Linux, for its ``/proc``.
 """
@@ -20,12 +20,22 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
-__all__ = ["HELD", "AskedService", "answer_questions", "children", "metrics_of", "port_of"]
+__all__ = [
+    "HELD",
+    "AskedProcess",
+    "AskedService",
+    "answer_questions",
+    "children",
+    "grown",
+    "metrics_of",
+    "port_of",
+]
 
 HELD = (
     "deepinfer_requests_running",
@@ -44,31 +54,27 @@ _ADMITTED = (
 )
 _SETTLE_S = 30.0
 _END_S = 60.0
+_CLOSING_S = 5.0
 
 
-class AskedService:
-    """A service in a process of its own, on a free port, and what it holds.
+class AskedProcess:
+    """A process that answers ``answer_questions``, and shows an address on its standard output.
 
     Args:
-        settings: ``name=value`` each, as of the option ``--set``.
+        command: runs it.
 
     Attributes:
-        process: the one that speaks HTTP.
-        port: that it listens on.
-        engine: number of the engine's process.
+        process: that runs.
+        url: the address.
     """
 
-    def __init__(self, settings: Sequence[str]) -> None:
-        module = "deepinfer_core.testing.asked_service"
-        command = [sys.executable, "-P", "-m", module, "--port", "0"]
-        command += [part for text in settings for part in ("--set", text)]
+    def __init__(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.port = port_of(self.process)
-        [self.engine] = children(self.process.pid)
+        self.url = f"http://127.0.0.1:{port_of(self.process)}"
 
-    def __enter__(self) -> AskedService:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -81,9 +87,44 @@ class AskedService:
             self.process.kill()
         self.process.communicate()
 
+    def state(self) -> dict[str, int]:
+        """What it says that it holds, and how much memory it then has."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        found: dict[str, int] = json.loads(self.process.stdout.readline())
+        return {**found, "resident_bytes": _resident_bytes(self.process.pid)}
+
+    def end(self) -> int:
+        """Let its questions end; its exit status."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+        return self.process.wait(timeout=_END_S)
+
+
+class AskedService(AskedProcess):
+    """A service with the settings ``name=value`` on a free port.
+
+    Attributes:
+        engine: number of the engine's process.
+    """
+
+    def __init__(self, settings: Sequence[str]) -> None:
+        module = "deepinfer_core.testing.asked_service"
+        options = [part for text in settings for part in ("--set", text)]
+        super().__init__([sys.executable, "-P", "-m", module, "--port", "0", *options])
+        [self.engine] = children(self.process.pid)
+
+    @property
+    def port(self) -> int:
+        """That it listens on."""
+        return int(self.url.rpartition(":")[2])
+
     def metrics(self) -> dict[str, float]:
         """Each sample of ``/metrics`` by its name and labels."""
-        return metrics_of(f"http://127.0.0.1:{self.port}/metrics")
+        return metrics_of(f"{self.url}/metrics")
 
     def held(self) -> dict[str, float]:
         """What the metrics say is held, as soon as it is nothing or the time to settle is over."""
@@ -101,25 +142,33 @@ class AskedService:
         return sum(map(self.metrics().__getitem__, _ADMITTED))
 
     def state(self) -> dict[str, int]:
-        """Of both processes; connections that were closed must have been forgotten."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        front = json.loads(self.process.stdout.readline())
+        """Of both processes."""
         place = Path(f"/proc/{self.engine}")
         return {
-            **front,
-            "resident_bytes": _resident_bytes(self.process.pid),
+            **super().state(),
             "engine_resident_bytes": _resident_bytes(self.engine),
             "engine_files": len(os.listdir(place / "fd")),
             "engine_threads": len(os.listdir(place / "task")),
         }
 
-    def stop(self) -> int:
-        """End it as an operator does; its exit status."""
-        self.process.terminate()
-        return self.process.wait(timeout=_END_S)
+
+def grown(
+    before: Mapping[str, int], state: Callable[[], Mapping[str, int]], kinds: Sequence[str]
+) -> dict[str, int]:
+    """What there is more or less of, as soon as it is nothing or a while has passed.
+
+    Args:
+        before: an earlier state.
+        state: gives one.
+        kinds: of things in it that come and go with connections, which end a moment later.
+    """
+    until_s = time.monotonic() + _CLOSING_S
+    while True:
+        after = state()
+        found = {kind: after[kind] - before[kind] for kind in kinds if after[kind] != before[kind]}
+        if not found or time.monotonic() > until_s:
+            return found
+        time.sleep(0.05)
 
 
 def metrics_of(url: str) -> dict[str, float]:
@@ -155,19 +204,15 @@ def _resident_bytes(process: int) -> int:
 
 
 def answer_questions(before: Callable[[], object] = lambda: None) -> None:
-    """Answer each line of standard input, in a thread of its own.
+    """Answer each line of standard input until it ends.
 
     Args:
         before: called before each answer.
     """
-
-    def answer() -> None:
-        for _ in sys.stdin:
-            before()
-            sys.stdout.write(json.dumps(_own_state()) + "\n")
-            sys.stdout.flush()
-
-    threading.Thread(target=answer, daemon=True).start()
+    for _ in sys.stdin:
+        before()
+        sys.stdout.write(json.dumps(_own_state()) + "\n")
+        sys.stdout.flush()
 
 
 def _own_state() -> dict[str, int]:
@@ -186,5 +231,5 @@ def _own_state() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    answer_questions()
+    threading.Thread(target=answer_questions, daemon=True).start()
     raise SystemExit(import_module("deepinfer_core.cli").main(["serve", *sys.argv[1:]]))

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 from deepinfer_core.engine.byte_letters import BYTE_LETTERS
+from deepinfer_core.interfaces.async_engine import EngineFacts
 
-__all__ = ["CONTROL_TOKENS", "FIRST_BYTE", "VOCABULARY", "byte_tokenizer_source", "byte_tokens"]
+__all__ = [
+    "CONTROL_TOKENS",
+    "FIRST_BYTE",
+    "VOCABULARY",
+    "byte_facts",
+    "byte_tokenizer_source",
+    "byte_tokens",
+]
 
 CONTROL_TOKENS = (
     "<｜begin▁of▁sentence｜>",
@@ -31,6 +40,24 @@ VOCABULARY = FIRST_BYTE + 256
 def byte_tokens(text: str) -> tuple[int, ...]:
     """Token ids of a text; the spelling of a control token is text like any other."""
     return tuple([FIRST_BYTE + byte for byte in text.encode()])
+
+
+def byte_facts(**others: Any) -> EngineFacts:
+    """Facts of an engine with this tokenizer.
+
+    Args:
+        others: of ``EngineFacts``, where the usual ones do not hold.
+    """
+    usual: dict[str, Any] = {
+        "model": "fake",
+        "tokenizer_json": byte_tokenizer_source(),
+        "max_model_len": 8192,
+        "vocabulary": VOCABULARY,
+        "grammar_kinds": (),
+        "components": {},
+        "report": {},
+    }
+    return EngineFacts(**{**usual, **others})
 
 
 @cache

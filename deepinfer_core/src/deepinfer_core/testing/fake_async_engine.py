@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -31,7 +30,7 @@ from deepinfer_core.interfaces.async_engine import (
     Item,
     Started,
 )
-from deepinfer_core.testing.byte_tokenizer import VOCABULARY, byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import byte_facts
 from deepinfer_core.testing.fake_answers import (
     Answer,
     Script,
@@ -94,7 +93,9 @@ class FakeAsyncEngine(AsyncEngine):
         self._is_disturbed = False
         self._in_work: dict[str, InWork] = {}
         self._cached: set[tuple[str, tuple[int, ...]]] = set()
-        self._facts = replace(_facts(places), **facts)
+        components = {"sampler": "fake.script"}
+        named = {"components": components, "report": {"places": places}, **facts}
+        self._facts = byte_facts(**named)
 
     @property
     def state(self) -> EngineState:
@@ -131,6 +132,11 @@ class FakeAsyncEngine(AsyncEngine):
         """Go on."""
         self._running.set()
         self._is_disturbed = self._state == "dead"
+
+    def forget(self) -> None:
+        """Keep nothing of requests that are over, nor of their prompts."""
+        for kept in (self.requests, self.outcomes, self._cached):
+            kept.clear()
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
         """Answer a request; see ``AsyncEngine``."""
@@ -284,16 +290,3 @@ class FakeAsyncEngine(AsyncEngine):
         cached = max((end for end in ends if (salt, prompt[:end]) in self._cached), default=0)
         self._cached |= {(salt, prompt[:end]) for end in ends}
         return cached if script.cached is None else script.cached
-
-
-def _facts(places: int) -> EngineFacts:
-    """Of the byte tokenizer."""
-    return EngineFacts(
-        model="fake",
-        tokenizer_json=byte_tokenizer_source(),
-        max_model_len=8192,
-        vocabulary=VOCABULARY,
-        grammar_kinds=(),
-        components={"sampler": "fake.script"},
-        report={"places": places},
-    )
