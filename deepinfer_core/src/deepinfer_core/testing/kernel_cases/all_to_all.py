@@ -64,10 +64,12 @@ def _choices(
 
 def _sent(expert_Tk: torch.Tensor, experts: int) -> Dispatched:
     """What the twin sends: as rows' weights, the choices themselves."""
-    number_Tk = torch.arange(expert_Tk.numel(), dtype=torch.float64).view_as(expert_Tk)
+    place = expert_Tk.device
+    number_Tk = torch.arange(expert_Tk.numel(), dtype=torch.float64, device=place)
+    number_Tk = number_Tk.view_as(expert_Tk)
     number_Tk = number_Tk.masked_fill(expert_Tk < 0, -1)
     plan = _plan(experts, expert_Tk.shape[1])
-    return _TWIN.dispatch(plan, torch.zeros(len(expert_Tk), 1), expert_Tk, number_Tk)
+    return _TWIN.dispatch(plan, torch.zeros(len(expert_Tk), 1, device=place), expert_Tk, number_Tk)
 
 
 def _plan(experts: int, choices: int) -> Plan:
