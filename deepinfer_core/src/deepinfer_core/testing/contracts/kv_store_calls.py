@@ -52,7 +52,7 @@ class KvStoreCalls(KvStoreSuite):
             "blocks", [key(name) for name in range(3)], destinations, deadline_s=FOREVER
         )
         assert [one.status for one in outcomes] == ["hit", "miss", "hit"]
-        assert (destinations[0], destinations[2]) == (block(0), block(2))
+        assert [bytes(destinations[0]), bytes(destinations[2])] == [block(0), block(2)]
 
     def test_the_first_writer_wins(self, store: KvStore) -> None:
         """Within one call and over several."""
@@ -149,7 +149,7 @@ class KvStoreCalls(KvStoreSuite):
             {"depth": 2**32},
             {"retention": "none"},
         ):
-            bad = replace(good, **fields)  # type: ignore[arg-type]
+            bad = replace(good, **fields)
             calls.append(lambda bad=bad: store.store("blocks", [good, bad], deadline_s=FOREVER))  # type: ignore[misc]
         for number, call in enumerate(calls):
             with pytest.raises(ValueError, match=r"."):

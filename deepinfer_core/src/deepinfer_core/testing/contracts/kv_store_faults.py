@@ -48,7 +48,7 @@ class KvStoreFaults(KvStoreSuite):
         keys = [key(name) for name in range(3)]
         outcomes = store.load("blocks", keys, buffers, deadline_s=FOREVER)
         assert [one.status for one in outcomes] == ["hit", "corrupt", "hit"]
-        assert (buffers[0], buffers[2]) == (block(0), block(2))
+        assert [bytes(buffers[0]), bytes(buffers[2])] == [block(0), block(2)]
         assert outcomes[1].reason
         assert store.report().outcomes["corrupt"] == 1
         assert self.write(store, item(1)) == ["stored"]
