@@ -122,8 +122,7 @@ class Batch:
         for sequence_id in decision.preempted:
             self._preempt(self._by_id[sequence_id])
         admitted = [self._by_id[number] for number in decision.admitted]
-        copies = (self._admit(sequence, entries) for sequence in admitted)
-        restored = [copy for copy in copies if copy is not None]
+        restored = list(filter(None, [self._admit(one, entries) for one in admitted]))
         return self._launch(decision, admitted, restored, drafting)
 
     def commit(
@@ -242,8 +241,7 @@ class Batch:
         if not decision.shares:
             return None
         steps, sequences, draws = [], [], []
-        cloned: list[Copy] = []
-        saved: list[Saved] = []
+        cloned, saved = list[Copy](), list[Saved]()
         size = self.limits.block_tokens
         prefixes = drafting.prefixes(admitted) if drafting else ()
         for sequence_id, row_count, new_blocks in decision.shares:

@@ -11,8 +11,7 @@ __all__ = ["RandomBudget"]
 
 
 class RandomBudget(DraftPlanner):
-    """Any number of drafts of any sequence, a round behind two steps of three, and a rest of some
-    steps where there are no drafts.
+    """Any number of drafts of any sequence, a round behind two steps of three, and short rests.
 
     Args:
         seed: of all choices.

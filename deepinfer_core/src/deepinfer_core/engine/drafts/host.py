@@ -6,9 +6,10 @@ only counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from deepinfer_core.engine.instruments import StepFacts
+from deepinfer_core.engine.ranked_queue import RankedQueue
 from deepinfer_core.engine.rows import Drafted, DraftRequest, RowRequest
 from deepinfer_core.engine.sequence import Sequence as Text
 from deepinfer_core.errors import EngineError
@@ -77,9 +78,7 @@ class Drafting:
         self._rest = self._resting = 0
         """So many more steps, of so many sequences, have nothing to do with drafts."""
 
-    def want(
-        self, running: Collection[Text], waiting: Sequence[SequenceView], *, max_rows: int
-    ) -> bool:
+    def want(self, running: RankedQueue, waiting: Sequence[SequenceView], *, max_rows: int) -> bool:
         """Note in each sequence how many drafts the next step is to verify.
 
         Args:
