@@ -130,10 +130,12 @@ class Contestant:
     def _fill(self) -> None:
         """Let new texts grow."""
         self.stop()
-        usual = {"temperature": self._temperature, "max_tokens": 3 * TEXT_TOKENS}
+        usual: dict[str, Any] = {
+            "temperature": self._temperature, "max_tokens": 3 * TEXT_TOKENS, "ignore_eos": True,
+        }  # fmt: skip
         engine = self.llm.engine
         self._numbers = [
-            engine.submit(index, each, SamplingParams(seed=index, ignore_eos=True, **usual))
+            engine.submit(index, each, SamplingParams(seed=index, **usual))
             for index, each in enumerate(self._prompts)
         ]
         begun: set[int] = set()
