@@ -222,10 +222,11 @@ class Writer:
     def _make_room(self, wanted_bytes: int) -> None:
         """Free pages of the map itself, and let two transactions pass, so that they can be used."""
         counts: Counter[str] = Counter()
+        # First: removing takes pages, too, and in a full map there are none but theirs.
+        self._environment.forget_dead_readers()
         with self._environment.writing(math.inf) as txn:
             self._free(txn, wanted_bytes + self._limits.capacity_bytes // 10, counts, "room")
         self._count(counts)
-        self._environment.forget_dead_readers()
         for _ in range(2):
             with self._environment.writing(math.inf) as txn:
                 self._index.note_sweep(txn, self._clock.wall())
