@@ -5,6 +5,7 @@ import random
 import threading
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,48 @@ def test_blocks_of_a_class_that_is_not_configured_any_more_expire(place: Any) ->
     place.pass_time(2 * DAY_S)
     assert store.sweep(deadline_s=FOREVER) == 0
     place.assert_books_are_right(store)
+
+
+def test_a_much_smaller_capacity_is_reached_step_by_step(place: Any) -> None:
+    # The file, of 3,000 blocks, is larger than the new map of 100, a tenth, and 4 MiB.
+    store = place.opened(capacity_bytes=4000 * 4096)
+    assert statuses(store, *chain("text", 3000)) == {"stored"}
+    store.close()
+    place.pass_time(61.0)
+    store = place.opened()
+    assert statuses(store, item("a")) == {"unavailable"}
+    assert store.sweep(deadline_s=FOREVER) > 2000
+    assert statuses(store, item("a")) == {"stored"}
+    assert store.report().used_bytes <= store.report().capacity_bytes
+    assert is_there(store, ("text", 0))
+    place.assert_books_are_right(store)
+
+
+def test_a_block_that_was_made_good_meanwhile_is_not_removed(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    assert store._opened is not None
+    writer = store._opened.writer
+    assert writer is not None
+    writer.remove_damaged(BLOCKS, [key("a"), key("nobody")], FOREVER)
+    assert read(store, "a") == "hit"
+    assert store.report().removed == {}
+
+
+@pytest.mark.parametrize(("record_bytes", "pages"), [(4080, 1), (4081, 2), (114_112, 28)])
+def test_books_count_the_pages_that_the_map_gives(
+    place: Any, record_bytes: int, pages: int
+) -> None:
+    group = replace(BLOCKS, block_bytes=record_bytes - 192)
+    store = place.store(capacity_bytes=1 << 20)
+    store.open([group])
+    items = [replace(one, data=bytes(group.block_bytes)) for one in chain("text", 3)]
+    assert statuses(store, *items) == {"stored"}
+    assert store._opened is not None
+    with store._opened.environment.reading() as txn:
+        taken = txn.stat(store._opened.reader._index.records)["overflow_pages"]
+    assert taken == 3 * pages
+    assert store.report().used_bytes == 3 * pages * 4096
 
 
 def test_a_smaller_capacity_makes_blocks_go(place: Any) -> None:

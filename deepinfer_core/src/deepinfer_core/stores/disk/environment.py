@@ -28,6 +28,9 @@ _READERS = 1024
 
 _DATABASES = 8
 
+_SPARE_BYTES = 4 << 20
+"""Pages to remove records with, where the capacity was lowered below what is kept."""
+
 
 class Unusable(Exception):
     """The store cannot do it now; the message says why."""
@@ -46,7 +49,7 @@ class Environment:
 
     Args:
         folder: of the store; made if this process writes.
-        map_bytes: size of the map.
+        map_bytes: size of the map; larger if the file is.
         writes: whether this process is the one that writes.
         durable: whether a commit is on the disk before it is one.
 
@@ -64,7 +67,7 @@ class Environment:
             if writes:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._lock_file = _only_writer(folder)
-                _require_space(folder, map_bytes)
+                map_bytes = _spacious(folder, map_bytes)
             self._lmdb = lmdb.Environment(
                 str(folder),
                 map_size=map_bytes,
@@ -205,20 +208,27 @@ def _only_writer(folder: Path) -> IO[bytes]:
     return file
 
 
-def _require_space(folder: Path, map_bytes: int) -> None:
-    """Refuse a map that the disk has no room for.
+def _spacious(folder: Path, map_bytes: int) -> int:
+    """Size of the map: what was asked for, or a little more than a file that is larger.
+
+    A file never shrinks; and in a map without free pages nothing can even be removed.
 
     Raises:
-        ConfigError: says how much there is.
+        ConfigError: the disk has no room for it; says how much there is.
     """
     data = folder / "data.mdb"
-    taken = data.stat().st_blocks * 512 if data.exists() else 0
+    taken = 0
+    if data.exists():
+        taken = data.stat().st_blocks * 512
+        if data.stat().st_size > map_bytes:
+            map_bytes = data.stat().st_size + _SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if map_bytes > taken + free:
         raise ConfigError(
             f"the store in {folder} may take {map_bytes} bytes, found {taken + free} free",
             hint="lower capacity_bytes",
         )
+    return map_bytes
 
 
 def _reason(error: Exception) -> str:

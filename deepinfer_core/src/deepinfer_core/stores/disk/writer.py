@@ -2,7 +2,8 @@
 
 All that belongs together is one transaction. Room is made by the books, in the transaction that
 needs it; pages that it frees serve the next but one, and the map has a tenth more of them than the
-books allow. Where that is not enough, room is made on its own, and the work is done once more.
+books allow. So the map is full only while readers hold pages back, the dead ones for no longer than
+until somebody looks for them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from deepinfer_core.stores.calls import (
 from deepinfer_core.stores.disk.clock import Clock, ClockWatch
 from deepinfer_core.stores.disk.environment import Environment, NoRoom, NotNow, Unusable
 from deepinfer_core.stores.disk.index import Index, address_of
-from deepinfer_core.stores.records import pack_record, read_block, record_bytes
+from deepinfer_core.stores.records import pack_record, read_block
 from deepinfer_core.stores.retention import Limits
 
 if TYPE_CHECKING:
@@ -162,12 +163,12 @@ class Writer:
     def _keep_some(
         self, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
     ) -> list[Outcome]:
-        """All of one transaction; once more with more room if there is too little."""
+        """All of one transaction; once more if pages may have been held back by nobody."""
         try:
             try:
                 return self._try_to_keep(group, items, deadline_s)
             except NoRoom:
-                self._make_room(self._index.taken_bytes(record_bytes(group)) * len(items))
+                self._environment.forget_dead_readers()
                 return self._try_to_keep(group, items, deadline_s)
         except NoRoom:
             outcome = FULL
@@ -214,22 +215,11 @@ class Writer:
                 return OVER_QUOTA
         used_bytes = index.used_bytes(txn)
         if used_bytes + size_bytes > limits.capacity_bytes:
-            self._free(txn, used_bytes + size_bytes - limits.low_bytes, counts, "room")
+            over = used_bytes + size_bytes - limits.low_bytes
+            self._free(txn, over, counts, "room", most=_REMOVED_AT_ONCE)
             if index.used_bytes(txn) + size_bytes > limits.capacity_bytes:
                 return FULL
         return None
-
-    def _make_room(self, wanted_bytes: int) -> None:
-        """Free pages of the map itself, and let two transactions pass, so that they can be used."""
-        counts: Counter[str] = Counter()
-        # First: removing takes pages, too, and in a full map there are none but theirs.
-        self._environment.forget_dead_readers()
-        with self._environment.writing(math.inf) as txn:
-            self._free(txn, wanted_bytes + self._limits.capacity_bytes // 10, counts, "room")
-        self._count(counts)
-        for _ in range(2):
-            with self._environment.writing(math.inf) as txn:
-                self._index.note_sweep(txn, self._clock.wall())
 
     def _free(
         self,
