@@ -31,6 +31,7 @@ from deepinfer_core.server.body import (
 from deepinfer_core.server.call_record import CallRecord, write_access_log
 from deepinfer_core.server.callers import CALLER
 from deepinfer_core.server.connection import CLOSING
+from deepinfer_core.server.conversations import Conversations
 from deepinfer_core.server.dialect import OPENAI, json_bytes
 from deepinfer_core.server.exchange import Exchange, Send, request_id_of
 from deepinfer_core.server.fair_engine import FairEngine
@@ -48,7 +49,7 @@ from deepinfer_core.server.service_endpoints import (
     PROBE_PATHS,
     service_endpoints,
 )
-from deepinfer_core.server.threads import Threads
+from deepinfer_core.server.threads import IS_LARGE, LARGE_BODY_BYTES, Threads
 from deepinfer_core.server.watching import client_gone, until_gone
 from deepinfer_core.telemetry.logs import get_logger
 
@@ -153,6 +154,7 @@ class App:
         created_s = int(time.time())
         own = service_endpoints(self.engine, self._metrics, parts.progress, self._document)
         found = [(OWNER, endpoint) for endpoint in own]
+        conversations = Conversations(self._threads)
         for served in parts.protocols:
             view = ServiceView(
                 engine=self.engine,
@@ -160,7 +162,9 @@ class App:
                 options=served.options,
                 created_s=created_s,
                 in_threads=self._threads.run,
+                conversation_tokens=conversations.tokens,
             )
+            conversations.add(served.protocol, view)
             found += [(served.name, endpoint) for endpoint in served.protocol.endpoints(view)]
         return found
 
@@ -247,6 +251,7 @@ class App:
             timeout_s=settings.body_timeout_s,
         )
         exchange.has_unread_body = False
+        IS_LARGE.set(len(body) >= LARGE_BODY_BYTES)
         if len(body) < _SMALL_BODY_BYTES:
             return parse_object(body)
         parsed: dict[str, Any] = await self._threads.run(parse_object, body)
