@@ -127,6 +127,37 @@ def test_a_reader_outlives_the_writer_and_sees_the_next_one(place: Any, run: Wat
     assert ask(reader, "a", "b") == ["mapped"] * 2
 
 
+def test_a_reader_meets_only_whole_blocks_while_the_writer_replaces_them(
+    place: Any, run: Watch
+) -> None:
+    code = """
+store = DiskStore(Path(sys.argv[1]), LIMITS, writes=False)
+store.open([BLOCKS])
+say("open")
+copies = [bytearray(BLOCKS.block_bytes) for _ in range(8)]
+seen = set()
+for round in range(200):
+    items = [numbered(number) for number in range(round % 25, 200, 25)]
+    keys = [one.key for one in items]
+    outcomes = store.load("blocks", keys, copies, deadline_s=FOREVER)
+    for one, outcome, copy in zip(items, outcomes, copies):
+        assert outcome.status != "hit" or copy == one.data
+        seen.add(outcome.status)
+say(*sorted(seen))
+"""
+    store = place.opened(young_s=0.0)
+    reader = run(place.program(code))
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "open\n"
+    first = 0
+    while reader.poll() is None:
+        items = [numbered((first + one) % 200) for one in range(20)]
+        store.store("blocks", items, deadline_s=FOREVER)
+        first += 20
+        place.pass_time(3600.0)
+    assert reader.stdout.read().split() == ["hit", "miss"]
+
+
 def test_a_process_that_only_reads_changes_nothing(place: Any) -> None:
     writer = place.opened()
     writer.store("blocks", [item("a")], deadline_s=FOREVER)
