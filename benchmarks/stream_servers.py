@@ -13,80 +13,31 @@ import gc
 import json
 import socket
 import sys
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import MutableMapping
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from deepinfer_core.config import load_settings
-from deepinfer_core.interfaces.async_engine import (
-    AsyncEngine,
-    EngineFacts,
-    EngineState,
-    Finished,
-    GenerateRequest,
-    Item,
-    Started,
-    Tokens,
-)
+from deepinfer_core.interfaces.async_engine import GenerateRequest, Tokens
 from deepinfer_core.server.app import App, AppParts
 from deepinfer_core.server.connection import uvicorn_config
 from deepinfer_core.server.protocols import serve_protocols
-from deepinfer_core.testing.fake_answers import byte_tokens
+from deepinfer_core.testing.byte_tokenizer import byte_tokens
+from deepinfer_core.testing.fake_answers import Script
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 
 STREAMS = 1024
 
 
-class PreparedEngine(AsyncEngine):
-    """Gives the same letters for every request."""
+LETTERS = [Tokens(byte_tokens(letter), letter) for letter in "a stone "]
 
-    state: EngineState = "ready"
 
-    def __init__(self) -> None:
-        self._facts = FakeAsyncEngine(max_model_len=1 << 20).facts
-        self._steps = [Tokens(byte_tokens(letter), letter) for letter in "a stone "]
-        self._in_work = 0
-
-    @property
-    def facts(self) -> EngineFacts:
-        """Of the byte tokenizer."""
-        return self._facts
-
-    @property
-    def in_work(self) -> int:
-        """Requests that are answered."""
-        return self._in_work
-
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
-        """As many tokens as were asked for."""
-        self._in_work += 1
-        prompt, count = len(request.prompt_token_ids), request.params.max_tokens
-        try:
-            yield Started(prompt_tokens=prompt, cached_tokens=0)
-            for place in range(count):
-                await asyncio.sleep(0)
-                yield self._steps[place % len(self._steps)]
-            yield Finished(
-                reason="length", prompt_tokens=prompt, cached_tokens=0, completion_tokens=count
-            )
-        finally:
-            self._in_work -= 1
-
-    def abort(self, request_id: str) -> bool:
-        """Nothing is aborted here."""
-        return False
-
-    async def metrics_text(self) -> str:
-        """It has none."""
-        return ""
-
-    async def drain(self, seconds: float) -> bool:
-        """Nothing is waited for."""
-        return True
-
-    async def close(self) -> None:
-        """It holds nothing."""
+def answer(request: GenerateRequest) -> Script:
+    """The same letters for every request, as many as were asked for."""
+    steps = islice(cycle(LETTERS), request.params.max_tokens)
+    return Script(steps=steps, reason="length", cached=0)
 
 
 def service(protocol: str) -> uvicorn.Config:
@@ -94,7 +45,7 @@ def service(protocol: str) -> uvicorn.Config:
     loaded = load_settings(overrides=[f"server.protocols={protocol}"])
     app = App(
         AppParts(
-            engine=PreparedEngine(),
+            engine=FakeAsyncEngine(answer, places=STREAMS, max_model_len=1 << 20),
             settings=loaded.settings.server,
             protocols=serve_protocols(loaded),
             model_names=("prepared",),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.async_engine import GenerateRequest
+from deepinfer_core.testing.byte_tokenizer import byte_tokenizer_source
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.messages import Messages
 from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions
@@ -438,7 +439,7 @@ def test_tokens_are_counted_without_an_answer() -> None:
 
 
 def test_a_tokenizer_without_the_family_s_control_tokens_has_no_chat() -> None:
-    for tokenizer in (None, ScriptedEngine().tokenizer_json.replace("｜DSML｜", "DSML")):  # type: ignore[union-attr]
+    for tokenizer in (None, byte_tokenizer_source().replace("｜DSML｜", "DSML")):
         reply = ask(CHAT, body_of(CHAT), ScriptedEngine(tokenizer_json=tokenizer))
         assert reply.status == 400
         assert "no chat form" in reply.body["error"]["message"]

@@ -8,7 +8,7 @@ import pytest
 from deepinfer_core.engine.byte_letters import BYTE_LETTERS
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.errors import RequestError, WeightsError
-from deepinfer_core.testing.fakes import CONTROL_TOKENS, byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS, byte_tokenizer_source
 
 
 def test_text_comes_back_from_its_tokens(tokenizer: Tokenizer) -> None:

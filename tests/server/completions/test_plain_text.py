@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from deepinfer_core.errors import RequestError
 from deepinfer_core.server.completions.plain_text import PlainText
-from deepinfer_core.testing.fake_answers import byte_tokens
-from deepinfer_core.testing.fakes import CONTROL_TOKENS, byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS, byte_tokenizer_source, byte_tokens
 
 GAP = ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>")
 

@@ -242,7 +242,7 @@ class Engine:
 
     def _sample(self, step: UnderWay) -> None:
         """Queue the sampling, now that all tokens before are known."""
-        sample(step, self.batch.drafting, self.runner, self.rules, self.grammars, self.clock_s)
+        sample(step, self.runner, self.rules, self.grammars, self.clock_s)
 
     def _waits(self) -> bool:
         return self.grammars.wait(self.batch, _GRAMMAR_WAIT_S)

@@ -30,6 +30,7 @@ def cases() -> list[KernelCase]:
         _order("one-choice", rows=1, experts=1, choices=1),
         _order("few", rows=7, experts=5, choices=3),
         _order("gaps", rows=70, experts=9, choices=2, absent=0.3),
+        _order("all-threads", rows=512, experts=9, choices=2, absent=0.3),
         _order("nobody", rows=3, experts=4, choices=2, absent=1.0),
         _order("one-expert", rows=67, experts=1, choices=1),
         _order("model-rows-64", rows=64, experts=384, choices=6, small=False),
