@@ -24,6 +24,7 @@ from deepinfer_core.interfaces.protocol import (
     HttpCall,
     JsonAnswer,
 )
+from deepinfer_core.server.call_record import CallRecord
 from deepinfer_core.server.dialect import OPENAI
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 from deepinfer_core.testing.served import until
@@ -373,6 +374,44 @@ def test_the_access_log_has_numbers_and_no_words_of_the_client(
     assert first["total_ms"] > 0
     assert "secret" not in str(logged)
     assert KEYS["alice"] not in str(logged)
+
+
+def test_who_only_looks_how_the_server_is_is_logged_for_debugging_unless_refused(
+    run: Any, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        async with serve(FakeAsyncEngine(), keys=KEYS) as client:
+            headers = {"x-api-key": KEYS["alice"]}
+            for path in ("/health", "/ready", "/progress", "/metrics", "/openapi.json"):
+                assert (await client.get(path, headers=headers)).status_code == 200
+            assert (await client.get("/metrics")).status_code == 401
+
+    with caplog.at_level(logging.DEBUG, logger="deepinfer"):
+        run(body)
+    levels = [
+        (record.msg["status"], record.levelname)
+        for record in caplog.records
+        if record.msg["event"] == "call.answered"
+    ]
+    assert levels == [*[(200, "DEBUG")] * 5, (401, "INFO")]
+
+
+@pytest.mark.parametrize(
+    ("owner", "status", "is_look"),
+    [
+        ("server", 200, True),
+        ("server", 503, True),
+        ("server", 404, False),
+        ("page", 304, True),
+        ("core.completions", 200, False),
+        ("core.completions", 503, False),
+        ("none", 200, False),
+    ],
+)
+def test_a_look_is_a_call_of_the_server_s_own_that_was_answered(
+    owner: str, status: int, is_look: bool
+) -> None:
+    assert CallRecord(request_id="a", owner=owner, status=status).is_look is is_look
 
 
 def test_a_failure_nobody_foresaw_is_logged_without_its_text(

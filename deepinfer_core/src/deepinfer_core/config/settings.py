@@ -251,8 +251,8 @@ class TelemetrySettings(Section):
 
     Attributes:
         format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
-        level: least severe event that is shown.
-        progress: show bars on a terminal; ``kernels compile`` writes lines elsewhere.
+        level: least severe event that is shown; where it is not set, ``serve`` also logs calls.
+        progress: show bars on a terminal; ``kernels compile`` and ``serve`` write lines elsewhere.
         statistics_interval_s: least time between two lines about what the engine does, at level
             ``info``; 0: none.
     """

@@ -20,6 +20,10 @@ CLIENT_GONE = 499
 NOBODY = "none"
 """Owner of calls that no route took."""
 
+_LOOKED_AT = frozenset({"server", "page"})
+_SEEN = frozenset({200, 304, 503})
+"""503 is what probes hear while the engine loads."""
+
 _log = get_logger(__name__)
 
 
@@ -52,15 +56,21 @@ class CallRecord:
     arrived_s: float = field(default_factory=monotonic)
 
     @property
+    def is_look(self) -> bool:
+        """Whether somebody looks how the server is, as probes and pages do again and again."""
+        return self.owner in _LOOKED_AT and self.final_status in _SEEN
+
+    @property
     def final_status(self) -> int:
         """What the log says: the status that was sent, or that the client had gone."""
         return CLIENT_GONE if self.client_gone else self.status
 
 
 def write_access_log(record: CallRecord) -> None:
-    """Log the end of a call."""
+    """Log the end of a call; what only asks how the server is, at level debug."""
     notes = record.notes
-    _log.info(
+    log = _log.debug if record.is_look else _log.info
+    log(
         "call.answered",
         request_id=record.request_id,
         method=record.method,
