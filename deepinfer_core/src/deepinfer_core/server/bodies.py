@@ -60,7 +60,10 @@ class Bodies:
         """The call that this task answers has ended, and holds its body no longer."""
         task = asyncio.current_task()
         assert task is not None
-        self._held_bytes -= self._held.pop(task, 0)
+        held_bytes = self._held.pop(task, 0)
+        if held_bytes:
+            self._held_bytes -= held_bytes
+            self._threads.give_back_soon()
 
     def refuse_unread(self) -> None:
         """Refuse calls whose body is not there yet."""
