@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.errors import BadRequest
-from deepinfer_recipe_bridge.options import ChatOptions, ResponsesOptions
+from deepinfer_recipe_bridge.messages import Messages
+from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions
 from deepinfer_recipe_bridge.responses import Responses
 from deepinfer_recipe_bridge.strict_schemas import MAX_WRITTEN_OUT, strict_form
+from deepinfer_recipe_bridge.surface import Surface
 from grammars import allows
-from scripted import EOS, MODEL, ScriptedEngine, ask, tokens_of
+from scripted import EOS, MODEL, ScriptedEngine, ask, marked, tokens_of
 
 A = {"type": "object", "properties": {"x": {"type": "integer"}}}
 NESTED = {
@@ -141,3 +143,114 @@ def test_nested_formats_of_responses_are_enforced() -> None:
     assert grammar is not None
     assert allows(grammar, tokens_of(RIGHT))
     assert not allows(grammar, tokens_of(WRONG))
+
+
+BOUNDS = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "string", "maxLength": 2},
+        "b": {
+            "type": "object",
+            "properties": {
+                "l": {"type": "array", "items": {"type": "integer"}, "maxItems": 1},
+                "k": {"type": "string", "const": "z"},
+            },
+        },
+    },
+}
+DECLARED = {"type": "function", "name": "f", "strict": True, "parameters": BOUNDS}
+SEARCH = {"call_id": "1", "execution": "client", "status": "completed"}
+FORCED = [
+    (
+        Chat(ChatOptions()),
+        {
+            "messages": [{"role": "user", "content": "x"}],
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {"name": "f", "strict": True, "parameters": BOUNDS},
+                }
+            ],
+            "tool_choice": "required",
+            "thinking": {"type": "disabled"},
+        },
+    ),
+    (
+        Responses(ResponsesOptions()),
+        {
+            "input": "x",
+            "tools": [
+                {
+                    "type": "namespace",
+                    "name": "n",
+                    "description": "d",
+                    "tools": [DECLARED],
+                }
+            ],
+            "tool_choice": "required",
+            "reasoning": {"effort": "none"},
+        },
+    ),
+    (
+        Responses(ResponsesOptions()),
+        {
+            "input": [
+                {"type": "message", "role": "user", "content": "x"},
+                SEARCH | {"type": "tool_search_call", "arguments": {}},
+                SEARCH | {"type": "tool_search_output", "tools": [DECLARED]},
+            ],
+            "tools": [DECLARED | {"name": "g"}],
+            "tool_choice": "required",
+            "reasoning": {"effort": "none"},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("surface", "fields"), FORCED)
+@pytest.mark.parametrize(
+    ("a", "b", "is_allowed"),
+    [
+        ("xx", '{"l": [1], "k": "z"}', True),
+        ("xxx", '{"l": [1], "k": "z"}', False),
+        ("xx", '{"l": [1, 2], "k": "z"}', False),
+        ("xx", '{"l": [1], "k": "y"}', False),
+        # What strictness adds: every member is there, and no other.
+        ("xx", '{"l": [1]}', False),
+        ("xx", '{"l": [1], "k": "z", "m": 1}', False),
+    ],
+)
+def test_calls_of_strict_tools_are_held_to_what_was_written(
+    surface: Surface, fields: dict[str, Any], a: str, b: str, is_allowed: bool
+) -> None:
+    engine = ScriptedEngine(steps=[[EOS]])
+    reply = ask(surface, {"model": MODEL} | fields, engine)
+    assert reply.status == 200, reply.raw
+    grammar = engine.requests[0].params.grammar_request
+    assert grammar is not None
+    name = "n::f" if "namespace" in repr(fields) else "f"
+    text = (
+        f'<«D» invoke name="{name}">\n'
+        f'<«D» parameter name="a" string="true">{a}</«D» parameter>\n'
+        f'<«D» parameter name="b" string="false">{b}</«D» parameter>\n'
+        "</«D» invoke>\n</«D» calls>"
+    )
+    assert allows(grammar, marked(text)) is is_allowed
+
+
+def test_strict_tools_of_messages_are_held_to_their_schema() -> None:
+    tool = {"name": "f", "strict": True, "input_schema": BOUNDS}
+    body = {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+    engine = ScriptedEngine(steps=[[EOS]])
+    surface = Messages(MessagesOptions())
+    reply = ask(surface, body | {"tools": [tool], "thinking": {"type": "disabled"}}, engine)
+    assert reply.status == 200, reply.raw
+    grammar = engine.requests[0].params.grammar_request
+    assert grammar is not None
+    for value, is_allowed in (("xx", True), ("xxx", False)):
+        text = (
+            '\n\n<«D» calls>\n<«D» invoke name="f">\n'
+            f'<«D» parameter name="a" string="true">{value}</«D» parameter>\n'
+            "</«D» invoke>\n</«D» calls>"
+        )
+        assert allows(grammar, marked(text)) is is_allowed

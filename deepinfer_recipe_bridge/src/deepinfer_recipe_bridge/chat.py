@@ -19,6 +19,7 @@ from deepinfer_recipe_bridge.official_types import complete_chat
 from deepinfer_recipe_bridge.options import ChatOptions
 from deepinfer_recipe_bridge.preparing import prompt_ids
 from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
+from deepinfer_recipe_bridge.strict_tools import strict_parameters
 from deepinfer_recipe_bridge.surface import Surface
 from deepinfer_recipe_bridge.users import user_of
 
@@ -61,6 +62,7 @@ class Chat(Surface):
             generator=lambda name: recipe.ChatCompletionRequest.chunk_generator(found, name, model),
             user=user,
             several_calls=body.get("parallel_tool_calls") is not False,
+            strict_parameters=strict_parameters(body),
         )
 
     def conversation_tokens(self, service: ServiceView, call: HttpCall) -> Sequence[int]:

@@ -8,8 +8,9 @@ of the grammar, so that no call can stand inside of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import deepseek_recipe as recipe
 from deepinfer_core.engine.grammar_request import GrammarRequest
@@ -19,6 +20,7 @@ from deepinfer_recipe_bridge.calls import CallForms, Tool
 from deepinfer_recipe_bridge.codec import Codec
 from deepinfer_recipe_bridge.errors import UnsupportedGrammar
 from deepinfer_recipe_bridge.options import ToolGrammar
+from deepinfer_recipe_bridge.strict_tools import restored
 
 __all__ = ["OutputFormat", "Wish", "grammar_of", "output_format", "tools_of"]
 
@@ -76,10 +78,19 @@ def output_format(conversation: recipe.Conversation) -> OutputFormat | None:
     return None
 
 
-def tools_of(conversation: recipe.Conversation) -> tuple[Tool, ...]:
-    """The tools that a conversation declares."""
+def tools_of(conversation: recipe.Conversation, written: Mapping[str, Any]) -> tuple[Tool, ...]:
+    """The tools that a conversation declares.
+
+    Args:
+        conversation: declares them.
+        written: parameters of strict tools as the caller wrote them, by name.
+    """
     return tuple(
-        Tool(name=one.name, parameters=one.parameters, strict=bool(one.strict))
+        Tool(
+            name=one.name,
+            parameters=restored(written.get(one.name), one.parameters),
+            strict=bool(one.strict) or one.name in written,
+        )
         for one in conversation.tools
     )
 

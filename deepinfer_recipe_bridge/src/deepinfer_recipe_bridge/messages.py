@@ -30,6 +30,7 @@ from deepinfer_recipe_bridge.official_types import complete_message
 from deepinfer_recipe_bridge.options import MessagesOptions
 from deepinfer_recipe_bridge.preparing import prompt_ids
 from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
+from deepinfer_recipe_bridge.strict_tools import strict_parameters
 from deepinfer_recipe_bridge.surface import Surface
 from deepinfer_recipe_bridge.users import user_of
 
@@ -103,6 +104,7 @@ class Messages(Surface):
             generator=lambda name: recipe.MessagesRequest.chunk_generator(found, name, model),
             user=user,
             several_calls=not parallel,
+            strict_parameters=strict_parameters(body),
         )
 
     def completed(self, response: dict[str, Any]) -> None:

@@ -96,7 +96,9 @@ def _wish(reading: Reading, prompt: tuple[int, ...], codec: Codec) -> Wish:
     goes_on = reading.conversation.messages[-1].prefix
     return Wish(
         format=output_format(reading.conversation),
-        tools=tools_of(reading.conversation) if reading.parsing.parse_tool_calls else (),
+        tools=tools_of(reading.conversation, reading.strict_parameters)
+        if reading.parsing.parse_tool_calls
+        else (),
         forced=reading.parsing.starts_in_tool_calls,
         several=reading.several_calls,
         thinks=stage is not None and stage.starts_in_reasoning(),

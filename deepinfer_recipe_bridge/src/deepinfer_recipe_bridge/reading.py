@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import deepseek_recipe as recipe
@@ -25,6 +25,7 @@ class Reading:
         generator: from the id of a response to the recipe's generator of its events; for one call.
         user: for whom the request is made; empty: not said.
         several_calls: a block of calls may hold more than one.
+        strict_parameters: of strict tools, as the caller wrote them, by name.
         history: JSON text that is stored with the response; None: the response is not stored.
     """
 
@@ -35,6 +36,7 @@ class Reading:
     generator: Callable[[str], Any]
     user: str = ""
     several_calls: bool = True
+    strict_parameters: Mapping[str, Any] = field(default_factory=dict)
     history: str | None = None
 
 

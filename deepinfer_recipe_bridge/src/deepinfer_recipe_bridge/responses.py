@@ -33,6 +33,7 @@ from deepinfer_recipe_bridge.options import ResponsesOptions
 from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
 from deepinfer_recipe_bridge.response_failures import OpenResponses
 from deepinfer_recipe_bridge.stored import StoredResponse, StoredResponses
+from deepinfer_recipe_bridge.strict_tools import strict_parameters
 from deepinfer_recipe_bridge.surface import Prepared, Surface
 from deepinfer_recipe_bridge.users import user_of
 
@@ -131,6 +132,7 @@ class Responses(Surface):
             generator=generator,
             user=user,
             several_calls=body.get("parallel_tool_calls") is not False,
+            strict_parameters=strict_parameters(body, names),
             history=self._history(body),
         )
 
