@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from deepinfer_core.interfaces.protocol import Protocol
 from deepinfer_core.plugin import BuildContext, ComponentSpec
+from deepinfer_recipe_bridge.messages import Messages
+from deepinfer_recipe_bridge.options import MessagesOptions
 from deepinfer_recipe_bridge.plugin import deepinfer_components
 from pydantic import ValidationError
 from scripted import ScriptedEngine, view_of
@@ -60,3 +62,9 @@ def test_the_protocols_need_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_only_counting_tokens_counts_for_no_key() -> None:
+    endpoints = Messages(MessagesOptions()).endpoints(view_of(ScriptedEngine()))
+    found = {endpoint.path: endpoint.counts for endpoint in endpoints}
+    assert found == {"/v1/messages": True, "/v1/messages/count_tokens": False}

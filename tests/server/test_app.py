@@ -25,6 +25,7 @@ from deepinfer_core.interfaces.protocol import (
     JsonAnswer,
 )
 from deepinfer_core.server.call_record import CallRecord
+from deepinfer_core.server.completions.protocol import CompletionsProtocol
 from deepinfer_core.server.dialect import OPENAI
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 from deepinfer_core.testing.served import until
@@ -495,5 +496,28 @@ def test_the_description_lists_every_endpoint(run: Any, serve: Any) -> None:
                 "stream": {"type": "boolean"}
             }
             assert document["security"] == [{"key": []}]
+
+    run(body)
+
+
+def test_a_key_that_is_full_can_still_end_its_calls(run: Any, serve: Any) -> None:
+    async def body() -> None:
+        engine = FakeAsyncEngine()
+        engine.pause()
+        make = CompletionsProtocol().endpoints
+        async with serve(engine, make, settings={"max_per_key": 1}) as client:
+            headers = {"x-request-id": "mine"}
+            whole = asyncio.create_task(
+                client.post("/v1/completions", json={"prompt": "a"}, headers=headers)
+            )
+            await until(lambda: engine.in_work == 1)
+            refused = await client.post("/v1/completions", json={"prompt": "a"})
+            assert refused.status_code == 429
+            assert (await client.post("/tokenize", json={"prompt": "a"})).status_code == 200
+            assert (await client.post("/detokenize", json={"tokens": [65]})).status_code == 200
+            ended = await client.post("/abort", json={"request_id": "mine"})
+            assert (ended.status_code, ended.json()) == (200, {"aborted": True})
+            engine.resume()
+            assert (await whole).json()["choices"][0]["finish_reason"] == "abort"
 
     run(body)

@@ -63,10 +63,16 @@ class Messages(Surface):
                 dialect=MESSAGES_DIALECT,
                 summary=summary,
                 body=body_schemas.MESSAGES,
+                counts=counts,
             )
-            for path, handle, summary in (
-                ("/v1/messages", self.answered, "An answer to a conversation."),
-                ("/v1/messages/count_tokens", self.counted, "Tokens that its prompt would have."),
+            for path, handle, summary, counts in (
+                ("/v1/messages", self.answered, "An answer to a conversation.", True),
+                (
+                    "/v1/messages/count_tokens",
+                    self.counted,
+                    "Tokens that its prompt would have.",
+                    False,
+                ),
             )
         ]
 

@@ -155,6 +155,8 @@ class Endpoint:
         aliases: other paths of it.
         summary: one line for the description of the service.
         body: JSON schema of the body, for the same; None: any object.
+        counts: a POST counts against the limits of its key while it is in work; one that asks the
+            engine for no tokens does not, so that a key that is full can still end its calls.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -164,6 +166,7 @@ class Endpoint:
     aliases: tuple[str, ...] = ()
     summary: str = ""
     body: Mapping[str, Any] | None = None
+    counts: bool = True
 
 
 async def _nobody_writes(call: HttpCall) -> None:

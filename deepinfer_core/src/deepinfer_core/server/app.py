@@ -224,7 +224,7 @@ class App:
             await until_gone(self._answer(route, values, {}, exchange), exchange.receive)
             return
         check_type(headers)
-        with self._limits.taken(record.key_label):
+        with self._limits.taken(record.key_label, counts=route.endpoint.counts):
             try:
                 body = await self._bodies.read(exchange)
                 await until_gone(self._answer(route, values, body, exchange), exchange.receive)

@@ -37,15 +37,19 @@ class KeyLimits:
         self._times: dict[str, deque[float]] = {}
 
     @contextmanager
-    def taken(self, label: str) -> Iterator[None]:
+    def taken(self, label: str, *, counts: bool = True) -> Iterator[None]:
         """Count a request for as long as it is in work.
 
         Args:
             label: of its key.
+            counts: False lets it in however many there are, and counts nothing.
 
         Raises:
             Refused: 429; there are too many.
         """
+        if not counts:
+            yield
+            return
         if self._max_in_work is not None and self._in_work[label] >= self._max_in_work:
             raise Refused(
                 429,

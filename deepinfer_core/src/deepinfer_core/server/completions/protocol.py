@@ -52,7 +52,7 @@ class CompletionsProtocol(Protocol):
         return [
             _post(
                 "/v1/completions", completing.handle, COMPLETION, "Go on with texts.",
-                "/completions", "/beta/completions",
+                "/completions", "/beta/completions", counts=True,
             ),
             _post("/tokenize", tokenizing.tokenize, TOKENIZE, "Tokens of a text or conversation."),
             _post("/detokenize", tokenizing.detokenize, DETOKENIZE, "Text of tokens."),
@@ -83,7 +83,12 @@ def _get(path: str, handle: Handle, summary: str, *aliases: str) -> Endpoint:
 
 
 def _post(
-    path: str, handle: Handle, body: Mapping[str, Any], summary: str, *aliases: str
+    path: str,
+    handle: Handle,
+    body: Mapping[str, Any],
+    summary: str,
+    *aliases: str,
+    counts: bool = False,
 ) -> Endpoint:
     return Endpoint(
         method="POST",
@@ -93,4 +98,5 @@ def _post(
         summary=summary,
         body=body,
         aliases=aliases,
+        counts=counts,
     )
