@@ -81,8 +81,8 @@ class SamplingParams:
         golden_token_ids: tokens to emit in place of what is drawn, even those that may not be
             drawn; drawing goes on behind them.
         grammar: what the output must look like, a ``GrammarRequest`` or a mapping of its fields;
-            the output ends where it is whole. It goes neither with ``ignore_eos`` nor with
-            ``golden_token_ids``.
+            the output ends where it is whole. It goes with none of ``ignore_eos``,
+            ``min_tokens`` and ``golden_token_ids``.
         so_args: the same in the words of DeepInfer 0.1.0.
 
     Raises:
@@ -132,12 +132,16 @@ class SamplingParams:
         for name in ("stop_token_ids", "golden_token_ids"):
             set_field(self, name, check_token_ids(name, getattr(self, name)))
         set_field(self, "grammar", checked_grammar(self.grammar, self.so_args))
-        if self.grammar is not None and (self.ignore_eos or self.golden_ids):
-            name = "ignore_eos" if self.ignore_eos else "golden_token_ids"
-            raise RequestError(
-                f"grammar and {name} were given together",
-                hint="a text that must be whole cannot go on behind its end, or be given",
-            )
+        if self.grammar is not None:
+            self._check_beside_grammar()
+
+    def _check_beside_grammar(self) -> None:
+        for name in ("ignore_eos", "min_tokens", "golden_token_ids"):
+            if getattr(self, name):
+                raise RequestError(
+                    f"grammar and {name} were given together",
+                    hint="a text that must be whole cannot go on behind its end, or be given",
+                )
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
