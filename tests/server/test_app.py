@@ -521,3 +521,24 @@ def test_a_key_that_is_full_can_still_end_its_calls(run: Any, serve: Any) -> Non
             assert (await whole).json()["choices"][0]["finish_reason"] == "abort"
 
     run(body)
+
+
+@pytest.mark.parametrize(
+    ("path", "named", "hint"),
+    [
+        ("/v1/nothing", "/v1/nothing", "GET /openapi.json"),
+        ("/v1/v1/models", "/v1/v1/models", "leave /v1 out of the base URL"),
+        ("/" + "long" * 500, "/longlong", "GET /openapi.json"),
+    ],
+)
+def test_a_path_that_is_not_there_is_named(
+    run: Any, serve: Any, path: str, named: str, hint: str
+) -> None:
+    async def body() -> None:
+        async with serve() as client:
+            message = (await client.get(path)).json()["error"]["message"]
+            assert named in message
+            assert hint in message
+            assert len(message) < 300
+
+    run(body)

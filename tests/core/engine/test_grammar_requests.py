@@ -231,7 +231,9 @@ def test_a_kind_that_nobody_takes_is_refused(llm: LLM) -> None:
     assert "found a component without it" in str(answer.error)
 
 
-@pytest.mark.parametrize("more", [{"ignore_eos": True}, {"min_tokens": 1}, {"golden_token_ids": [5]}])
+@pytest.mark.parametrize(
+    "more", [{"ignore_eos": True}, {"min_tokens": 1}, {"golden_token_ids": [5]}]
+)
 def test_what_goes_against_a_grammar_is_refused(more: dict[str, object]) -> None:
     with pytest.raises(RequestError, match="together"):
         asked("x", **more)

@@ -271,8 +271,11 @@ def test_ending_what_is_not_in_work_says_so(service: Any) -> None:
     assert service.json("/abort", {"request_id": "r\ud800"}) == {
         "aborted": False,
     }
-    with pytest.raises(RequestError, match="request_id"):
+    with pytest.raises(RequestError, match="request_id is missing"):
         service.json("/abort", {})
+    with pytest.raises(RequestError, match="request_id is 5") as caught:
+        service.json("/abort", {"request_id": 5})
+    assert "text" in str(caught.value.hint)
 
 
 def test_a_limit_that_does_not_fit_is_refused_and_the_default_gives_way(

@@ -34,6 +34,12 @@ def of(kind: str, text: Any = "") -> GrammarRequest:
         ({"response_format": TAG}, of("structural_tag", TAG)),
         ({"guided_json": SCHEMA}, of("json_schema", SCHEMA)),
         ({"guided_json": "{}"}, of("json_schema", "{}")),
+        ({"guided_json": True}, of("json_schema", "true")),
+        ({"structured_outputs": {"json": False}}, of("json_schema", "false")),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": True}}},
+            of("json_schema", "true"),
+        ),
         ({"guided_regex": "a"}, of("regex", "a")),
         ({"guided_choice": ["a", "b"]}, of("choice", ["a", "b"])),
         ({"guided_grammar": 'root ::= "a"'}, of("ebnf", 'root ::= "a"')),

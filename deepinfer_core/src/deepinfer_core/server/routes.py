@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from starlette.routing import compile_path
 
+from deepinfer_core.engine.checks import shown
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.protocol import Dialect, Endpoint
 from deepinfer_core.server.refusals import Refused
@@ -76,7 +77,7 @@ class Routes:
         if found is not None:
             return found, values
         if not methods:
-            raise Refused(404, "not_found", "there is nothing at this path")
+            raise _nothing_at(path)
         allowed = ", ".join(sorted(methods))
         raise Refused(
             405,
@@ -115,3 +116,10 @@ class Routes:
             if match := place.pattern.match(path):
                 return place.methods, match.groupdict()
         return {}, {}
+
+
+def _nothing_at(path: str) -> Refused:
+    hint = "GET /openapi.json lists what there is"
+    if path.startswith("/v1/v1/"):
+        hint = "leave /v1 out of the base URL"
+    return Refused(404, "not_found", f"there is nothing at {shown(path)}", hint=hint)

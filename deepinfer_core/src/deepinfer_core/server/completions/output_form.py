@@ -23,7 +23,7 @@ _Form = dict[str, Any] | None
 
 _TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
     {
-        "json_schema": (str, dict),
+        "json_schema": (str, dict, bool),
         "regex": (str,),
         "ebnf": (str,),
         "choice": (str, list),

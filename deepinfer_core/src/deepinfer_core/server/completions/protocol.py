@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deepinfer_core.engine.checks import shown
 from deepinfer_core.errors import RequestError
 from deepinfer_core.interfaces.protocol import (
     Endpoint,
@@ -45,7 +46,10 @@ class CompletionsProtocol(Protocol):
             call.notes.protocol = "abort"
             name = call.body.get("request_id")
             if not isinstance(name, str):
-                raise RequestError("request_id is missing", hint="give that of a request in work")
+                what = "missing" if name is None else shown(name)
+                raise RequestError(
+                    f"request_id is {what}", hint="it must be the text that names a call in work"
+                )
             aborted = in_work.abort(service.engine, name)
             return JsonAnswer(content=json_bytes({"aborted": aborted}))
 

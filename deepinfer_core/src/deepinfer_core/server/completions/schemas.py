@@ -79,7 +79,7 @@ COMPLETION: _Schema = {
         "so_args": _OBJECT,
         "response_format": _OBJECT,
         "structured_outputs": _OBJECT,
-        "guided_json": {"type": ["object", "string", "null"]},
+        "guided_json": {"type": ["object", "string", "boolean", "null"]},
         "guided_regex": {"type": ["string", "null"]},
         "guided_choice": {"type": ["array", "null"], "items": _TEXT},
         "guided_grammar": {"type": ["string", "null"]},
