@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_request import GrammarRequest
-from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarMatcher
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Constraint:
         if self._held is None:
             matcher = self._compiled.result().matcher()
             if not matcher.replay(self._prefix):
-                raise RequestError(
+                raise UnsupportedGrammar(
                     "the text that the answer goes on from cannot begin a text of the grammar",
                     hint="give another beginning, or another grammar",
                 )

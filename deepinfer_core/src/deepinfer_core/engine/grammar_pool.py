@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from deepinfer_core.engine.grammar_child import ChildStart, Compiled
 from deepinfer_core.engine.grammar_process import GrammarProcess
-from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.errors import DeepInferError, EngineError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import (
     CompiledGrammar,
     Grammar,
@@ -79,15 +79,15 @@ class GrammarPool:
     def compiled(self, grammar: GrammarText) -> Future[CompiledGrammar]:
         """A grammar, now or later.
 
-        The future fails with a RequestError if the grammar is to blame, else with an EngineError.
+        It fails with an UnsupportedGrammar if the grammar is to blame, else with an EngineError.
 
         Raises:
-            RequestError: the component takes no grammars of this kind.
+            UnsupportedGrammar: the component takes no grammars of this kind.
             EngineError: the pool was closed.
         """
         if grammar.kind not in self.component.kinds:
             known = ", ".join(sorted(self.component.kinds))
-            raise RequestError(
+            raise UnsupportedGrammar(
                 f"asked for a grammar of kind {grammar.kind!r}, found a component without it",
                 hint=f"it takes: {known}",
             )
@@ -215,13 +215,13 @@ class _Worker:
         outcome = answer.outcome
         if isinstance(outcome, Compiled):
             return outcome
-        kind = RequestError if outcome.is_fault else EngineError
+        kind = UnsupportedGrammar if outcome.is_fault else EngineError
         return kind(outcome.message, hint=outcome.hint)
 
 
 def _too_large(size: int, limits: PoolLimits) -> DeepInferError:
     """What to say of a grammar of such a size."""
-    return RequestError(
+    return UnsupportedGrammar(
         f"the compiled grammar takes {size} bytes, over {limits.memory_bytes}",
         hint="make it smaller, or raise grammar.memory_bytes",
     )
@@ -230,11 +230,11 @@ def _too_large(size: int, limits: PoolLimits) -> DeepInferError:
 def _lost(error: Exception, limits: PoolLimits) -> DeepInferError:
     """Why a child gave no answer."""
     if isinstance(error, queue.Empty):
-        return RequestError(
+        return UnsupportedGrammar(
             f"the grammar was not compiled within {limits.timeout_s:g} s",
             hint="make it smaller, or raise grammar.timeout_s",
         )
-    return RequestError(
+    return UnsupportedGrammar(
         "compiling the grammar ended its process, most likely for lack of memory",
         hint="make it smaller, or raise grammar.memory_bytes",
     )
