@@ -12,8 +12,8 @@
     |- WeightsError           a checkpoint is incomplete, damaged or of another architecture
     |- RequestError           one request is invalid; the others are unharmed (becomes a 4xx)
     |  |- DeadlineExceeded    one request ran out of the time that it gave itself
-    |  |- NotFound            it asks for something that is not there (becomes a 404)
-    |  `- UnsupportedGrammar  its text was to have a form that is wrong or cannot be enforced
+    |  |- UnsupportedGrammar  its text was to have a form that is wrong, or that cannot be enforced
+    |  `- NotFound            it asks for something that is not there (becomes a 404)
     |- EngineBusy             there is no room for one more request now (becomes a 429)
     `- EngineError            the engine failed; not the request's fault (becomes a 5xx)
        `- EngineUnavailable   it takes no requests now: it loads, drains or died (becomes a 503)
@@ -135,6 +135,12 @@ class DeadlineExceeded(RequestError):
     code = "deadline_exceeded"
 
 
+class UnsupportedGrammar(RequestError):
+    """The grammar of a request is wrong, cannot be enforced, or takes too much; says where."""
+
+    code = "unsupported_grammar"
+
+
 class NotFound(RequestError):
     """A request asks for something that is not there; ``code`` may be a narrower one."""
 
@@ -143,12 +149,6 @@ class NotFound(RequestError):
     def __init__(self, message: str, *, hint: str = "", code: str = "not_found") -> None:
         super().__init__(message, hint=hint)
         self.code = code
-
-
-class UnsupportedGrammar(RequestError):
-    """The text was to belong to a grammar that is wrong, too large, or not enforced here."""
-
-    code = "unsupported_grammar"
 
 
 class EngineBusy(DeepInferError):

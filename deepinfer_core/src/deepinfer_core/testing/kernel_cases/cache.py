@@ -234,7 +234,7 @@ def _load(
 
 def _moved_bytes(pages: RowPagesSpec, dtype: str, rows: int) -> int:
     """Each row as it is, as its codes, and its slot."""
-    plain = pages.width * getattr(torch, dtype).itemsize
+    plain: int = pages.width * getattr(torch, dtype).itemsize
     return rows * (plain + number_format(pages.number_format).row_bytes(pages.width) + 8)
 
 
