@@ -429,6 +429,46 @@ def test_a_failure_nobody_foresaw_is_logged_without_its_text(
     assert "secret" not in str([record.msg for record in caplog.records])
 
 
+MEBIBYTE = 1 << 20
+
+
+def test_large_bodies_have_a_limit_together_and_small_ones_have_none(run: Any, serve: Any) -> None:
+    may_end = asyncio.Event()
+    begun: list[int] = []
+
+    async def handle(call: HttpCall) -> HttpAnswer:
+        begun.append(len(call.body["a"]))
+        await may_end.wait()
+        return JsonAnswer(content=b"{}")
+
+    async def body() -> None:
+        settings = {"max_bodies_bytes": MEBIBYTE}
+        async with serve(make=answering(handle), settings=settings) as client:
+
+            def call(size_bytes: int) -> asyncio.Task[Any]:
+                text = b'{"a":"%b"}' % (b"x" * (size_bytes - len(b'{"a":""}')))
+                headers = {"content-type": "application/json"}
+                return asyncio.create_task(client.post("/x", content=text, headers=headers))
+
+            half = call(MEBIBYTE // 2)
+            await until(lambda: len(begun) == 1)
+            refused = await call(MEBIBYTE // 2 + 1)
+            assert refused.status_code == 429
+            assert refused.json()["error"]["code"] == "too_many_large_bodies"
+            assert int(refused.headers["retry-after"]) > 0
+            other_half = call(MEBIBYTE // 2)
+            small = [call((256 << 10) - 1) for _ in range(3)]
+            await until(lambda: len(begun) == 5)
+            assert (await call(256 << 10)).status_code == 429
+            may_end.set()
+            for one in (half, other_half, *small):
+                assert (await one).status_code == 200
+            assert (await call(MEBIBYTE)).status_code == 200
+            assert (await call(MEBIBYTE + 1)).status_code == 429
+
+    run(body)
+
+
 def test_two_protocols_cannot_have_one_path() -> None:
     from deepinfer_core.config.server import ServerSettings
     from deepinfer_core.testing.served import app_of

@@ -225,8 +225,11 @@ class App:
             return
         check_type(headers)
         with self._limits.taken(record.key_label):
-            body = await self._bodies.read(exchange)
-            await until_gone(self._answer(route, values, body, exchange), exchange.receive)
+            try:
+                body = await self._bodies.read(exchange)
+                await until_gone(self._answer(route, values, body, exchange), exchange.receive)
+            finally:
+                self._bodies.let_go()
 
     async def _showed_page(self, scope: MutableMapping[str, Any], exchange: Exchange) -> bool:
         for page in self._pages:

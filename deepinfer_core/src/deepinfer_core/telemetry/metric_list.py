@@ -142,6 +142,17 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("prefix_cache_evicted_blocks_total", "Cached blocks that made room for others."),
     _counter("prefix_cache_evicted_snapshots_total", "Snapshots that made room for others."),
     _counter("late_kernels_total", "Kernels compiled or loaded after the engine was ready."),
+    _gauge(
+        "grammars",
+        "Grammars that wait for their turn to be compiled, and those that have it.",
+        "state",
+        ("waiting", "compiling"),
+    ),
+    _counter(
+        "grammar_cache_hits_total",
+        "Requests whose grammar had been compiled, or refused, before.",
+    ),
+    _counter("grammar_cache_misses_total", "Requests whose grammar was to be compiled."),
     _histogram("queue_seconds", "From arrival until the first row is scheduled.", _REQUEST_S),
     _histogram(
         "time_to_first_token_seconds",
@@ -171,6 +182,11 @@ METRICS: Final[tuple[Metric, ...]] = (
         "step_send_seconds",
         "Packing what a step gave and handing it to the service's process.",
         _OVERHEAD_S,
+    ),
+    _histogram(
+        "grammar_compile_seconds",
+        "Compiling a grammar, in all its turns, whatever came of it; waiting is not in it.",
+        _REQUEST_S,
     ),
 )
 """Every metric of an engine, in the order in which it is exposed."""
