@@ -6,6 +6,7 @@ a model that is served, nothing else, not even its path: a call is named by the 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -71,6 +72,9 @@ class CallRecord:
 
 def write_access_log(record: CallRecord) -> None:
     """Log the end of a call; what only asks how the server is, at level debug."""
+    level = logging.DEBUG if record.is_look else logging.INFO
+    if not _log.isEnabledFor(level):
+        return  # what follows takes a while
     notes = record.notes
     log = _log.debug if record.is_look else _log.info
     log(
