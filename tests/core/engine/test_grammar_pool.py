@@ -283,7 +283,7 @@ def test_one_whose_compiled_form_takes_too_much_memory_is_refused() -> None:
 
 
 def test_a_kind_that_the_component_does_not_take_is_refused_at_once(pool: GrammarPool) -> None:
-    with pytest.raises(RequestError, match="'regex'"):
+    with pytest.raises(UnsupportedGrammar, match="'regex'"):
         pool.compiled(GrammarText(kind="regex", text="a"))
 
 

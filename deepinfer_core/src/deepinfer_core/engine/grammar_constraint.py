@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_request import GrammarRequest
-from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarMatcher
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Constraint:
         matcher, first = self._begun or (self._compiled.result().matcher(), 0)
         last = min(first + most_tokens, len(self._prefix))
         if not matcher.replay(self._prefix[first:last]):
-            raise RequestError(
+            raise UnsupportedGrammar(
                 "the text that the answer goes on from cannot begin a text of the grammar",
                 hint="give another beginning, or another grammar",
             )

@@ -18,7 +18,7 @@ from deepinfer_core.engine.grammar_pool import GrammarPool
 from deepinfer_core.engine.grammar_rows import ConstrainedRows, constrained_rows
 from deepinfer_core.engine.rows import RowRequest
 from deepinfer_core.engine.sequence import Request, Sequence
-from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError, UnsupportedGrammar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,14 +57,14 @@ class Grammars:
         """The constraint of a request; its grammar begins to be compiled. None: it has none.
 
         Raises:
-            RequestError: there is no component for grammars of this kind, or a token does not
-                exist.
+            UnsupportedGrammar: there is no component for grammars of this kind.
+            RequestError: a token does not exist.
         """
         asked = request.params.grammar_request
         if asked is None:
             return None
         if self._pool is None:
-            raise RequestError(
+            raise UnsupportedGrammar(
                 "structured output was asked for, and this engine has no grammar component",
                 hint="install deepinfer-grammar where it is missing, and set"
                 ' components.grammar.use to "auto"',
