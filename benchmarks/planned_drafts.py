@@ -7,11 +7,12 @@ turn each decodes until its texts have grown by so many tokens on average, so wh
 is the time that the same tokens take within a fraction of a second, and whatever else the machine
 does meets all alike. Seconds are of processor time, of all threads together; one thread computes.
 
-What is compared is the time of all turns together, so with planned drafts the trials count that
-happened to fall into them; a trial is due when it costs 1/256 of the time since the last one. The
-intervals hold the true ratio with 95 % certainty: turns are drawn again and again from those that
-were. The second engine without drafts is the control: it says how far from 1 two equal engines may
-seem to be.
+Compared are the median of the turns' ratios, and the time of all turns together, in which with
+planned drafts the trials count that happened to fall into them: there is one in many turns, since
+it may cost 1/256 of the time. Intervals hold the true ratio with 95 % certainty: turns are drawn
+again and again from those that were. Plain decoding is the mean of the two engines without drafts,
+and the ratio of these two is the control: it says how far from 1 equal engines may seem to be,
+since each has its weights and pages elsewhere in memory. They are opened in a random order.
 
 With the planned budget, a table of fitted temperatures may be given. The shares say what became of
 the drafts: how many of a sequence and step were drafted, verified and accepted, and how many steps
@@ -24,7 +25,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from deepinfer_core.interfaces.draft_planner import DraftView, StepTimes
@@ -42,8 +43,10 @@ TURN_TOKENS = 12
 TEXT_TOKENS = 180
 """By which they grow before new ones begin; the longest of them may be twice as long."""
 BUDGETS = ("plain", "again", "fixed", "planned")
+AGAINST = {"plain": (), "fixed": ("plain",), "planned": ("plain", "fixed")}
+"""What each is compared with."""
 WARMING_S = {"plain": 0.3, "again": 0.3, "fixed": 0.5, "planned": 3.0}
-RESAMPLES = 2000
+RESAMPLES = 1000
 
 
 @dataclass
@@ -203,7 +206,7 @@ def opened(budget: str, count: int, args: Any) -> LLM:
 
 
 def ratio(one_s: Sequence[float], other_s: Sequence[float], name: str) -> dict[str, object]:
-    """How many times as fast the first is, over all turns and in the median turn.
+    """How many times as fast the first is: in the median turn, and over all of them.
 
     Args:
         one_s: seconds a token, by turn.
@@ -211,17 +214,23 @@ def ratio(one_s: Sequence[float], other_s: Sequence[float], name: str) -> dict[s
         name: seeds the resampling.
     """
     chance, pairs = random.Random(name), list(zip(one_s, other_s, strict=True))
-    found = []
+    medians, wholes = [], []
     for _ in range(RESAMPLES):
         drawn = chance.choices(pairs, k=len(pairs))
-        found.append(sum(pair[1] for pair in drawn) / sum(pair[0] for pair in drawn))
-    found.sort()
-    low, high = found[RESAMPLES // 40], found[-RESAMPLES // 40 - 1]
+        medians.append(median(pair[1] / pair[0] for pair in drawn))
+        wholes.append(sum(pair[1] for pair in drawn) / sum(pair[0] for pair in drawn))
     return {
-        "all": round(sum(other_s) / sum(one_s), 4),
-        "between": [round(low, 4), round(high, 4)],
         "median": round(median(pair[1] / pair[0] for pair in pairs), 4),
+        "between": interval(medians),
+        "all": round(sum(other_s) / sum(one_s), 4),
+        "all_between": interval(wholes),
     }
+
+
+def interval(values: list[float]) -> list[float]:
+    """The middle 95 % of them."""
+    ordered, cut = sorted(values), len(values) // 40
+    return [round(ordered[cut], 4), round(ordered[-cut - 1], 4)]
 
 
 def shares(turns: Turns) -> dict[str, float]:
@@ -255,18 +264,23 @@ def compared(
         for budget in chance.sample(BUDGETS, len(BUDGETS)):
             engines[budget].turn()
         rounds += 1
+    seconds = {budget: one.turns.token_s for budget, one in engines.items()}
+    seconds["plain"] = [
+        fmean(pair) for pair in zip(seconds["plain"], seconds["again"], strict=True)
+    ]
     figures = []
-    for budget, one in engines.items():
-        turns, name = one.turns, f"decoding.{budget}[temperature={temperature:g},sequences={count}]"
+    for budget, others in AGAINST.items():
+        name = f"decoding.{budget}[temperature={temperature:g},sequences={count}]"
         against = {
-            f"against_{other}": ratio(turns.token_s, engines[other].turns.token_s, name)
-            for other in ("plain", "again", "fixed")
-            if other != budget
+            f"against_{other}": ratio(seconds[budget], seconds[other], name) for other in others
         }
+        if budget == "plain":
+            first_s = engines["plain"].turns.token_s
+            against = {"control": ratio(seconds["again"], first_s, name)}
         figures.append(
             figure(
-                name, round(len(turns.token_s) / sum(turns.token_s), 1), "tokens/s",
-                **against, shares=shares(turns), rounds=rounds,
+                name, round(1 / fmean(seconds[budget]), 1), "tokens/s",
+                **against, shares=shares(engines[budget].turns), rounds=rounds,
             )
         )  # fmt: skip
     return figures
@@ -276,7 +290,7 @@ def main() -> None:
     """Compare at every number of sequences, and store."""
     parser = options(__doc__)
     parser.add_argument("--sequences", type=int, nargs="+", default=SEQUENCES)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of a row, all engines")
+    parser.add_argument("--seconds", type=float, default=18.0, help="of a row, all engines")
     parser.add_argument("--temperatures", type=float, nargs="+", default=(0.0, 1.0))
     parser.add_argument("--rule", default="match")
     parser.add_argument("--asynchronous", action="store_true")
@@ -284,7 +298,8 @@ def main() -> None:
     args = parser.parse_args()
     figures = []
     for count in args.sequences:
-        engines = {budget: Contestant(budget, count, args) for budget in BUDGETS}
+        opened_first = random.Random(count).sample(BUDGETS, len(BUDGETS))
+        engines = {budget: Contestant(budget, count, args) for budget in opened_first}
         for temperature in args.temperatures:
             figures += compared(engines, count, temperature, args)
         for one in engines.values():

@@ -57,6 +57,9 @@ def test_memory_is_given_back_once_for_all_that_was_let_go_of_meanwhile(
     monkeypatch.setattr(module, "_GIVE_BACK_S", 0.01)
 
     async def body() -> None:
+        complaints: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
         async with opened() as threads:
             for times in (1, 2):
                 threads.give_back_soon()
@@ -65,6 +68,7 @@ def test_memory_is_given_back_once_for_all_that_was_let_go_of_meanwhile(
             threads.give_back_soon()
         await asyncio.sleep(0.05)
         assert given_back == [0, 0]  # nothing is begun any more behind the end
+        assert complaints == []
 
     run(body)
 

@@ -11,7 +11,7 @@ from deepinfer_core.engine.grammar_constraint import Constraint, Trigger
 from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.grammar_request import GrammarRequest
 from deepinfer_core.engine.rows import RowRequest, RowSettings
-from deepinfer_core.errors import EngineError, RequestError
+from deepinfer_core.errors import EngineError, RequestError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarVocabulary
 from deepinfer_core.testing.letter_grammar import LetterGrammar
 
@@ -79,7 +79,9 @@ def test_a_beginning_that_is_the_whole_text_can_only_end() -> None:
 
 
 def test_a_beginning_that_no_text_has_fails_the_request() -> None:
-    assert "cannot begin" in str(constraint("yes", prefix=b"yo").settle())
+    failure = constraint("yes", prefix=b"yo").settle()
+    assert isinstance(failure, UnsupportedGrammar)
+    assert "cannot begin" in str(failure)
 
 
 def test_a_long_beginning_is_followed_a_part_at_a_time() -> None:

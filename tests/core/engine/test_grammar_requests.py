@@ -14,7 +14,7 @@ from deepinfer_core.engine.grammar_limits import PoolLimits
 from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.grammar_pool import GrammarPool
 from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
-from deepinfer_core.errors import RequestError
+from deepinfer_core.errors import RequestError, UnsupportedGrammar
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Resolved
 from deepinfer_core.plugin.resolved import Pick
 
@@ -129,7 +129,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("how", ["abort", "close", "deadline"])
+@pytest.mark.parametrize("how", ["abort", "close", "deadline", "interrupt"])
 def test_a_request_that_ends_before_its_grammar_is_there_gives_it_up(
     patient: LLM, how: str
 ) -> None:
@@ -143,6 +143,10 @@ def test_a_request_that_ends_before_its_grammar_is_there_gives_it_up(
         deltas.abort(0)
     if how == "close":
         deltas.close()
+    if how == "interrupt":
+        patient.engine.reset()
+        wait_until(lambda: not compiling(patient))
+        return
     ended = {delta.index: delta.completion for delta in deltas if delta.completion is not None}
     wait_until(lambda: not compiling(patient))
     if how != "close":
@@ -228,6 +232,7 @@ def test_published_words_that_cannot_be_followed_are_refused(
 
 def test_a_kind_that_nobody_takes_is_refused(llm: LLM) -> None:
     [answer] = llm.generate("a", SamplingParams(grammar={"kind": "regex", "grammar": "a"}))
+    assert isinstance(answer.error, UnsupportedGrammar)
     assert "found a component without it" in str(answer.error)
 
 
@@ -242,6 +247,7 @@ def test_what_goes_against_a_grammar_is_refused(more: dict[str, object]) -> None
 def test_without_a_component_the_error_names_the_distribution(byte_checkpoint: Path) -> None:
     with LLM(byte_checkpoint) as llm:
         [answer] = llm.generate("a", asked("x"))
+    assert isinstance(answer.error, UnsupportedGrammar)
     assert "install deepinfer-grammar" in str(answer.error)
     assert 'components.grammar.use to "auto"' in str(answer.error)
 

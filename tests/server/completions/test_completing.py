@@ -168,6 +168,25 @@ def test_fields_of_a_draw_reach_the_engine(service: Any) -> None:
     assert (params.stop_strings, params.stop_ids, params.ignore_eos) == (("x",), (20,), True)
 
 
+@pytest.mark.parametrize(
+    ("fields", "grammar", "seed"),
+    [
+        ({"so_args": {"schema_type": "regex", "schema": "a"}}, "regex", None),
+        ({"guided_regex": "a", "seq_seed": 5}, "regex", 5),
+        ({"seed": 5, "seq_seed": 5}, None, 5),
+    ],
+)
+def test_other_names_of_a_field_mean_the_same_for_every_choice(
+    service_over: Any, fields: dict[str, Any], grammar: str | None, seed: int | None
+) -> None:
+    service = service_over(grammar_kinds=("regex",))
+    assert len(service.complete(n=3, **fields)["choices"]) == 3
+    params = [request.params for request in service.engine.requests]
+    assert [one.grammar_request and one.grammar_request.kind for one in params] == [grammar] * 3
+    assert params[0].seed == seed
+    assert len({one.seed for one in params}) == (1 if seed is None else 3)
+
+
 def test_a_grammar_reaches_the_engine_and_the_notes(service_over: Any) -> None:
     service = service_over(grammar_kinds=("regex",))
     service.complete(grammar={"kind": "regex", "grammar": "a+"})
@@ -318,3 +337,27 @@ def test_an_engine_that_is_not_loaded_refuses(service: Any) -> None:
     service.engine.become("loading")
     with pytest.raises(EngineUnavailable):
         service.complete()
+
+
+def test_a_call_claims_one_sequence_for_each_choice(service: Any) -> None:
+    service.complete("a")
+    service.complete(["a", "b"], n=3)
+    assert service.claimed == [1, 6]
+
+
+@pytest.mark.parametrize(("samples", "is_direct"), [(1, True), (2, False)])
+def test_tokens_of_an_only_choice_are_written_where_they_come(
+    service_over: Any, samples: int, is_direct: bool
+) -> None:
+    service = service_over(lambda request: "so a fox")
+    writes = service.writes(n=samples, max_tokens=20)
+    text = "".join(
+        choice["text"]
+        for write in writes
+        for event in write.decode().split("\n\n")[:-1]
+        if event != "data: [DONE]"
+        for choice in json.loads(event.removeprefix("data: "))["choices"]
+        if choice["index"] == 0
+    )
+    assert text == "so a fox"
+    assert (service.pulled < len(writes)) == is_direct

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_request import GrammarRequest
-from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarMatcher
 
 if TYPE_CHECKING:
@@ -57,14 +57,11 @@ class Constraint:
         request: what was asked.
         compiled: its grammar, now or later.
         end_ids: tokens that end a sequence.
-
-    Attributes:
-        is_watched: its masks took long, or those of another one that were made together with it.
     """
 
     __slots__ = (
         "_begun", "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched",
-        "_phase", "_prefix", "_read", "_trigger", "is_watched",
+        "_phase", "_prefix", "_read", "_trigger",
     )  # fmt: skip
 
     def __init__(
@@ -86,7 +83,6 @@ class Constraint:
         self._read = 0
         self._free: tuple[str, int] | None = None
         self._drafted = 0
-        self.is_watched = False
 
     @property
     def is_compiled(self) -> bool:
@@ -201,7 +197,7 @@ class Constraint:
         matcher, first = self._begun or (self._compiled.result().matcher(), 0)
         last = min(first + most_tokens, len(self._prefix))
         if not matcher.replay(self._prefix[first:last]):
-            raise RequestError(
+            raise UnsupportedGrammar(
                 "the text that the answer goes on from cannot begin a text of the grammar",
                 hint="give another beginning, or another grammar",
             )

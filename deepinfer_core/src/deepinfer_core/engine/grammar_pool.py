@@ -25,7 +25,7 @@ from deepinfer_core.engine.grammar_outcomes import Failed, Usable, made_usable, 
 from deepinfer_core.engine.grammar_queue import GrammarQueue
 from deepinfer_core.engine.grammar_turns import Snapshot, decide
 from deepinfer_core.engine.grammar_worker import GrammarWorker, Outcome
-from deepinfer_core.errors import EngineError, RequestError
+from deepinfer_core.errors import EngineError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import (
     CompiledGrammar,
     Grammar,
@@ -101,12 +101,12 @@ class GrammarPool:
             caller: on whose behalf; callers take turns.
 
         Raises:
-            RequestError: the component takes no grammars of this kind.
+            UnsupportedGrammar: the component takes no grammars of this kind.
             EngineError: the pool was closed.
         """
         if grammar.kind not in self.component.kinds:
             known = ", ".join(sorted(self.component.kinds))
-            raise RequestError(
+            raise UnsupportedGrammar(
                 f"asked for a grammar of kind {grammar.kind!r}, found a component without it",
                 hint=f"it takes: {known}",
             )

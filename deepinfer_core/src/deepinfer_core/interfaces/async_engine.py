@@ -9,6 +9,8 @@ What every engine keeps:
 * Items come in order on the event loop that asked: ``Started`` once, then ``Tokens``, then
   ``Finished``. What can be known to be wrong before a request starts is raised before ``Started``.
 * A consumer that is slow gets fewer, longer ``Tokens``; it holds up nobody, and nothing is lost.
+* A request may name a taker, which is offered ``Tokens`` at the moment they come, if somebody waits
+  for them. So what one step gives many requests is handed out without waking anybody.
 * Closing the iterator, or cancelling whoever waits for it, ends the request and frees what it
   holds, in whatever state it is.
 """
@@ -16,8 +18,8 @@ What every engine keeps:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from deepinfer_core.engine.sampling_params import SamplingParams
 
 __all__ = [
+    "AbortedBy",
     "AsyncEngine",
     "EngineFacts",
     "EngineState",
@@ -39,6 +42,11 @@ EngineState = Literal["loading", "ready", "draining", "dead"]
 """``dead``: it cannot take requests; whoever runs it may be starting another one."""
 
 
+AbortedBy = Literal["client", "deadline", "operator", "shutdown"]
+"""Who ended a request before its end: its caller, by going away or closing the iterator; its time;
+somebody who named it (``abort``); or a service that stops."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """One prompt and one answer to it.
@@ -51,6 +59,9 @@ class GenerateRequest:
         priority: higher goes first; see ``RequestOptions``.
         timeout_s: it ends after so many seconds in the engine; None: it may take as long as it
             takes.
+        taker: is offered tokens on the event loop while somebody waits for the next item; what it
+            takes (then it says True) the iterator does not give. It never waits; what it raises
+            the iterator raises. An engine need not have one who takes: it may ask nobody.
     """
 
     request_id: str
@@ -59,6 +70,7 @@ class GenerateRequest:
     cache_salt: str = ""
     priority: int = 0
     timeout_s: float | None = None
+    taker: Callable[[Tokens], bool] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +86,12 @@ class Started:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tokens:
-    """What one step, or several, added.
+    """What one step, or several, added; nobody changes it.
+
+    It is not frozen because a frozen one takes several times as long to make, and one is made for
+    every step of every request.
 
     Attributes:
         token_ids: drawn tokens in order, a token that ends the request included.
@@ -95,6 +110,7 @@ class Finished:
 
     Attributes:
         reason: why it ended.
+        aborted_by: who ended it, if the reason is ``abort``.
         prompt_tokens, cached_tokens, completion_tokens: as in ``Usage``.
         drafted_tokens, accepted_tokens: as in ``Usage``.
         prompt_logprobs: one for each token of the prompt, None for the first, if asked for.
@@ -102,6 +118,7 @@ class Finished:
     """
 
     reason: FinishReason
+    aborted_by: AbortedBy | None = None
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
@@ -172,7 +189,10 @@ class AsyncEngine(ABC):
 
     @abstractmethod
     def abort(self, request_id: str) -> bool:
-        """End a request soon; its iterator ends with ``Finished``. Whether it was in work."""
+        """End a request soon, as somebody else than its caller wishes; whether it was in work.
+
+        Its iterator ends with ``Finished``, aborted by the ``operator``.
+        """
 
     @abstractmethod
     async def metrics_text(self) -> str:
@@ -182,7 +202,8 @@ class AsyncEngine(ABC):
     async def drain(self, seconds: float) -> bool:
         """Take no more requests and wait for those in work; whether all ended in time.
 
-        Those that did not are aborted.
+        Those that did not are ended: with an ``EngineUnavailable``, or with ``Finished``, aborted
+        by the ``shutdown``.
         """
 
     @abstractmethod

@@ -20,6 +20,7 @@ __all__ = [
     "MOST_CHARACTERS_PER_TOKEN",
     "CallNotes",
     "Dialect",
+    "DirectWrite",
     "Endpoint",
     "EventAnswer",
     "Handle",
@@ -50,6 +51,7 @@ class CallNotes:
         images: in the request.
         constraint: kind of grammar; empty: none.
         finish_reason: of the answer.
+        ended_by: who ended it before its end, in the words of ``AbortedBy``; empty: nobody.
         queue_s, first_token_s: from the arrival of the call.
     """
 
@@ -63,8 +65,13 @@ class CallNotes:
     images: int = 0
     constraint: str = ""
     finish_reason: str = ""
+    ended_by: str = ""
     queue_s: float | None = None
     first_token_s: float | None = None
+
+
+def _without_limit(sequences: int) -> None:
+    """Any number is let in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +85,9 @@ class HttpCall:
         path_values: what stands for each ``{name}`` of the endpoint's path.
         body: the JSON object of a POST; an empty one otherwise.
         notes: to be filled in.
+        claim: told how many sequences the call asks the engine for, before they are asked for, if
+            that is not one: they count against the limits of its key. Raises the error that says
+            that they are too many.
     """
 
     request_id: str
@@ -86,6 +96,7 @@ class HttpCall:
     path_values: Mapping[str, str]
     body: dict[str, Any]
     notes: CallNotes = field(default_factory=CallNotes)
+    claim: Callable[[int], None] = _without_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +115,22 @@ class JsonAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DirectWrite:
+    """Writes events of a stream while whoever sends it waits for its next item.
+
+    Attributes:
+        is_free: whether that can be done now: the status was sent, and the client takes what it is
+            sent. Otherwise the events are left to the iterator.
+        write: whole events; they are written at once.
+        last_s: when that was done last, on the clock of the event loop; 0: it was not.
+    """
+
+    is_free: Callable[[], bool]
+    write: Callable[[bytes], None]
+    last_s: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventAnswer:
     """A stream of server-sent events.
 
@@ -114,9 +141,12 @@ class EventAnswer:
     Attributes:
         events: bytes of whole events; what one item holds is written at once. Closed if the client
             goes away.
+        begin: is given a way to write beside the iterator before the first item is asked for, where
+            the connection has one; None: everything comes from the iterator.
     """
 
     events: AsyncIterator[bytes]
+    begin: Callable[[DirectWrite], None] | None = None
 
 
 HttpAnswer = JsonAnswer | EventAnswer

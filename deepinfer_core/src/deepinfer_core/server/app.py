@@ -17,7 +17,7 @@ from typing import Any
 from starlette.routing import BaseRoute, Match
 
 from deepinfer_core.config.server import ServerSettings
-from deepinfer_core.errors import DeepInferError, EngineUnavailable
+from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.async_engine import AsyncEngine
 from deepinfer_core.interfaces.protocol import Endpoint, EventAnswer, HttpCall, ServiceView
 from deepinfer_core.server.bodies import Bodies
@@ -27,6 +27,7 @@ from deepinfer_core.server.callers import CALLER
 from deepinfer_core.server.connection import CLOSING
 from deepinfer_core.server.conversations import Conversations
 from deepinfer_core.server.dialect import OPENAI, json_bytes
+from deepinfer_core.server.direct_write import direct_write_of
 from deepinfer_core.server.exchange import Exchange, Send, request_id_of
 from deepinfer_core.server.fair_engine import FairEngine
 from deepinfer_core.server.http_metrics import HttpMetrics
@@ -35,7 +36,7 @@ from deepinfer_core.server.limits import KeyLimits
 from deepinfer_core.server.openapi import openapi_document
 from deepinfer_core.server.origins import Origins
 from deepinfer_core.server.protocols import ServedProtocol
-from deepinfer_core.server.refusals import Refused, unforeseen
+from deepinfer_core.server.refusals import Refused, out_of_time, unforeseen
 from deepinfer_core.server.routes import Route, Routes
 from deepinfer_core.server.service_endpoints import (
     METRICS_PATH,
@@ -44,14 +45,13 @@ from deepinfer_core.server.service_endpoints import (
     service_endpoints,
 )
 from deepinfer_core.server.threads import Threads
+from deepinfer_core.server.unavailable import Stopping
 from deepinfer_core.server.watching import client_gone, until_gone
 from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["App", "AppParts"]
 
 _PAGE = "page"
-_SECRETS = frozenset({b"authorization", b"cookie", b"x-api-key"})
-"""Headers that are the shell's business alone."""
 
 _log = get_logger(__name__)
 
@@ -129,7 +129,8 @@ class App:
             request_id = request_id_of({})
         self._in_work.add(request_id)
         record = CallRecord(request_id=request_id)
-        exchange = Exchange(headers, receive, send, record, self._routes.dialect(scope["path"]))
+        dialect, direct = self._routes.dialect(scope["path"]), direct_write_of(scope)
+        exchange = Exchange(headers, receive, send, record, dialect, direct)
         self._metrics.began()
         try:
             await self._answered(scope, exchange)
@@ -187,7 +188,7 @@ class App:
         except asyncio.CancelledError:
             # Only a service that stops ends calls, and only those that nothing else has ended.
             exchange.has_unread_body = False
-            await exchange.fail(EngineUnavailable("the service is shutting down"))
+            await exchange.fail(Stopping("the service is shutting down"))
         except Exception as error:  # noqa: BLE001 - nobody learns more than that it failed
             if _is_cut(scope):
                 # Some event loops raise when something is sent to a client that is gone.
@@ -221,13 +222,15 @@ class App:
         CALLER.set(record.key_label)
         if route.endpoint.method != "POST":
             exchange.has_unread_body = False  # if there is one, it is read and means nothing
-            await until_gone(self._answer(route, values, {}, exchange), exchange.receive)
+            call = exchange.call(path_values=values, body={})
+            await until_gone(self._answer(route, call, exchange), exchange.receive)
             return
         check_type(headers)
-        with self._limits.taken(record.key_label, counts=route.endpoint.counts):
+        with self._limits.taken(record.key_label, counts=route.endpoint.counts) as claim:
             try:
                 body = await self._bodies.read(exchange)
-                await until_gone(self._answer(route, values, body, exchange), exchange.receive)
+                call = exchange.call(path_values=values, body=body, claim=claim.grow)
+                await until_gone(self._answer(route, call, exchange), exchange.receive)
             finally:
                 self._bodies.let_go()
 
@@ -241,37 +244,21 @@ class App:
                 return True
         return False
 
-    async def _answer(
-        self, route: Route, values: Mapping[str, str], body: dict[str, Any], exchange: Exchange
-    ) -> None:
+    async def _answer(self, route: Route, call: HttpCall, exchange: Exchange) -> None:
         record = exchange.record
-        call = HttpCall(
-            request_id=record.request_id,
-            key_label=record.key_label,
-            headers={
-                name.decode("latin-1"): value.decode("latin-1")
-                for name, value in exchange.headers.items()
-                if name not in _SECRETS
-            },
-            path_values=values,
-            body=body,
-            notes=record.notes,
-        )
+        seconds = self._settings.request_timeout_s
         try:
-            async with asyncio.timeout(self._settings.request_timeout_s) as limit:
+            async with asyncio.timeout(seconds) as limit:
                 answer = await route.endpoint.handle(call)
                 if isinstance(answer, EventAnswer):
                     record.notes.stream = True
-                    await exchange.stream(answer.events, self._settings.keep_alive_s)
+                    await exchange.stream(answer, self._settings.keep_alive_s)
                 else:
                     await exchange.whole(answer)
         except TimeoutError:
-            if not limit.expired():
+            if seconds is None or not limit.expired():
                 raise
-            seconds = f"{self._settings.request_timeout_s:g}"
-            raise Refused(
-                503, "request_timeout", f"the answer did not end within {seconds} s"
-            ) from None
+            raise out_of_time(seconds) from None
 
 
 def _is_cut(scope: MutableMapping[str, Any]) -> bool:

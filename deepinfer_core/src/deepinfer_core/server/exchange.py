@@ -6,7 +6,6 @@ import asyncio
 import re
 import secrets
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -17,10 +16,16 @@ from collections.abc import (
 from typing import Any
 
 from deepinfer_core.errors import DeepInferError
-from deepinfer_core.interfaces.protocol import Dialect, JsonAnswer
+from deepinfer_core.interfaces.protocol import (
+    Dialect,
+    DirectWrite,
+    EventAnswer,
+    HttpCall,
+    JsonAnswer,
+)
 from deepinfer_core.server.body import ClientGone, Receive
 from deepinfer_core.server.call_record import CallRecord
-from deepinfer_core.server.refusals import Refused, retry_after_s, status_of
+from deepinfer_core.server.refusals import Refused, ended_by, retry_after_s, status_of
 
 __all__ = ["Exchange", "Send", "request_id_of"]
 
@@ -35,6 +40,9 @@ _UNREAD_PIECE_S = 0.5
 """How long the next piece of it is waited for: whoever sends none does not miss the refusal."""
 
 _WRITES_IN_A_ROW = 32
+
+_SECRETS = frozenset({b"authorization", b"cookie", b"x-api-key"})
+"""Headers that are the shell's business alone."""
 
 _STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -58,6 +66,7 @@ class Exchange:
         send: sends to the client.
         record: is told status and error.
         dialect: of errors, until a route says otherwise.
+        direct: writes to the client without waiting, once the status was sent.
 
     Attributes:
         common: headers of every response.
@@ -71,6 +80,7 @@ class Exchange:
         send: Send,
         record: CallRecord,
         dialect: Dialect,
+        direct: DirectWrite | None = None,
     ) -> None:
         self.headers = headers
         self.receive = receive
@@ -84,7 +94,22 @@ class Exchange:
             (b"x-content-type-options", b"nosniff"),
         ]
         self._send = send
+        self._direct = direct
         self._is_whole = False
+
+    def call(self, **given: Any) -> HttpCall:
+        """What a protocol learns of the request; the fields that are not known here are given."""
+        return HttpCall(
+            request_id=self.record.request_id,
+            key_label=self.record.key_label,
+            headers={
+                name.decode("latin-1"): value.decode("latin-1")
+                for name, value in self.headers.items()
+                if name not in _SECRETS
+            },
+            notes=self.record.notes,
+            **given,
+        )
 
     async def whole(self, answer: JsonAnswer) -> None:
         """Send a whole response."""
@@ -108,6 +133,7 @@ class Exchange:
         """Say that something failed: by a status, or, in a stream, by its last event."""
         status = status_of(error)
         self.record.error = error.code
+        self.record.ended_by = self.record.ended_by or ended_by(error)
         if self._is_whole:
             return
         if self.record.status:
@@ -120,20 +146,22 @@ class Exchange:
         content = self.dialect.error_body(error, status, self.record.request_id)
         await self.whole(JsonAnswer(content=content, status=status, headers=headers))
 
-    async def stream(self, events: AsyncIterator[bytes], keep_alive_s: float) -> None:
+    async def stream(self, answer: EventAnswer, keep_alive_s: float) -> None:
         """Send events as they come, each item in one write, and signs of life between them.
 
         The status is sent with the first event or sign of life.
 
         Args:
-            events: closed at the end, whatever happens.
+            answer: its events are closed at the end, whatever happens.
             keep_alive_s: longest silence.
         """
-        pulse = _Pulse(self.send_keep_alive, keep_alive_s)
+        events, direct = answer.events, self._direct
+        pulse = _Pulse(self.send_keep_alive, keep_alive_s, direct)
         send, clock = self._send, asyncio.get_running_loop().time
         written = 0
+        if direct is not None and answer.begin is not None:
+            answer.begin(direct)
         try:
-            # Whatever is done in here is done for every token of everybody.
             async for data in events:
                 if pulse.beat is not None:
                     await pulse.settled()
@@ -202,6 +230,7 @@ class _Pulse:
     Args:
         send: a sign of life.
         interval_s: longest silence.
+        direct: another way on which something may have been sent.
 
     Attributes:
         is_held: no sign is to be given, something is being sent.
@@ -209,8 +238,14 @@ class _Pulse:
         beat: a sign that is being sent; whoever sends something else waits until it is.
     """
 
-    def __init__(self, send: Callable[[], Coroutine[Any, Any, None]], interval_s: float) -> None:
+    def __init__(
+        self,
+        send: Callable[[], Coroutine[Any, Any, None]],
+        interval_s: float,
+        direct: DirectWrite | None,
+    ) -> None:
         self._send = send
+        self._direct = direct
         self._interval_s = interval_s
         self._loop = asyncio.get_running_loop()
         self.is_held = False
@@ -232,7 +267,8 @@ class _Pulse:
 
     def _look(self) -> None:
         now = self._loop.time()
-        due = self.last_s + self._interval_s
+        direct_s = 0.0 if self._direct is None else self._direct.last_s()
+        due = max(self.last_s, direct_s) + self._interval_s
         if now >= due:
             due = now + self._interval_s
             if not self.is_held and (self.beat is None or self.beat.done()):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from deepinfer_core.engine.outputs import FinishReason, TokenLogprob
 from deepinfer_core.errors import DeepInferError
-from deepinfer_core.interfaces.async_engine import GenerateRequest, Tokens
+from deepinfer_core.interfaces.async_engine import AbortedBy, GenerateRequest, Tokens
 from deepinfer_core.testing.byte_tokenizer import (
     CONTROL_TOKENS,
     FIRST_BYTE,
@@ -30,6 +30,7 @@ class Script:
     Attributes:
         steps: what each step gives.
         reason: of the end.
+        aborted_by: of the end, where nobody ended the request before.
         cached: tokens of the prompt that the cache had; None: as many as it really had.
         starts: whether it has begun before its end; if not, there are no steps.
         failure: raised in place of the end.
@@ -37,6 +38,7 @@ class Script:
 
     steps: Iterable[Tokens] = ()
     reason: FinishReason = "stop"
+    aborted_by: AbortedBy | None = None
     cached: int | None = None
     starts: bool = True
     failure: DeepInferError | None = None

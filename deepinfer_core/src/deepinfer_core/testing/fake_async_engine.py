@@ -143,7 +143,7 @@ class FakeAsyncEngine(AsyncEngine):
         self._check(request)
         work, outcome = self._taken(request), "closed"
         is_paced = self.step_s > 0 or work.deadline is not None or self.failure is not None
-        prompt_tokens = len(request.prompt_token_ids)
+        prompt_tokens, taker = len(request.prompt_token_ids), request.taker
         cached = count = 0
         try:
             if not work.turn.is_set():
@@ -160,10 +160,11 @@ class FakeAsyncEngine(AsyncEngine):
                         break
                 else:
                     await asyncio.sleep(0)
-                    if work.is_ended:
+                    if work.ended_by is not None:
                         break
                 count += len(tokens.token_ids)
-                yield tokens
+                if taker is None or not taker(tokens):
+                    yield tokens
             else:
                 if script.failure is not None:
                     raise script.failure
@@ -172,6 +173,7 @@ class FakeAsyncEngine(AsyncEngine):
             self._forget(work, reason)
             yield Finished(
                 reason=reason,
+                aborted_by=work.ended_by or script.aborted_by if reason == "abort" else None,
                 prompt_tokens=prompt_tokens,
                 cached_tokens=cached,
                 completion_tokens=count,
@@ -187,7 +189,7 @@ class FakeAsyncEngine(AsyncEngine):
         """End a request before its next step."""
         if request_id not in self._in_work:
             return False
-        self._in_work[request_id].end()
+        self._in_work[request_id].end("operator")
         return True
 
     async def metrics_text(self) -> str:
@@ -204,8 +206,8 @@ class FakeAsyncEngine(AsyncEngine):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         except TimeoutError:
-            for request_id in tuple(self._in_work):
-                self.abort(request_id)
+            for work in tuple(self._in_work.values()):
+                work.end("shutdown")
             return False
         return True
 
@@ -255,9 +257,9 @@ class FakeAsyncEngine(AsyncEngine):
         """Wait for the next step of a request; whether it takes part."""
         if self.step_s == 0 and work.deadline is None and self._running.is_set():
             await asyncio.sleep(0)
-        elif work.is_ended or not await work.wait(self._pace()):
+        elif work.ended_by is not None or not await work.wait(self._pace()):
             return False
-        if work.is_ended:
+        if work.ended_by is not None:
             return False
         if self._state == "dead":
             raise EngineError("the engine died")

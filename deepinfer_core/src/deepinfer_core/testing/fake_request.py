@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 
 from deepinfer_core.errors import DeadlineExceeded
-from deepinfer_core.interfaces.async_engine import GenerateRequest
+from deepinfer_core.interfaces.async_engine import AbortedBy, GenerateRequest
 
 __all__ = ["InWork"]
 
@@ -20,18 +20,18 @@ class InWork:
         request: as it came.
         deadline: when its time is over, by the event loop's clock; None: never.
         turn: that it may begin.
-        is_ended: whether somebody ended it.
+        ended_by: who ended it; None: nobody.
     """
 
     request: GenerateRequest
     deadline: float | None
     turn: asyncio.Event = field(default_factory=asyncio.Event)
-    is_ended: bool = False
+    ended_by: AbortedBy | None = None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def end(self) -> None:
+    def end(self, by: AbortedBy) -> None:
         """Let it wait no longer."""
-        self.is_ended = True
+        self.ended_by = by
         self._ended.set()
 
     async def wait(self, awaitable: Coroutine[object, object, object]) -> bool:

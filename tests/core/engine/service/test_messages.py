@@ -1,6 +1,6 @@
 """What an engine's process and the one in front of it say arrives as it was said."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from deepinfer_core.channel.frames import HEADER_BYTES
@@ -15,13 +15,14 @@ from deepinfer_core.engine.service.messages import (
     Ended,
     Failed,
     Fault,
+    Figure,
+    Figures,
+    FiguresAsked,
     FromEngine,
     Grown,
     Likelihood,
     LoadFailed,
     Loading,
-    MetricsAsked,
-    MetricsText,
     Ready,
     Start,
     StartedRow,
@@ -37,7 +38,7 @@ from deepinfer_core.engine.service.requests import (
     token_logprob,
 )
 from deepinfer_core.errors import RequestError
-from deepinfer_core.interfaces.async_engine import EngineFacts, GenerateRequest
+from deepinfer_core.interfaces.async_engine import AbortedBy, EngineFacts, GenerateRequest
 from deepinfer_core.telemetry.progress import PhaseAdvanced, PhaseFinished, PhaseStarted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,6 +76,7 @@ ended = st.builds(
     *[st.integers(0, 1 << 40)] * 5,
     st.floats(0, 1e9),
     st.none() | st.lists(st.none() | likelihoods, max_size=3).map(tuple),
+    st.sampled_from((None, *get_args(AbortedBy))),
 )
 steps = st.builds(
     StepDone,
@@ -102,7 +104,7 @@ def test_a_step_arrives_as_it_was_sent(step: StepDone) -> None:
         Loading(started=PhaseStarted(phase="a", total=None, unit="bytes")),
         Loading(advanced=PhaseAdvanced(phase="a", done=1, total=2, detail="b")),
         Loading(finished=PhaseFinished(phase="a", done=1, elapsed_s=0.5, outcome="failed")),
-        MetricsText(7, "# HELP\n"),
+        Figures(7, [Figure("a", ("b", "c"), 0.5, ()), Figure("d", (), 2.0, (1, 0))]),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -115,8 +117,8 @@ def test_each_message_of_the_engine_arrives_as_it_was_sent(message: FromEngine) 
     [
         Start(settings="{}", path=["", "/a"]),
         Submit(1, b"\x00\x01", {"seed": (1 << 64) - 1, "stop": ["a"]}, "é", -16, None),
-        Abort(3),
-        MetricsAsked(4),
+        Abort(3, "operator"),
+        FiguresAsked(4),
         Stop("why"),
     ],
     ids=lambda message: type(message).__name__,

@@ -9,13 +9,16 @@ import pytest
 from deepinfer_core.channel.language import Language
 from deepinfer_core.channel.thread_end import ThreadEnd
 from deepinfer_core.engine.core import Engine, Update
+from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.sequence import Request
+from deepinfer_core.engine.service.figures import series_of
 from deepinfer_core.engine.service.messages import (
     FRONT_LANGUAGE,
     Abort,
+    Figures,
+    FiguresAsked,
     FromEngine,
-    MetricsAsked,
-    MetricsText,
     StepDone,
     Stop,
     Submit,
@@ -25,6 +28,7 @@ from deepinfer_core.engine.service.requests import submit_message
 from deepinfer_core.engine.service.serving import EngineService
 from deepinfer_core.interfaces.async_engine import EngineFacts, GenerateRequest
 from deepinfer_core.schedule.plan import StepPlan
+from deepinfer_core.testing.events import captured_events
 from deepinfer_core.testing.fake_runner import FakeRunner
 
 MakeEngine = Callable[..., Engine]
@@ -141,12 +145,14 @@ def test_an_aborted_request_ends_as_such_and_others_go_on(
     service.obey(submit(1, 50))
     assert gate.reached.wait(WAIT_S)
     service.obey(submit(2, 5))
-    service.obey(Abort(1))
-    service.obey(Abort(99))  # one that is not there, or not any more
+    service.obey(Abort(1, "operator"))
+    service.obey(Abort(1, "client"))  # whoever came first
+    service.obey(Abort(99, "client"))  # one that is not there, or not any more
     gate.opened.set()
     sent.wait(2)
     close(service)
-    assert {one.number: one.reason for one in sent.of("ended")} == {1: "abort", 2: "length"}
+    ends = {one.number: (one.reason, one.aborted_by) for one in sent.of("ended")}
+    assert ends == {1: ("abort", "operator"), 2: ("length", None)}
 
 
 def test_a_request_that_ends_before_a_second_step_started_once(
@@ -156,7 +162,7 @@ def test_a_request_that_ends_before_a_second_step_started_once(
     service = service_of(make_engine(runner=gate.runner), sent)
     service.obey(submit(1, 50))
     assert gate.reached.wait(WAIT_S)
-    service.obey(Abort(1))
+    service.obey(Abort(1, "client"))
     gate.opened.set()
     sent.wait(1)
     close(service)
@@ -175,6 +181,55 @@ def test_a_bad_request_fails_alone(make_engine: MakeEngine, sent: Sent) -> None:
         2: "request_error",
     }
     assert [one.number for one in sent.of("ended")] == [3]
+
+
+def test_a_request_that_nobody_foresaw_fails_alone_and_the_cause_is_logged(
+    make_engine: MakeEngine, sent: Sent
+) -> None:
+    service = service_of(make_engine(), sent)
+    service.obey(submit(1, 20))
+    with captured_events() as logs:
+        service.obey(Submit(2, b"", {"no_such_field": 1}, "", 0, None))
+    service.obey(submit(3))
+    sent.wait(3)
+    close(service)
+    [failed] = sent.of("failed")
+    assert (failed.number, failed.fault.code) == (2, "engine_error")
+    assert "no_such_field" in failed.fault.message
+    assert {one.number: one.reason for one in sent.of("ended")} == {1: "length", 3: "length"}
+    [event] = logs
+    assert (event["event"], event["kind"]) == ("message.failed", "Submit")
+    assert "TypeError" in event["exception"]
+
+
+class Broken(Grammars):
+    """Grammars of a component that raises when it is asked for one."""
+
+    def constraint(self, request: Request) -> None:
+        if request.params.grammar_request is not None:
+            raise RuntimeError("of the component")
+
+
+def test_a_request_whose_component_raises_fails_alone_and_the_cause_is_logged(
+    make_engine: MakeEngine, sent: Sent
+) -> None:
+    engine = make_engine()
+    engine.grammars = Broken()
+    service = service_of(engine, sent)
+    params = SamplingParams(max_tokens=5, grammar={"kind": "choice", "grammar": ["a"]})
+    bad = GenerateRequest(request_id="bad", prompt_token_ids=(10,), params=params)
+    with captured_events() as logs:
+        service.obey(submit(1, 20))
+        service.obey(submit_message(2, bad))
+        service.obey(submit(3))
+        sent.wait(3)
+    close(service)
+    [failed] = sent.of("failed")
+    assert (failed.number, failed.fault.code) == (2, "engine_error")
+    assert "RuntimeError: of the component" in failed.fault.message
+    assert {one.number: one.reason for one in sent.of("ended")} == {1: "length", 3: "length"}
+    [cause] = [one["exception"] for one in logs if one["event"] == "request.not_queued"]
+    assert "RuntimeError: of the component" in cause
 
 
 def test_requests_of_a_step_that_failed_are_told(make_engine: MakeEngine, sent: Sent) -> None:
@@ -204,13 +259,17 @@ def test_stopping_tells_what_runs_the_reason(make_engine: MakeEngine, sent: Sent
     assert "it is late" in sent.of("failed")[0].fault.message
 
 
-def test_metrics_are_answered_under_their_number(make_engine: MakeEngine, sent: Sent) -> None:
-    service = service_of(make_engine(), sent)
-    service.obey(MetricsAsked(7))
+def test_what_was_counted_is_answered_under_its_number(make_engine: MakeEngine, sent: Sent) -> None:
+    engine = make_engine()
+    service = service_of(engine, sent)
+    service.obey(submit(1))
     close(service)
-    [answer] = [one for one in sent.messages if isinstance(one, MetricsText)]
+    service.obey(FiguresAsked(7))
+    [answer] = [one for one in sent.messages if isinstance(one, Figures)]
     assert answer.number == 7
-    assert "deepinfer_requests_total" in answer.text
+    values = {(one.name, one.labels): one.value for one in answer.figures}
+    assert values["requests_total", ()] == 1
+    assert series_of(answer.figures) == engine.instruments.board.read()
 
 
 def test_who_observes_learns_the_names_that_the_front_gave(

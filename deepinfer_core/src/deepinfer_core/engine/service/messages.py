@@ -13,7 +13,7 @@ import msgspec
 from deepinfer_core import __version__
 from deepinfer_core.channel.language import Language
 from deepinfer_core.engine.outputs import FinishReason
-from deepinfer_core.interfaces.async_engine import EngineFacts
+from deepinfer_core.interfaces.async_engine import AbortedBy, EngineFacts
 from deepinfer_core.telemetry.progress import PhaseAdvanced, PhaseFinished, PhaseStarted
 
 __all__ = [
@@ -22,13 +22,14 @@ __all__ = [
     "Ended",
     "Failed",
     "Fault",
+    "Figure",
+    "Figures",
+    "FiguresAsked",
     "FromEngine",
     "Grown",
     "Likelihood",
     "LoadFailed",
     "Loading",
-    "MetricsAsked",
-    "MetricsText",
     "Ready",
     "Start",
     "StartedRow",
@@ -72,13 +73,14 @@ class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """End a request, if it has not ended."""
+    """End a request, if it has not ended; its end says by whom."""
 
     number: int
+    by: AbortedBy
 
 
-class MetricsAsked(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Show the metrics; the answer bears the same number."""
+class FiguresAsked(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Say what is counted; the answer bears the same number."""
 
     number: int
 
@@ -160,6 +162,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
     accepted_tokens: int
     queue_s: float
     prompt_logprobs: tuple[Likelihood | None, ...] | None
+    aborted_by: AbortedBy | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True):
@@ -178,17 +181,26 @@ class StepDone(msgspec.Struct, frozen=True, tag=True, array_like=True):
     failed: list[Failed]
 
 
-class MetricsText(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The metrics in the Prometheus text format."""
+class Figure(msgspec.Struct, frozen=True, array_like=True):
+    """One series of the board; fields as in ``Series``, with the metric's name."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float
+    counts: tuple[int, ...]
+
+
+class Figures(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """All series, as of one moment."""
 
     number: int
-    text: str
+    figures: list[Figure]
 
 
-ToEngine = Start | Submit | Abort | MetricsAsked | Stop
-FromEngine = Loading | Ready | LoadFailed | StepDone | MetricsText
+ToEngine = Start | Submit | Abort | FiguresAsked | Stop
+FromEngine = Loading | Ready | LoadFailed | StepDone | Figures
 
 FRONT_LANGUAGE: Language[ToEngine, FromEngine] = Language(
-    name="engine", revision=2, version=__version__, says=ToEngine, hears=FromEngine
+    name="engine", revision=3, version=__version__, says=ToEngine, hears=FromEngine
 )
 """What the process in front says and hears; the engine's is ``FRONT_LANGUAGE.reversed()``."""

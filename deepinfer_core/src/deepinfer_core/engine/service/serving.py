@@ -15,12 +15,13 @@ from deepinfer_core.engine.engine_thread import Ask, EngineThread
 from deepinfer_core.engine.prompts import Prompt
 from deepinfer_core.engine.router import Call, Router
 from deepinfer_core.engine.service.faults import fault_of
+from deepinfer_core.engine.service.figures import figures_of
 from deepinfer_core.engine.service.messages import (
     Abort,
     Failed,
+    Figures,
+    FiguresAsked,
     FromEngine,
-    MetricsAsked,
-    MetricsText,
     StepDone,
     Stop,
     Submit,
@@ -30,7 +31,8 @@ from deepinfer_core.engine.service.opening import OpenedEngine
 from deepinfer_core.engine.service.outbox import Outbox
 from deepinfer_core.engine.service.requests import asked
 from deepinfer_core.errors import DeepInferError, EngineError
-from deepinfer_core.telemetry.registry import exposition
+from deepinfer_core.interfaces.async_engine import AbortedBy
+from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["EngineService"]
 
@@ -47,7 +49,8 @@ class EngineService:
         self._engine = opened.engine
         self._opened = opened
         self._send = send
-        self._outbox = Outbox(send, self._left)
+        self._aborters: dict[int, AbortedBy] = {}
+        self._outbox = Outbox(send, self._left, self._aborters.get)
         self._calls: dict[int, Call] = {}
         self._names: dict[int, str] = {}
         self._gone: list[int] = []
@@ -60,15 +63,27 @@ class EngineService:
         return self._thread.failure
 
     def obey(self, message: ToEngine) -> None:
-        """Do what the process in front says; called by the thread that listens."""
+        """Do what the process in front says; called by the thread that listens.
+
+        What fails here without being foreseen is logged and ends nothing but what was asked.
+        """
+        try:
+            self._obey(message)
+        except Exception as error:  # noqa: BLE001 - others are in work, whatever this is
+            get_logger(__name__).error(
+                "message.failed", kind=type(message).__name__, exc_info=error
+            )
+
+    def _obey(self, message: ToEngine) -> None:
         if isinstance(message, Submit):
             self._submit(message)
         elif isinstance(message, Abort):
             if (call := self._calls.get(message.number)) is not None:
+                self._aborters.setdefault(message.number, message.by)
                 self._thread.abort(call, message.number)
-        elif isinstance(message, MetricsAsked):
-            text = exposition(self._engine.instruments.registry)
-            self._send(MetricsText(message.number, text))
+        elif isinstance(message, FiguresAsked):
+            found = self._engine.instruments.board.read()
+            self._send(Figures(message.number, figures_of(found)))
         elif isinstance(message, Stop):
             self.stop(message.reason)
 
@@ -90,10 +105,12 @@ class EngineService:
             self._thread.ask(
                 Ask(call=call, index=number, prompt=prompt, params=params, options=options)
             )
-        except DeepInferError as error:
+        except Exception as error:
             # The outbox is the engine thread's.
             self._left(number)
             self._send(StepDone([], [], [], [Failed(number, fault_of(error))]))
+            if not isinstance(error, DeepInferError):
+                raise
 
     def _flush(self) -> None:
         engine = self._engine
@@ -104,6 +121,7 @@ class EngineService:
         gone, self._gone = self._gone, []
         for one in gone:
             self._names.pop(one, None)
+            self._aborters.pop(one, None)
 
     def _finished(self, update: Update) -> None:
         self._opened.finished(update, self._names.get(update.delta.index, ""))

@@ -9,7 +9,7 @@ expect.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deepinfer_core.engine.body_fields import sampling_fields
@@ -119,7 +119,10 @@ def _params(given: Mapping[str, Any], limit: int, echo: bool) -> SamplingParams:
         check_integer("logprobs", given["logprobs"], 0, MAX_ALTERNATIVES)
         fields["logprobs"] = given["logprobs"]
         fields["prompt_logprobs"] = given["logprobs"] if echo else False
-    return SamplingParams(**fields, max_tokens=max(limit, 1))
+    params = SamplingParams(**fields, max_tokens=max(limit, 1))
+    # Two fields are other names of ``seed`` and ``grammar``, which have their values now: copies
+    # with another seed would contradict them.
+    return replace(params, seq_seed=None, so_args=None)
 
 
 def _stream(given: Mapping[str, Any]) -> tuple[bool, bool]:
