@@ -69,7 +69,6 @@ def test_words_of_every_interface_ask_for_a_grammar(
     ("fields", "named"),
     [
         ({"guided_json": 5}, "guided_json is 5"),
-        ({"guided_json": 5}, "guided_json is 5"),
         ({"guided_regex": ["a"]}, "guided_regex is"),
         ({"guided_choice": {"a": 1}}, "guided_choice is"),
         ({"ebnf": {}}, "ebnf is"),
