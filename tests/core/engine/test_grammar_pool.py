@@ -2,10 +2,12 @@
 
 import contextlib
 import queue
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -382,3 +384,39 @@ def test_a_child_that_another_thread_ended_is_gone_whatever_is_asked_of_it() -> 
     child.give_up()
     child.strike()
     child.kill()
+
+
+PARENT = """
+from deepinfer_core.engine.grammar_child import ChildStart
+from deepinfer_core.engine.grammar_process import GrammarProcess
+from tests.core.engine.test_grammar_pool import VOCABULARY, choice, resolved
+
+child = GrammarProcess()
+child.begin(ChildStart(resolved=resolved(), vocabulary=VOCABULARY, memory_bytes=256 << 20))
+print(child._process.pid, flush=True)
+child.ask(choice("!deaf60"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_process_ends_with_its_killed_parent_whatever_it_is_doing() -> None:
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        stat = Path(f"/proc/{int(parent.stdout.readline())}/stat")
+        time.sleep(0.2)  # it compiles
+        assert is_running(stat)
+        parent.kill()
+    end_s = time.monotonic() + 10
+    while is_running(stat):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def is_running(stat: Path) -> bool:
+    """Whether a process has not ended; what nobody has waited for yet has."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

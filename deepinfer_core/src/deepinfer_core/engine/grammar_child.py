@@ -2,13 +2,14 @@
 
 Reads one ``ChildStart`` and then grammars from standard input, pickled behind their lengths, and
 answers each on a private copy of standard output. Its parent may have it give a grammar up by a
-signal, and ends it when it does not. How much memory one grammar may take it is told; when as much
-has stayed behind, it ends with an answer.
+signal, and ends it when it does not; on Linux it ends with its parent, whatever it is doing. How
+much memory one grammar may take it is told; when as much has stayed behind, it ends with an answer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import signal
@@ -41,6 +42,9 @@ _LENGTH = struct.Struct("<Q")
 
 _NICENESS = 10
 """Compiling must not take the cores of the step loop."""
+
+_PR_SET_PDEATHSIG = 1
+"""From ``linux/prctl.h``; see ``PR_SET_PDEATHSIG`` in prctl(2)."""
 
 _LONGEST_DETAIL = 200
 """Characters of it in the log."""
@@ -242,8 +246,18 @@ def _serve(compiler: _Compiler, memory_bytes: int, requests: IO[bytes], out: IO[
         write_frame(out, Answer(outcome, is_last))
 
 
+def _end_with_parent() -> None:
+    """Be killed when the thread that started this process ends, as it does with its process.
+
+    Foreign code that compiles may not let go of the interpreter, so no thread here could do it.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Serve until the parent closes standard input."""
+    _end_with_parent()  # if it had ended before, standard input is at its end
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what foreign code prints is no answer
