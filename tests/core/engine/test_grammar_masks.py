@@ -12,7 +12,7 @@ import pytest
 from deepinfer_core.engine import grammar_pace
 from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.engine.grammar_masks import Grammars
-from deepinfer_core.engine.grammar_pace import LONG_S
+from deepinfer_core.engine.grammar_pace import EXCESS_S, LONG_S, USUAL_S
 from deepinfer_core.engine.grammar_request import GrammarRequest
 from deepinfer_core.engine.rows import RowRequest, RowSettings
 from deepinfer_core.errors import UnsupportedGrammar
@@ -239,7 +239,7 @@ def test_one_that_took_long_once_goes_on(monkeypatch: pytest.MonkeyPatch) -> Non
         sequence(SimpleNamespace(matcher=lambda: matcher), b"k"),
         grammars_of(Together()),
     )
-    for took_s in (2 * LONG_S, 0.5 * LONG_S, 2 * LONG_S, 0.9 * LONG_S):
+    for took_s in (2 * LONG_S, 0.9 * USUAL_S) * 20:
         matcher.took_s = took_s
         assert not masked(grammars, [(one, b"")])[1]
         one.tokens.append(ord("k"))
@@ -277,3 +277,20 @@ def test_drafts_of_a_step_that_take_long_end_their_sequence(
     found, [(owner, _)] = masked(grammars, [(bad, b"x"), (good, b"b")])
     assert owner is bad
     assert found[2:] == [[ord("b")], [ord("c")]]
+
+
+@pytest.mark.parametrize("where", ["accept", "fill_mask"])
+def test_a_grammar_that_takes_rather_long_for_all_tokens_ends_its_sequence(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Each token takes the usual time once more, which adds up."""
+    clock = Clock(monkeypatch)
+    one = sequence(SimpleNamespace(matcher=lambda: Slow(clock.work, where, 2 * USUAL_S)), b"")
+    grammars, count, broken = grammars_of(Together()), round(EXCESS_S / USUAL_S), []
+    while not broken and len(one.tokens) < 2 * count:
+        one.tokens.append(ord("k"))
+        _, broken = masked(grammars, [(one, b""), (of("abc"), b"")])
+    [(owner, failure)] = broken
+    assert owner is one
+    assert count - 1 <= len(one.tokens) - 1 <= count + 2
+    assert "0.10 s a token, over 0.05 s in the mean" in str(failure)

@@ -57,11 +57,14 @@ class Constraint:
         request: what was asked.
         compiled: its grammar, now or later.
         end_ids: tokens that end a sequence.
+
+    Attributes:
+        excess_s: what its tokens took over the usual, see ``grammar_pace``.
     """
 
     __slots__ = (
         "_begun", "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched",
-        "_phase", "_prefix", "_read", "_trigger",
+        "_phase", "_prefix", "_read", "_trigger", "excess_s",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +86,7 @@ class Constraint:
         self._read = 0
         self._free: tuple[str, int] | None = None
         self._drafted = 0
+        self.excess_s = 0.0
 
     @property
     def is_compiled(self) -> bool:

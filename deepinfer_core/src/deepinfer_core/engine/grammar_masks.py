@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_child import foreign_detail
 from deepinfer_core.engine.grammar_constraint import Constraint
-from deepinfer_core.engine.grammar_pace import Pace
+from deepinfer_core.engine.grammar_pace import USUAL_S, Pace
 from deepinfer_core.engine.grammar_pool import GrammarPool
 from deepinfer_core.engine.grammar_rows import ConstrainedRows, constrained_rows
 from deepinfer_core.engine.rows import RowRequest
@@ -132,12 +132,14 @@ class Grammars:
             if constraint is None or not drafts.ids:
                 continue
             try:
-                allowed = self._draft_pace.call(partial(_allowed_drafts, sequence, constraint))
+                allowed = self._draft_pace.call(
+                    constraint, partial(_allowed_drafts, sequence, constraint)
+                )
             except Exception as error:  # noqa: BLE001 - components are foreign code
                 self._broken[sequence.sequence_id] = _failure(error)
             else:
                 drafts.ids = drafts.ids[: allowed + (rule == "ratio")]
-        self._draft_pace.end()
+        self._draft_pace.end(0)
 
     def masked(
         self, rows: tuple[RowRequest, ...], owners: list[Sequence]
@@ -159,7 +161,7 @@ class Grammars:
         mask_RW = np.empty((count, self._pool.vocabulary.words), dtype=np.int32)
         self._pace.begin()
         self._fill(chosen, rows, mask_RW)
-        self._pace.end()
+        self._pace.end(count)
         masked, masks = list(rows), list(mask_RW)
         for one in chosen:
             if one.failure is not None:
@@ -182,7 +184,7 @@ class Grammars:
                 if pace is None:
                     one.constraint.read(one.sequence.tokens, one.sequence.prompt_tokens)
                 else:
-                    pace.call(partial(_read, one))
+                    pace.call(one.constraint, partial(_read, one))
             except Exception as error:  # noqa: BLE001 - components are foreign code
                 one.failure = _failure(error)
         turn, going = 0, [one for one in chosen if one.failure is None]
@@ -194,6 +196,10 @@ class Grammars:
         if turn > 1:
             for one in chosen:
                 _forget_drafts(one)
+        for one in chosen:
+            if one.constraint.excess_s:
+                usual_s = USUAL_S * len(one.places)
+                one.constraint.excess_s = max(0.0, one.constraint.excess_s - usual_s)
 
     def _fill_turn(
         self, going: list[ConstrainedRows], turn: int, mask_RW: npt.NDArray[np.int32]
@@ -223,7 +229,8 @@ class Grammars:
                 return
         for one, matcher in zip(filling, matchers, strict=True):
             try:
-                self._pace.call(partial(matcher.fill_mask, mask_RW, one.first + turn))
+                fill = partial(matcher.fill_mask, mask_RW, one.first + turn)
+                self._pace.call(one.constraint, fill)
             except Exception as error:  # noqa: BLE001 - components are foreign code
                 one.failure = _failure(error)
 
@@ -257,7 +264,7 @@ def _drafted(
     draft = rows[one.places[turn]].draft
     try:
         follow = partial(one.constraint.draft, draft)
-        if draft >= 0 and (follow() if pace is None else pace.call(follow)):
+        if draft >= 0 and (follow() if pace is None else pace.call(one.constraint, follow)):
             return True
     except Exception as error:  # noqa: BLE001 - components are foreign code
         one.failure = _failure(error)
