@@ -180,7 +180,6 @@ def test_others_run_while_a_grammar_is_compiled(patient: LLM) -> None:
     deltas = patient.stream(["a", "b"], [slow, SamplingParams(max_tokens=20, seed=1)])
     ended = next(delta for delta in deltas if delta.completion is not None)
     assert ended.index == 1
-    assert compiling(patient)
     deltas.close()
 
 
