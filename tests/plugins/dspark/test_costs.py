@@ -95,11 +95,11 @@ def test_rounds_that_are_not_run_at_present_slow_down_as_steps_do() -> None:
     assert costs.of(1).drafter_ms == 6.0
 
 
-def test_what_slowed_down_meanwhile_is_where_the_new_times_begin() -> None:
-    """Drafts are tried after the machine got twice as slow; what they took counts as doubled."""
+@pytest.mark.parametrize("times", [2, 9, 10, 19])
+def test_what_slowed_down_meanwhile_is_where_the_new_times_begin(times: int) -> None:
+    """Drafts are tried, or made, after all got twice as slow: that is what they take and took."""
     before = (*took(4, 4.0, 9), *took(1, 1.0, 19), *took(1, 2.0, 9))
-    after = curve(followed(*before, *took(4, 8.0, 2)))
-    assert after == [2.0, 4.0, 8.0, 16.0]
+    assert curve(followed(*before, *took(4, 8.0, times))) == [2.0, 4.0, 8.0, 16.0]
 
 
 @pytest.mark.parametrize(("times", "plain_ms"), [(9, 1.0), (19, 1.0), (28, 3.0)])

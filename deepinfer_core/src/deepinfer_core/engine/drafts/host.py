@@ -127,7 +127,7 @@ class Drafting:
             if not 1 <= count <= 1 + view.drafts:
                 raise self._misplanned(rows, views)
             text.drafts.wanted = count - 1
-        if not (other_rows or any(view.drafts for view in views) or self.planner.drafts_next()):
+        if not (any(view.drafts for view in views) or self.planner.drafts_next()):
             self._rest, self._resting = self.planner.rest(), len(views)
 
     def _misplanned(self, rows: Sequence[int], views: Sequence[DraftView]) -> EngineError:
