@@ -4,6 +4,7 @@ import contextlib
 import queue
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -281,6 +282,29 @@ def test_the_start_of_the_first_child_counts_towards_no_limit(
     try:
         assert works(pool.compiled(choice("ok")))
     finally:
+        pool.close()
+
+
+def test_a_slow_one_gives_way_while_a_second_child_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin, begun, go_on = GrammarProcess.begin, [], threading.Event()
+
+    def begin_first(process: GrammarProcess, start: ChildStart) -> None:
+        begun.append(process)
+        if len(begun) > 1:
+            go_on.wait(WAIT_S)
+        begin(process, start)
+
+    monkeypatch.setattr(GrammarProcess, "begin", begin_first)
+    pool = GrammarPool(resolved(), VOCABULARY, PoolLimits(workers=2, timeout_s=2 * WAIT_S))
+    try:
+        assert works(pool.compiled(choice("ok", "first")))
+        slow = pool.compiled(choice(f"!sleep{10 * WAIT_S}"))
+        assert pool.compiled(choice("ok", "beside")).result(WAIT_S / 2)
+        assert not slow.done()
+    finally:
+        go_on.set()
         pool.close()
 
 

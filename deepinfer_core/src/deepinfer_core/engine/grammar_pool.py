@@ -284,7 +284,8 @@ class GrammarPool:
                 now_s=now_s,
                 jobs=views,
                 free=len(free),
-                processes=len(self._workers),
+                # One that is being started is none yet: until then new ones take it from the rest.
+                processes=sum(one.state in ("free", "busy") for one in self._workers),
                 last_turns=self._last_turns,
             )
         )
