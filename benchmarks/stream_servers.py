@@ -31,6 +31,8 @@ from deepinfer_core.interfaces.async_engine import (
 )
 from deepinfer_core.server.app import App, AppParts
 from deepinfer_core.server.connection import uvicorn_config
+from deepinfer_core.engine.service.messages import Ended, Grown, StartedRow, StepDone
+from deepinfer_core.server.live_requests import LiveRequests
 from deepinfer_core.server.protocols import serve_protocols
 from deepinfer_core.testing.fake_answers import byte_tokens
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
@@ -39,14 +41,19 @@ STREAMS = 1024
 
 
 class PreparedEngine(AsyncEngine):
-    """Gives the same letters for every request."""
+    """Gives the same letters for every request, a token of each in a step.
+
+    What a step gives is handed out as the front of the engine's process hands out its messages.
+    """
 
     state: EngineState = "ready"
 
     def __init__(self) -> None:
         self._facts = FakeAsyncEngine(max_model_len=1 << 20).facts
-        self._steps = [Tokens(byte_tokens(letter), letter) for letter in "a stone "]
-        self._in_work = 0
+        self._letters = [(byte_tokens(letter), letter) for letter in "a stone "]
+        self._requests = LiveRequests(STREAMS)
+        self._left: dict[int, int] = {}
+        self._steps: asyncio.Task[None] | None = None
 
     @property
     def facts(self) -> EngineFacts:
@@ -56,22 +63,40 @@ class PreparedEngine(AsyncEngine):
     @property
     def in_work(self) -> int:
         """Requests that are answered."""
-        return self._in_work
+        return len(self._requests)
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
         """As many tokens as were asked for."""
-        self._in_work += 1
-        prompt, count = len(request.prompt_token_ids), request.params.max_tokens
-        try:
-            yield Started(prompt_tokens=prompt, cached_tokens=0)
-            for place in range(count):
-                await asyncio.sleep(0)
-                yield self._steps[place % len(self._steps)]
-            yield Finished(
-                reason="length", prompt_tokens=prompt, cached_tokens=0, completion_tokens=count
-            )
-        finally:
-            self._in_work -= 1
+        live = self._requests.new(request)
+        self._requests.add(live)
+        self._requests.heard(StepDone([StartedRow(live.number, len(request.prompt_token_ids), 0)], [], [], []))
+        self._left[live.number] = request.params.max_tokens
+        if self._steps is None:
+            self._steps = asyncio.create_task(self._run())
+        while True:
+            if (item := live.take()) is not None:
+                yield item
+            elif live.is_over:
+                return
+            else:
+                await live.changed()
+
+    async def _run(self) -> None:
+        left = self._left
+        while left:
+            await asyncio.sleep(0)
+            grown = []
+            ended = []
+            for number, count in left.items():
+                ids, text = self._letters[-count % 8]
+                grown.append(Grown(number, ids, text))
+                left[number] = count - 1
+                if count == 1:
+                    ended.append(number)
+            for number in ended:
+                del left[number]
+            self._requests.heard(StepDone([], grown, [Ended(number, "length", 2, 0, 200, 0, 0, 0.0, None) for number in ended], []))
+        self._steps = None
 
     def abort(self, request_id: str) -> bool:
         """Nothing is aborted here."""

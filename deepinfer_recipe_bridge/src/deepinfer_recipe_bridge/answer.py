@@ -42,6 +42,7 @@ class Answer:
         fingerprint: of the system that answers.
 
     Attributes:
+        has_stops: a stop string may end it.
         is_begun: the opening events were made.
         is_complete: the answer has ended, because of a stop string or of ``end``.
         finish_reason: why; empty until then.
@@ -56,6 +57,8 @@ class Answer:
         self._processor = recipe.StreamProcessor(
             reading.generator(response_id), reading.parsing, codec.tokenizer
         )
+        self._push = self._processor.push
+        self.has_stops = bool(reading.parsing.stop_sequences)
         stage = reading.parsing.thinking_initial_stage
         self._is_reasoning = stage is not None and stage.starts_in_reasoning()
         self.is_begun = self.is_complete = False
@@ -69,24 +72,25 @@ class Answer:
         usage = recipe.PromptUsage(
             prompt_tokens=started.prompt_tokens, prompt_cache_hit_tokens=started.cached_tokens
         )
-        return self._processor.push(
+        return self._push(
             recipe.InferenceChunk.ready(prompt_usage=usage, system_fingerprint=self._fingerprint)
         )
 
     def take(self, tokens: Tokens) -> list[Event]:
         """Events of what one step added; tokens behind a stop string are left out."""
+        logprobs = tokens.logprobs
         events: list[Event] = []
-        processor, logprobs = self._processor, tokens.logprobs
         for place, token in enumerate(tokens.token_ids):
             if token in self._silent:
                 continue
-            pairs = [_pair(logprobs[place])] if logprobs else None
-            events += processor.push(_chunk([token], pairs))
+            # Of one token, and that is the rule, the list is the recipe's own.
+            found = self._push(_chunk([token], [_pair(logprobs[place])] if logprobs else None))
+            events = events + found if events else found
             self.completion_tokens += 1
             if self._is_reasoning:
                 self._is_reasoning = token not in self._turning
                 self.reasoning_tokens += self._is_reasoning
-            if processor.finished:
+            if self.has_stops and self._processor.finished:
                 self.is_complete, self.finish_reason = True, "stop"
                 break
         return events
@@ -107,7 +111,7 @@ class Answer:
             raise EngineUnavailable(
                 "the request was ended before its answer was whole", hint="ask again later"
             )
-        return self._processor.push(recipe.InferenceChunk.finish(_REASONS[reason]))
+        return self._push(recipe.InferenceChunk.finish(_REASONS[reason]))
 
 
 _chunk = recipe.InferenceChunk.tokens

@@ -65,8 +65,9 @@ def openai_error_body(error: DeepInferError, status: int, request_id: str) -> by
 
 def event_bytes(data: str, name: str | None = None) -> bytes:
     """One server-sent event; JSON text has no line ends."""
-    head = "" if name is None else f"event: {name}\n"
-    return f"{head}data: {data}\n\n".encode()
+    if name is None:
+        return f"data: {data}\n\n".encode()
+    return f"event: {name}\ndata: {data}\n\n".encode()
 
 
 def _openai_event(error: DeepInferError, status: int, request_id: str) -> bytes:

@@ -23,7 +23,7 @@ from deepinfer_recipe_bridge.dialects import (
     openai_error_body,
 )
 
-__all__ = ["OpenResponses"]
+__all__ = ["OpenResponse", "OpenResponses"]
 
 _MOST_CUT = 64
 _EMPTIED: dict[str, Any] = {"instructions": None, "tools": [], "tool_choice": "auto"}
@@ -31,8 +31,13 @@ _PLAIN_TEXT = {"format": {"type": "text"}, "verbosity": "medium"}
 
 
 @dataclass(slots=True)
-class _Open:
-    """The response as it began, and the number of the next event."""
+class OpenResponse:
+    """A stream that has begun and not ended.
+
+    Attributes:
+        response: as it began.
+        next_number: of the next event.
+    """
 
     response: dict[str, Any]
     next_number: int = 0
@@ -42,28 +47,25 @@ class OpenResponses:
     """Streams that have begun and not ended."""
 
     def __init__(self) -> None:
-        self._open: dict[str, _Open] = {}
-        self._cut: OrderedDict[str, _Open] = OrderedDict()
+        self._open: dict[str, OpenResponse] = {}
+        self._cut: OrderedDict[str, OpenResponse] = OrderedDict()
 
     @property
     def dialect(self) -> Dialect:
         """Of errors, also of those within such a stream."""
         return Dialect(error_body=openai_error_body, error_event=self._failed)
 
-    def passed(self, request_id: str, kind: str | None, text: str) -> None:
-        """Remember that an event is sent.
+    def begun(self, request_id: str, text: str) -> OpenResponse:
+        """Remember a stream.
 
         Args:
             request_id: of the call.
-            kind: of the event.
-            text: JSON text of the event.
+            text: JSON text of its first event, which is about to be counted.
         """
-        if kind == "response.created":
-            response = json.loads(text)["response"]
-            self._open[request_id] = _Open(response | _EMPTIED | {"text": _PLAIN_TEXT})
-        found = self._open.get(request_id)
-        if found is not None:
-            found.next_number += 1
+        response = json.loads(text)["response"]
+        found = OpenResponse(response | _EMPTIED | {"text": _PLAIN_TEXT})
+        self._open[request_id] = found
+        return found
 
     def ended(self, request_id: str) -> None:
         """Forget a stream that came to its end."""

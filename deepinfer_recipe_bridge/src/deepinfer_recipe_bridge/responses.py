@@ -7,7 +7,7 @@ A request brings its whole history, unless the operator lets responses be stored
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -26,20 +26,22 @@ from deepinfer_core.plugin import BuildContext
 from deepinfer_recipe_bridge import body_schemas
 from deepinfer_recipe_bridge.answer import Event
 from deepinfer_recipe_bridge.compat import responses_body
-from deepinfer_recipe_bridge.dialects import CHAT_DIALECT
+from deepinfer_recipe_bridge.dialects import CHAT_DIALECT, event_bytes
 from deepinfer_recipe_bridge.errors import BadRequest, with_reason
 from deepinfer_recipe_bridge.official_types import complete_response
 from deepinfer_recipe_bridge.options import ResponsesOptions
+from deepinfer_recipe_bridge.prepared import Prepared
 from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
-from deepinfer_recipe_bridge.response_failures import OpenResponses
+from deepinfer_recipe_bridge.response_failures import OpenResponse, OpenResponses
 from deepinfer_recipe_bridge.stored import StoredResponse, StoredResponses
-from deepinfer_recipe_bridge.surface import Prepared, Surface
+from deepinfer_recipe_bridge.surface import Surface
 from deepinfer_recipe_bridge.users import user_of
 
 __all__ = ["Responses", "build"]
 
-_FIRST_EVENTS = ("response.created", "response.in_progress")
-_LAST_EVENTS = ("response.completed", "response.incomplete")
+_FIRST_EVENT = "response.created"
+_LAST_EVENTS = frozenset(("response.completed", "response.incomplete"))
+_WITH_RESPONSE = frozenset((_FIRST_EVENT, "response.in_progress")) | _LAST_EVENTS
 
 
 class Responses(Surface):
@@ -134,15 +136,26 @@ class Responses(Surface):
             history=self._history(body),
         )
 
-    def event_text(self, prepared: Prepared, event: Event) -> str:
-        """An event; see ``Surface``."""
-        kind, text = self.response.sse_event_name(event), super().event_text(prepared, event)
-        if kind in _FIRST_EVENTS or kind in _LAST_EVENTS:
-            text = self._with_response(prepared, text, is_last=kind in _LAST_EVENTS)
-        self._open.passed(prepared.call.request_id, kind, text)
-        if kind in _LAST_EVENTS:
-            self._open.ended(prepared.call.request_id)
-        return text
+    def writer(self, prepared: Prepared) -> Callable[[Event], bytes]:
+        """What writes the events of one stream; see ``Surface``."""
+        name_of: Callable[[Event], str] = self.response.sse_event_name
+        request_id = prepared.call.request_id
+        opened: OpenResponse | None = None
+
+        def written(event: Event) -> bytes:
+            nonlocal opened
+            kind, text = name_of(event), event.to_json()
+            if kind in _WITH_RESPONSE:
+                text = self._with_response(prepared, text, is_last=kind in _LAST_EVENTS)
+                if kind == _FIRST_EVENT:
+                    opened = self._open.begun(request_id, text)
+                elif kind in _LAST_EVENTS:
+                    self._open.ended(request_id)
+            if opened is not None:
+                opened.next_number += 1
+            return event_bytes(text, kind)
+
+        return written
 
     def stream_ended(self, prepared: Prepared) -> None:
         """A stream is over; see ``Surface``."""

@@ -13,15 +13,15 @@ import json
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from deepinfer_core.errors import DeadlineExceeded, RequestError
 from deepinfer_core.interfaces.async_engine import (
+    AsyncEngine,
     EngineFacts,
-    EngineState,
     Finished,
     GenerateRequest,
     Item,
@@ -41,51 +41,14 @@ from deepinfer_recipe_bridge.answer import Answer, Event
 from deepinfer_recipe_bridge.codec import codec_of
 from deepinfer_recipe_bridge.dialects import event_bytes
 from deepinfer_recipe_bridge.errors import UnsupportedGrammar
+from deepinfer_recipe_bridge.event_stream import EventStream
 from deepinfer_recipe_bridge.options import ProtocolOptions
+from deepinfer_recipe_bridge.prepared import Prepared
 from deepinfer_recipe_bridge.preparing import image_count, prompt_ids, sampling_params
 from deepinfer_recipe_bridge.reading import Reading, check_tool_count
 from deepinfer_recipe_bridge.users import cache_salt
 
-__all__ = ["Prepared", "Surface"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A call that the engine can be asked to answer.
-
-    Attributes:
-        call: as it came.
-        reading: of its body.
-        request: for the engine.
-        answer: what becomes of it.
-        response_id: of the response.
-        arrived_s: when the call came, on the event loop's clock.
-    """
-
-    call: HttpCall
-    reading: Reading
-    request: GenerateRequest
-    answer: Answer
-    response_id: str
-    arrived_s: float
-
-    @property
-    def waited_s(self) -> float:
-        """Since the call came."""
-        return asyncio.get_running_loop().time() - self.arrived_s
-
-    def note_start(self, started: Started) -> None:
-        """Note what is known when the first row is scheduled."""
-        notes = self.call.notes
-        notes.prompt_tokens, notes.cached_tokens = started.prompt_tokens, started.cached_tokens
-        notes.queue_s = self.waited_s
-
-    def note_lengths(self) -> None:
-        """Note what became of the answer."""
-        notes, answer = self.call.notes, self.answer
-        notes.completion_tokens = answer.completion_tokens
-        notes.reasoning_tokens = answer.reasoning_tokens
-        notes.finish_reason = answer.finish_reason
+__all__ = ["Surface"]
 
 
 class Surface(Protocol):
@@ -115,10 +78,14 @@ class Surface(Protocol):
             RequestError: it is refused.
         """
 
-    def event_text(self, prepared: Prepared, event: Event) -> str:
-        """JSON text of an event as it is sent; called once for each, in order."""
-        text: str = event.to_json()
-        return text
+    def writer(self, prepared: Prepared) -> Callable[[Event], bytes]:
+        """What writes the events of one stream; it is called once for each, in order."""
+        name_of: Callable[[Event], str | None] = self.response.sse_event_name
+
+        def written(event: Event) -> bytes:
+            return event_bytes(event.to_json(), name_of(event))
+
+        return written
 
     def completed(self, response: dict[str, Any]) -> None:
         """Add what the official types of a whole response require."""
@@ -141,7 +108,9 @@ class Surface(Protocol):
         prepared: Prepared = await service.in_threads(self.prepared, service, call, arrived_s)
         call.notes.stream = prepared.reading.request.stream
         if call.notes.stream:
-            return EventAnswer(events=self._streamed(service, prepared))
+            stream = EventStream(prepared, self.writer(prepared))
+            events = self._streamed(service, prepared, stream)
+            return EventAnswer(events=events, begin=stream.begin)
         return await self._whole(service, prepared)
 
     def prepared(self, service: ServiceView, call: HttpCall, arrived_s: float) -> Prepared:
@@ -178,7 +147,7 @@ class Surface(Protocol):
         events: list[Event] = []
         async with _asked(service, prepared) as items:
             async for item in items:
-                events += self._events(prepared, item, service.engine.state)
+                events += self._events(prepared, item, service.engine)
                 if prepared.answer.is_complete:
                     break
         notes = prepared.call.notes
@@ -193,17 +162,15 @@ class Surface(Protocol):
             whole.accumulate(event)
         return JsonAnswer(content=self.response_text(prepared, whole.to_json()).encode())
 
-    async def _streamed(self, service: ServiceView, prepared: Prepared) -> AsyncIterator[bytes]:
-        answer = prepared.answer
+    async def _streamed(
+        self, service: ServiceView, prepared: Prepared, stream: EventStream
+    ) -> AsyncIterator[bytes]:
         try:
-            async with _asked(service, prepared) as items:
+            async with _asked(service, prepared, stream.take) as items:
                 async for item in items:
-                    events = self._events(prepared, item, service.engine.state)
-                    if len(events) == 1:
-                        yield self._framed(prepared, events[0])
-                    elif events:
-                        yield b"".join([self._framed(prepared, event) for event in events])
-                    if answer.is_complete:
+                    if data := stream.written(self._events(prepared, item, service.engine)):
+                        yield data
+                    if prepared.answer.is_complete:
                         break
         finally:
             self.stream_ended(prepared)
@@ -211,20 +178,16 @@ class Surface(Protocol):
         if done is not None:
             yield event_bytes(done)
 
-    def _events(self, prepared: Prepared, item: Item, state: EngineState) -> list[Event]:
+    def _events(self, prepared: Prepared, item: Item, engine: AsyncEngine) -> list[Event]:
         """What an item of the engine adds to the answer."""
         if isinstance(item, Tokens):
             if prepared.call.notes.first_token_s is None:
-                prepared.call.notes.first_token_s = prepared.waited_s
+                prepared.note_first_token()
             return prepared.answer.take(item)
         if isinstance(item, Started):
             prepared.note_start(item)
             return prepared.answer.begin(item)
-        return [*_missed(prepared, item), *prepared.answer.end(item.reason, state)]
-
-    def _framed(self, prepared: Prepared, event: Event) -> bytes:
-        name = self.response.sse_event_name(event)
-        return event_bytes(self.event_text(prepared, event), name)
+        return [*_missed(prepared, item), *prepared.answer.end(item.reason, engine.state)]
 
 
 def _missed(prepared: Prepared, end: Finished) -> list[Event]:
@@ -236,9 +199,11 @@ def _missed(prepared: Prepared, end: Finished) -> list[Event]:
 
 
 @asynccontextmanager
-async def _asked(service: ServiceView, prepared: Prepared) -> AsyncIterator[AsyncIterator[Item]]:
+async def _asked(
+    service: ServiceView, prepared: Prepared, taker: Callable[[Tokens], bool] | None = None
+) -> AsyncIterator[AsyncIterator[Item]]:
     """The engine's items; the request is over behind this, and a refused grammar is named."""
-    request = prepared.request
+    request = replace(prepared.request, taker=taker)
     items = service.engine.generate(request)
     try:
         yield items

@@ -9,6 +9,8 @@ What every engine keeps:
 * Items come in order on the event loop that asked: ``Started`` once, then ``Tokens``, then
   ``Finished``. What can be known to be wrong before a request starts is raised before ``Started``.
 * A consumer that is slow gets fewer, longer ``Tokens``; it holds up nobody, and nothing is lost.
+* A request may name a taker, which is offered ``Tokens`` at the moment they come, if somebody waits
+  for them. So what one step gives many requests is handed out without waking anybody.
 * Closing the iterator, or cancelling whoever waits for it, ends the request and frees what it
   holds, in whatever state it is.
 """
@@ -16,8 +18,8 @@ What every engine keeps:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -51,6 +53,9 @@ class GenerateRequest:
         priority: higher goes first; see ``RequestOptions``.
         timeout_s: it ends after so many seconds in the engine; None: it may take as long as it
             takes.
+        taker: is offered tokens on the event loop while somebody waits for the next item; what it
+            takes (then it says True) the iterator does not give. It never waits; what it raises
+            the iterator raises. An engine need not have one who takes: it may ask nobody.
     """
 
     request_id: str
@@ -59,6 +64,7 @@ class GenerateRequest:
     cache_salt: str = ""
     priority: int = 0
     timeout_s: float | None = None
+    taker: Callable[[Tokens], bool] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +80,12 @@ class Started:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tokens:
-    """What one step, or several, added.
+    """What one step, or several, added; nobody changes it.
+
+    It is not frozen because a frozen one takes several times as long to make, and one is made for
+    every step of every request.
 
     Attributes:
         token_ids: drawn tokens in order, a token that ends the request included.

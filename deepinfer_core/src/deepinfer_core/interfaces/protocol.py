@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CallNotes",
     "Dialect",
+    "DirectWrite",
     "Endpoint",
     "EventAnswer",
     "Handle",
@@ -96,6 +97,22 @@ class JsonAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DirectWrite:
+    """Writes events of a stream while whoever sends it waits for its next item.
+
+    Attributes:
+        is_free: whether that can be done now: the status was sent, and the client takes what it is
+            sent. Otherwise the events are left to the iterator.
+        write: whole events; they are written at once.
+        last_s: when that was done last, on the clock of the event loop; 0: it was not.
+    """
+
+    is_free: Callable[[], bool]
+    write: Callable[[bytes], None]
+    last_s: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventAnswer:
     """A stream of server-sent events.
 
@@ -106,9 +123,12 @@ class EventAnswer:
     Attributes:
         events: bytes of whole events; what one item holds is written at once. Closed if the client
             goes away.
+        begin: is given a way to write beside the iterator before the first item is asked for, where
+            the connection has one; None: everything comes from the iterator.
     """
 
     events: AsyncIterator[bytes]
+    begin: Callable[[DirectWrite], None] | None = None
 
 
 HttpAnswer = JsonAnswer | EventAnswer

@@ -32,6 +32,7 @@ from deepinfer_core.server.call_record import CallRecord, write_access_log
 from deepinfer_core.server.callers import CALLER
 from deepinfer_core.server.connection import CLOSING
 from deepinfer_core.server.dialect import OPENAI, json_bytes
+from deepinfer_core.server.direct_write import direct_write_of
 from deepinfer_core.server.exchange import Exchange, Send, request_id_of
 from deepinfer_core.server.fair_engine import FairEngine
 from deepinfer_core.server.http_metrics import HttpMetrics
@@ -136,7 +137,8 @@ class App:
             request_id = request_id_of({})
         self._in_work.add(request_id)
         record = CallRecord(request_id=request_id)
-        exchange = Exchange(headers, receive, send, record, self._routes.dialect(scope["path"]))
+        dialect, direct = self._routes.dialect(scope["path"]), direct_write_of(scope)
+        exchange = Exchange(headers, receive, send, record, dialect, direct)
         self._metrics.began()
         try:
             await self._answered(scope, exchange)
@@ -273,7 +275,7 @@ class App:
                 answer = await route.endpoint.handle(call)
                 if isinstance(answer, EventAnswer):
                     record.notes.stream = True
-                    await exchange.stream(answer.events, self._settings.keep_alive_s)
+                    await exchange.stream(answer, self._settings.keep_alive_s)
                 else:
                     await exchange.whole(answer)
         except TimeoutError:

@@ -15,6 +15,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from deepinfer_core.config.server import ServerSettings
+from deepinfer_core.server.direct_write import offer_direct_write
 
 __all__ = ["CLOSING", "guarded_protocol", "uvicorn_config"]
 
@@ -173,6 +174,7 @@ class _Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
+        offer_direct_write(cycle)
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:

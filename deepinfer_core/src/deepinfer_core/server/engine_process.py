@@ -210,7 +210,7 @@ class EngineProcess(AsyncEngine):
     def _submit(self, request: GenerateRequest) -> LiveRequest:
         if self.state != "ready":
             raise not_ready(self.state)
-        live = self._requests.new(request.request_id)
+        live = self._requests.new(request)
         self._send(submit_message(live.number, request))
         self._requests.add(live)
         return live

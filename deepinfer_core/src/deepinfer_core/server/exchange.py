@@ -6,7 +6,6 @@ import asyncio
 import re
 import secrets
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -17,7 +16,7 @@ from collections.abc import (
 from typing import Any
 
 from deepinfer_core.errors import DeepInferError
-from deepinfer_core.interfaces.protocol import Dialect, JsonAnswer
+from deepinfer_core.interfaces.protocol import Dialect, DirectWrite, EventAnswer, JsonAnswer
 from deepinfer_core.server.body import ClientGone, Receive
 from deepinfer_core.server.call_record import CallRecord
 from deepinfer_core.server.refusals import Refused, retry_after_s, status_of
@@ -55,6 +54,7 @@ class Exchange:
         send: sends to the client.
         record: is told status and error.
         dialect: of errors, until a route says otherwise.
+        direct: writes to the client without waiting, once the status was sent.
 
     Attributes:
         common: headers of every response.
@@ -68,6 +68,7 @@ class Exchange:
         send: Send,
         record: CallRecord,
         dialect: Dialect,
+        direct: DirectWrite | None = None,
     ) -> None:
         self.headers = headers
         self.receive = receive
@@ -81,6 +82,7 @@ class Exchange:
             (b"x-content-type-options", b"nosniff"),
         ]
         self._send = send
+        self._direct = direct
         self._is_whole = False
 
     async def whole(self, answer: JsonAnswer) -> None:
@@ -117,20 +119,22 @@ class Exchange:
         content = self.dialect.error_body(error, status, self.record.request_id)
         await self.whole(JsonAnswer(content=content, status=status, headers=headers))
 
-    async def stream(self, events: AsyncIterator[bytes], keep_alive_s: float) -> None:
+    async def stream(self, answer: EventAnswer, keep_alive_s: float) -> None:
         """Send events as they come, each item in one write, and signs of life between them.
 
         The status is sent with the first event or sign of life.
 
         Args:
-            events: closed at the end, whatever happens.
+            answer: its events are closed at the end, whatever happens.
             keep_alive_s: longest silence.
         """
-        pulse = _Pulse(self.send_keep_alive, keep_alive_s)
+        events, direct = answer.events, self._direct
+        pulse = _Pulse(self.send_keep_alive, keep_alive_s, direct)
         send, clock = self._send, asyncio.get_running_loop().time
         written = 0
+        if direct is not None and answer.begin is not None:
+            answer.begin(direct)
         try:
-            # Whatever is done in here is done for every token of everybody.
             async for data in events:
                 if pulse.beat is not None:
                     await pulse.settled()
@@ -198,6 +202,7 @@ class _Pulse:
     Args:
         send: a sign of life.
         interval_s: longest silence.
+        direct: another way on which something may have been sent.
 
     Attributes:
         is_held: no sign is to be given, something is being sent.
@@ -205,8 +210,14 @@ class _Pulse:
         beat: a sign that is being sent; whoever sends something else waits until it is.
     """
 
-    def __init__(self, send: Callable[[], Coroutine[Any, Any, None]], interval_s: float) -> None:
+    def __init__(
+        self,
+        send: Callable[[], Coroutine[Any, Any, None]],
+        interval_s: float,
+        direct: DirectWrite | None,
+    ) -> None:
         self._send = send
+        self._direct = direct
         self._interval_s = interval_s
         self._loop = asyncio.get_running_loop()
         self.is_held = False
@@ -228,7 +239,8 @@ class _Pulse:
 
     def _look(self) -> None:
         now = self._loop.time()
-        due = self.last_s + self._interval_s
+        direct_s = 0.0 if self._direct is None else self._direct.last_s()
+        due = max(self.last_s, direct_s) + self._interval_s
         if now >= due:
             due = now + self._interval_s
             if not self.is_held and (self.beat is None or self.beat.done()):

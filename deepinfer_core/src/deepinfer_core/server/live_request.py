@@ -3,19 +3,20 @@
 What the consumer does not take in time grows together, so it is never more than the answer and a
 few pieces, and nobody waits for a consumer.
 
-Everything happens on one event loop. What comes in time is passed on as it is: an answer's pieces
-cross here hundreds of thousands of times a minute.
+Everything happens on one event loop. What comes in time is passed on as it is, to the request's
+taker if it has one, and nobody is woken then: an answer's pieces cross here hundreds of thousands
+of times a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.engine.service.messages import Ended, Grown, Likelihood, StartedRow
 from deepinfer_core.engine.service.requests import token_logprob
-from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.async_engine import Finished, Item, Started, Tokens
 
 __all__ = ["LiveRequest"]
@@ -30,6 +31,7 @@ class LiveRequest:
     Args:
         number: on the channel.
         request_id: of whoever asked.
+        taker: see ``GenerateRequest``.
 
     Attributes:
         number, request_id: as given.
@@ -37,17 +39,21 @@ class LiveRequest:
     """
 
     __slots__ = (
-        "_failure", "_first", "_last", "_pieces", "_waiter", "is_over", "number", "request_id",
+        "_failure", "_first", "_last", "_pieces", "_taker", "_waiter",
+        "is_over", "number", "request_id",
     )  # fmt: skip
 
-    def __init__(self, number: int, request_id: str) -> None:
+    def __init__(
+        self, number: int, request_id: str, taker: Callable[[Tokens], bool] | None = None
+    ) -> None:
         self.number = number
         self.request_id = request_id
+        self._taker = taker
         self.is_over = False
         self._first: Started | None = None
         self._pieces: deque[Grown] = deque()
         self._last: Finished | None = None
-        self._failure: DeepInferError | None = None
+        self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     def start(self, row: StartedRow) -> None:
@@ -57,6 +63,14 @@ class LiveRequest:
 
     def grow(self, piece: Grown) -> None:
         """It got tokens."""
+        if self._taker is not None and self._waiter is not None and not self._waiter.done():
+            # Whoever waits has taken all that came before.
+            try:
+                if self._taker(_tokens(piece)):
+                    return
+            except Exception as error:  # noqa: BLE001 - it fails this request, and no other
+                self.fail(error)
+                return
         self._pieces.append(piece)
         if len(self._pieces) > _MOST_PIECES:
             self._pieces = deque((_joined(self._pieces),))
@@ -69,7 +83,7 @@ class LiveRequest:
             self.is_over = True
             self._wake()
 
-    def fail(self, failure: DeepInferError) -> None:
+    def fail(self, failure: Exception) -> None:
         """It failed; what came before can be taken first."""
         if not self.is_over:
             self._failure = failure
@@ -80,7 +94,7 @@ class LiveRequest:
         """What came and was not taken; None: nothing.
 
         Raises:
-            DeepInferError: it failed, and what came before was taken.
+            Exception: it failed, and what came before was taken.
         """
         if self._first is not None:
             first, self._first = self._first, None
@@ -88,7 +102,7 @@ class LiveRequest:
         if self._pieces:
             piece = self._pieces[0] if len(self._pieces) == 1 else _joined(self._pieces)
             self._pieces.clear()
-            return Tokens(piece.token_ids, piece.text, tuple(map(token_logprob, piece.logprobs)))
+            return _tokens(piece)
         if self._failure is not None:
             raise self._failure
         last, self._last = self._last, None
@@ -102,6 +116,11 @@ class LiveRequest:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _tokens(piece: Grown) -> Tokens:
+    logprobs = piece.logprobs and tuple(map(token_logprob, piece.logprobs))
+    return Tokens(piece.token_ids, piece.text, logprobs)
 
 
 def _joined(pieces: deque[Grown]) -> Grown:

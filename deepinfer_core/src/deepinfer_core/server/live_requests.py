@@ -9,6 +9,7 @@ from itertools import count
 from deepinfer_core.engine.service.faults import error_of
 from deepinfer_core.engine.service.messages import StepDone
 from deepinfer_core.errors import DeepInferError, EngineBusy, RequestError
+from deepinfer_core.interfaces.async_engine import GenerateRequest
 from deepinfer_core.server.live_request import LiveRequest
 
 __all__ = ["LiveRequests"]
@@ -35,7 +36,7 @@ class LiveRequests:
         """How many there are."""
         return len(self._by_number)
 
-    def new(self, request_id: str) -> LiveRequest:
+    def new(self, request: GenerateRequest) -> LiveRequest:
         """One that is not handed on yet; see ``add``.
 
         Raises:
@@ -47,12 +48,13 @@ class LiveRequests:
                 f"{len(self._by_number)} requests are in work, of {self._places} that may be",
                 hint="ask again later, or raise engine.max_queued",
             )
+        request_id = request.request_id
         if request_id in self._by_id:
             raise RequestError(
                 f"a request with the id {request_id!r} is in work",
                 hint="wait for its end, or name this one otherwise",
             )
-        return LiveRequest(next(self._numbers), request_id)
+        return LiveRequest(next(self._numbers), request_id, request.taker)
 
     def add(self, live: LiveRequest) -> None:
         """It was handed to the engine."""

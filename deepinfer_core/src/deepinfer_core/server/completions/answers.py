@@ -11,22 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.engine.legacy_logprobs import LogprobLists
 from deepinfer_core.interfaces.async_engine import Finished, Item, Started, Tokens
-from deepinfer_core.server.dialect import json_bytes
 
 if TYPE_CHECKING:
     from deepinfer_core.engine.outputs import TokenLogprob
     from deepinfer_core.engine.tokenizer import Tokenizer
     from deepinfer_core.interfaces.protocol import CallNotes
 
-__all__ = ["DONE_EVENT", "ChoiceText", "event", "usage_of"]
-
-DONE_EVENT = b"data: [DONE]\n\n"
-"""The last event of a stream that did not fail."""
-
-
-def event(value: object) -> bytes:
-    """A server-sent event with JSON data."""
-    return b"data: " + json_bytes(value) + b"\n\n"
+__all__ = ["ChoiceText", "usage_of"]
 
 
 class ChoiceText:
@@ -59,6 +50,7 @@ class ChoiceText:
         self._echo = echo
         self._prompt_ids = prompt_ids
         self._lists = LogprobLists(tokenizer) if is_scored else None
+        self._is_held = echo is not None and is_scored
         self._is_scored_only = is_scored_only
         self._text: list[str] = []
         self._scored: list[tuple[int, TokenLogprob | None]] = []
@@ -67,7 +59,8 @@ class ChoiceText:
         """Remember what came."""
         if isinstance(item, Tokens) and not self._is_scored_only:
             self._text.append(item.text)
-            self._scored += zip(item.token_ids, item.logprobs, strict=False)
+            if item.logprobs:
+                self._scored += zip(item.token_ids, item.logprobs, strict=True)
         elif isinstance(item, Started) and self._echo is not None and self._lists is None:
             self._text.append(self._echo)
         elif isinstance(item, Finished):
@@ -83,10 +76,11 @@ class ChoiceText:
 
         A choice that begins with a scored prompt comes as a whole.
         """
-        is_held = self._echo is not None and self._lists is not None
-        if self.finished is None and (is_held or not (self._scored or any(self._text))):
+        if self.finished is None and self._is_held:
             return None
         text, scored = "".join(self._text), self._scored
+        if self.finished is None and not (text or scored):
+            return None
         self._text, self._scored = [], []
         reason = None if self.finished is None else self.finished.reason
         if self._is_scored_only and reason == "stop":

@@ -12,7 +12,6 @@ from deepinfer_core.engine.sample_seeds import sample_seed
 from deepinfer_core.errors import RequestError
 from deepinfer_core.interfaces.async_engine import (
     AsyncEngine,
-    Finished,
     GenerateRequest,
     Item,
     Started,
@@ -48,14 +47,15 @@ class CompletionCall:
 
     def take(self, place: int, item: Item) -> None:
         """Keep what came of one request, and note what the access log wants."""
-        notes = self.call.notes
         self.choices[place].take(item)
-        now_s = time.monotonic() - self.since_s
-        if isinstance(item, Started) and notes.queue_s is None:
-            notes.queue_s = now_s
-        elif isinstance(item, Tokens) and notes.first_token_s is None:
-            notes.first_token_s = now_s
-        elif isinstance(item, Finished) and not notes.finish_reason:
+        notes = self.call.notes
+        if isinstance(item, Tokens):
+            if notes.first_token_s is None:
+                notes.first_token_s = time.monotonic() - self.since_s
+        elif isinstance(item, Started):
+            if notes.queue_s is None:
+                notes.queue_s = time.monotonic() - self.since_s
+        elif not notes.finish_reason:
             notes.finish_reason = item.reason
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
 
 from deepinfer_core.errors import RequestError
+from deepinfer_core.interfaces.async_engine import GenerateRequest
 from deepinfer_core.interfaces.protocol import (
     EventAnswer,
     HttpAnswer,
@@ -15,10 +15,11 @@ from deepinfer_core.interfaces.protocol import (
     JsonAnswer,
     ServiceView,
 )
-from deepinfer_core.server.completions.answers import DONE_EVENT, event, usage_of
+from deepinfer_core.server.completions.answers import usage_of
 from deepinfer_core.server.completions.bodies import read_completion
 from deepinfer_core.server.completions.calls import CallsInWork, CompletionCall, prepare_call
 from deepinfer_core.server.completions.choices import run_choices
+from deepinfer_core.server.completions.event_stream import CompletionStream
 from deepinfer_core.server.completions.plain_text import TextReader
 from deepinfer_core.server.dialect import json_bytes
 
@@ -60,8 +61,9 @@ class Completing:
             "model": model,
         }
         if ask.stream:
-            return EventAnswer(events=self._events(prepared, head))
-        async with aclosing(self._places(prepared)) as steps:
+            stream = CompletionStream(prepared, head)
+            return EventAnswer(events=self._events(prepared, stream), begin=stream.begin)
+        async with aclosing(self._places(prepared, prepared.requests)) as steps:
             async for _ in steps:
                 pass
         choices = [choice.part() for choice in prepared.choices]
@@ -69,27 +71,19 @@ class Completing:
         return JsonAnswer(content=json_bytes({**head, "choices": choices, "usage": usage}))
 
     async def _events(
-        self, prepared: CompletionCall, head: dict[str, Any]
+        self, prepared: CompletionCall, stream: CompletionStream
     ) -> AsyncGenerator[bytes, None]:
-        with_usage = prepared.ask.with_usage
-        no_usage = {"usage": None} if with_usage else {}
-        async with aclosing(self._places(prepared)) as steps:
+        async with aclosing(self._places(prepared, stream.requests)) as steps:
             async for places in steps:
-                parts = [prepared.choices[place].part() for place in places]
-                shown = [
-                    event({**head, "choices": [part], **no_usage})
-                    for part in parts
-                    if part is not None
-                ]
-                if shown:
-                    yield b"".join(shown)
-        usage = usage_of(prepared.choices, prepared.ask.samples, prepared.call.notes)
-        last = event({**head, "choices": [], "usage": usage}) if with_usage else b""
-        yield last + DONE_EVENT
+                if data := stream.written(places):
+                    yield data
+        yield stream.end()
 
-    async def _places(self, prepared: CompletionCall) -> AsyncGenerator[list[int], None]:
+    async def _places(
+        self, prepared: CompletionCall, requests: Sequence[GenerateRequest]
+    ) -> AsyncGenerator[list[int], None]:
         """Run a call; yields of which choices something new is known."""
-        running = run_choices(self._service.engine, prepared.requests)
+        running = run_choices(self._service.engine, requests)
         with self._in_work.keep(prepared):
             async with aclosing(running) as steps:
                 async for came in steps:
