@@ -8,7 +8,6 @@ out: it was sent with the first event.
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from deepinfer_recipe_bridge.dialects import (
     openai_error,
     openai_error_body,
 )
+from deepinfer_recipe_bridge.json_text import json_text
 
 __all__ = ["OpenResponse", "OpenResponses"]
 
@@ -55,14 +55,13 @@ class OpenResponses:
         """Of errors, also of those within such a stream."""
         return Dialect(error_body=openai_error_body, error_event=self._failed)
 
-    def begun(self, request_id: str, text: str) -> OpenResponse:
-        """Remember a stream.
+    def begun(self, request_id: str, response: dict[str, Any]) -> OpenResponse:
+        """Remember a stream whose first event is about to be counted.
 
         Args:
             request_id: of the call.
-            text: JSON text of its first event, which is about to be counted.
+            response: as that event shows it.
         """
-        response = json.loads(text)["response"]
         found = OpenResponse(response | _EMPTIED | {"text": _PLAIN_TEXT})
         self._open[request_id] = found
         return found
@@ -85,7 +84,7 @@ class OpenResponses:
             shown = openai_error(error, status)
             event = {"type": "error", "sequence_number": 0}
             event |= {key: shown[key] for key in ("code", "message", "param")}
-            return event_bytes(json.dumps(event), "error")
+            return event_bytes(json_text(event), "error")
         shown = {"code": _code(status), "message": error_text(error, status)}
         response = found.response | {"status": "failed", "error": shown}
         event = {
@@ -93,7 +92,7 @@ class OpenResponses:
             "response": response,
             "sequence_number": found.next_number,
         }
-        return event_bytes(json.dumps(event), "response.failed")
+        return event_bytes(json_text(event), "response.failed")
 
 
 def _code(status: int) -> str:

@@ -6,7 +6,6 @@ A request brings its whole history, unless the operator lets responses be stored
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -28,6 +27,7 @@ from deepinfer_recipe_bridge.answer import Event
 from deepinfer_recipe_bridge.compat import responses_body
 from deepinfer_recipe_bridge.dialects import CHAT_DIALECT, event_bytes
 from deepinfer_recipe_bridge.errors import BadRequest, with_reason
+from deepinfer_recipe_bridge.json_text import json_data, json_text
 from deepinfer_recipe_bridge.official_types import complete_response
 from deepinfer_recipe_bridge.options import ResponsesOptions
 from deepinfer_recipe_bridge.prepared import Prepared
@@ -90,7 +90,7 @@ class Responses(Surface):
         if not self._stored.remove(name, call.key_label):
             raise _no_response(name)
         shown = {"id": name, "object": "response", "deleted": True}
-        return JsonAnswer(content=json.dumps(shown).encode())
+        return JsonAnswer(content=json_text(shown).encode())
 
     async def absent(self, call: HttpCall) -> HttpAnswer:
         """What other servers have below this path.
@@ -146,9 +146,11 @@ class Responses(Surface):
             nonlocal opened
             kind, text = name_of(event), event.to_json()
             if kind in _WITH_RESPONSE:
-                text = self._with_response(prepared, text, is_last=kind in _LAST_EVENTS)
+                shown = json_data(text)
+                if self._finish(prepared, shown["response"], keep=kind in _LAST_EVENTS):
+                    text = json_text(shown)
                 if kind == _FIRST_EVENT:
-                    opened = self._open.begun(request_id, text)
+                    opened = self._open.begun(request_id, shown["response"])
                 elif kind in _LAST_EVENTS:
                     self._open.ended(request_id)
             if opened is not None:
@@ -161,36 +163,28 @@ class Responses(Surface):
         """A stream is over; see ``Surface``."""
         self._open.cut(prepared.call.request_id)
 
-    def _with_response(self, prepared: Prepared, text: str, *, is_last: bool) -> str:
-        """An event that carries the response, which is kept if it is the last one."""
-        if not self.options.compat and prepared.reading.history is None:
-            return text
-        data = json.loads(text)
-        shown = self._finished(prepared, data["response"], keep=is_last)
-        return _json(data | {"response": shown})
-
     def completed(self, response: dict[str, Any]) -> None:
         """Add what the official types require; see ``Surface``."""
         complete_response(response)
 
     def response_text(self, prepared: Prepared, whole: str) -> str:
         """A whole response; see ``Surface``."""
-        if not self.options.compat and prepared.reading.history is None:
-            return whole
-        return _json(self._finished(prepared, json.loads(whole), keep=True))
+        response = json_data(whole)
+        return json_text(response) if self._finish(prepared, response, keep=True) else whole
 
-    def _finished(
-        self, prepared: Prepared, response: dict[str, Any], *, keep: bool
-    ) -> dict[str, Any]:
-        """A response as it is sent; stored if it is to be."""
+    def _finish(self, prepared: Prepared, response: dict[str, Any], *, keep: bool) -> bool:
+        """Bring a response to the form in which it is sent; whether that is another one.
+
+        It is stored if it is to be, the last time that it is shown.
+        """
         if self.options.compat:
             self.completed(response)
         if prepared.reading.history is not None:
             previous = prepared.call.body.get("previous_response_id")
             response |= {"store": True, "previous_response_id": previous}
             if keep:
-                self._keep(prepared, _json(response))
-        return response
+                self._keep(prepared, json_text(response))
+        return self.options.compat or prepared.reading.history is not None
 
     def _earlier(self, call: HttpCall) -> list[Any]:
         """Items of the stored response that a request goes on from.
@@ -221,7 +215,7 @@ class Responses(Surface):
         """Items of the input as JSON text; None: the response is not to be stored."""
         if not self._stored.is_used or body.get("store") is False:
             return None
-        return _json(_items(body.get("input")))
+        return json_text(_items(body.get("input")))
 
     def _keep(self, prepared: Prepared, text: str) -> None:
         history = prepared.reading.history or "[]"
@@ -247,10 +241,6 @@ def _items(given: Any) -> list[Any]:
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
     return given if isinstance(given, list) else []
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _no_response(name: str) -> NotFound:

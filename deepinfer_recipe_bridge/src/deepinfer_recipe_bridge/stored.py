@@ -5,11 +5,12 @@ They are kept in memory, the oldest are forgotten first, and nobody sees those o
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
+
+from deepinfer_recipe_bridge.json_text import json_data
 
 __all__ = ["StoredResponse", "StoredResponses"]
 
@@ -31,8 +32,8 @@ class StoredResponse:
     @property
     def items(self) -> list[Any]:
         """All items that a later request goes on from."""
-        output: list[Any] = json.loads(self.text).get("output", [])
-        return [*json.loads(self.history), *output]
+        output: list[Any] = json_data(self.text).get("output", [])
+        return [*json_data(self.history), *output]
 
     @property
     def size_bytes(self) -> int:

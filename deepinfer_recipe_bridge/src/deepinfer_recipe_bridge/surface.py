@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from deepinfer_core.errors import DeadlineExceeded, RequestError
@@ -42,6 +43,7 @@ from deepinfer_recipe_bridge.codec import codec_of
 from deepinfer_recipe_bridge.dialects import event_bytes
 from deepinfer_recipe_bridge.errors import UnsupportedGrammar
 from deepinfer_recipe_bridge.event_stream import EventStream
+from deepinfer_recipe_bridge.json_text import json_data, json_text
 from deepinfer_recipe_bridge.options import ProtocolOptions
 from deepinfer_recipe_bridge.prepared import Prepared
 from deepinfer_recipe_bridge.preparing import image_count, prompt_ids, sampling_params
@@ -94,9 +96,9 @@ class Surface(Protocol):
         """JSON text of a whole response as it is sent."""
         if not self.options.compat:
             return whole
-        response = json.loads(whole)
+        response = json_data(whole)
         self.completed(response)
-        return json.dumps(response, ensure_ascii=False, separators=(",", ":"))
+        return json_text(response)
 
     def stream_ended(self, prepared: Prepared) -> None:
         """A stream is over, whatever ended it."""
@@ -220,5 +222,10 @@ async def _asked(
 
 def _fingerprint(facts: EngineFacts) -> str:
     """The same for engines of which the same may be expected."""
-    text = json.dumps([facts.model, dict(facts.components)], sort_keys=True)
+    return _digest(facts.model, tuple(facts.components.items()))
+
+
+@lru_cache(maxsize=2)
+def _digest(model: str, components: tuple[tuple[str, str], ...]) -> str:
+    text = json.dumps([model, dict(components)], sort_keys=True)
     return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:10]}"

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from deepinfer_core.telemetry.board import Board, Distribution, Series
-from deepinfer_core.telemetry.metric_list import Metric
+from deepinfer_core.telemetry.metric import Metric
 
 COUNTED = Metric(name="things_total", kind="counter", help="Things.")
 SORTED = Metric(

@@ -6,7 +6,8 @@ from typing import get_args
 
 import pytest
 from deepinfer_core.engine.outputs import FinishReason
-from deepinfer_core.telemetry.metric_list import FINISH_REASONS, METRICS, STEP_KINDS, Metric
+from deepinfer_core.telemetry.metric import Metric
+from deepinfer_core.telemetry.metric_list import FINISH_REASONS, METRICS, STEP_KINDS
 
 GOLDEN = {
     "deepinfer_build_info gauge version model",

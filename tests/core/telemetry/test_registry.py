@@ -7,7 +7,7 @@ import sys
 import pytest
 from deepinfer_core.telemetry.board import Board
 from deepinfer_core.telemetry.metric_list import METRICS
-from deepinfer_core.telemetry.registry import exposition, new_registry
+from deepinfer_core.telemetry.registry import exposition, family_texts, new_registry
 from prometheus_client import REGISTRY, Counter
 from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
@@ -25,6 +25,14 @@ def test_every_metric_is_there_with_its_text_and_kind(board: Board) -> None:
     families = list(text_string_to_metric_families(exposition(new_registry(board))))
     shown = [(family.name, family.documentation, family.type) for family in families]
     assert shown == [(one.full_name.removesuffix("_total"), one.help, one.kind) for one in METRICS]
+
+
+def test_the_parts_of_a_text_are_the_text_of_each_metric(board: Board) -> None:
+    board.distribution("queue_seconds").observe(0.5)
+    board.number("requests_running").value = 4
+    parts = list(family_texts(board.read()))
+    assert len(parts) == len(METRICS)
+    assert "".join(parts) == exposition(new_registry(board))
 
 
 def test_counters_and_gauges_show_their_value(board: Board) -> None:

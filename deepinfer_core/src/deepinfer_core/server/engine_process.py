@@ -21,14 +21,16 @@ from typing import Any
 
 from deepinfer_core.config import LoadedSettings
 from deepinfer_core.engine.service.faults import error_of
+from deepinfer_core.engine.service.figures import series_of
 from deepinfer_core.engine.service.messages import (
     FRONT_LANGUAGE,
     Abort,
+    Figure,
+    Figures,
+    FiguresAsked,
     FromEngine,
     LoadFailed,
     Loading,
-    MetricsAsked,
-    MetricsText,
     Ready,
     Start,
     StepDone,
@@ -45,6 +47,7 @@ from deepinfer_core.interfaces.async_engine import (
     Item,
 )
 from deepinfer_core.server.child_process import ChildProcess
+from deepinfer_core.server.figure_text import text_of
 from deepinfer_core.server.live_request import LiveRequest
 from deepinfer_core.server.live_requests import LiveRequests
 from deepinfer_core.server.load_report import LoadReport
@@ -59,7 +62,7 @@ __all__ = ["ENGINE_COMMAND", "EngineProcess"]
 ENGINE_COMMAND = (sys.executable, "-P", "-m", "deepinfer_core.engine.service.child")
 """The engine's program."""
 
-_METRICS_WAIT_S = 5.0
+_FIGURES_WAIT_S = 5.0
 _STOP_WAIT_S = 10.0
 """How long an engine may take to give back what it holds; then it is ended by force."""
 
@@ -98,7 +101,7 @@ class EngineProcess(AsyncEngine):
         self._ready_since_s: float | None = None
         self._load_failure: DeepInferError | None = None
         self._child: ChildProcess[ToEngine, FromEngine] | None = None
-        self._questions = Questions(_METRICS_WAIT_S)
+        self._questions: Questions[list[Figure]] = Questions(_FIGURES_WAIT_S)
         loop = asyncio.get_running_loop()
         self._first_ready: asyncio.Future[None] = loop.create_future()
         self._given_up: asyncio.Future[DeepInferError] = loop.create_future()
@@ -181,7 +184,8 @@ class EngineProcess(AsyncEngine):
         """
         if self._state != "ready":
             return ""
-        return await self._questions.ask(lambda number: self._send(MetricsAsked(number)))
+        found = await self._questions.ask(lambda number: self._send(FiguresAsked(number)))
+        return "" if found is None else await text_of(series_of(found))
 
     async def drain(self, seconds: float) -> bool:
         """Take no more requests; see ``AsyncEngine``. Those that did not end get an error."""
@@ -267,8 +271,8 @@ class EngineProcess(AsyncEngine):
     def _heard(self, message: FromEngine) -> None:
         if isinstance(message, StepDone):
             self._requests.heard(message)
-        elif isinstance(message, MetricsText):
-            self._questions.answered(message.number, message.text)
+        elif isinstance(message, Figures):
+            self._questions.answered(message.number, message.figures)
         elif isinstance(message, Loading):
             self._note(message.started or message.advanced or message.finished)
         elif isinstance(message, Ready):

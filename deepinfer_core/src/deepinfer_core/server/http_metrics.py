@@ -7,48 +7,36 @@ from itertools import product
 from time import monotonic
 
 from deepinfer_core.server.call_record import CLIENT_GONE, NOBODY, CallRecord
-from deepinfer_core.telemetry.board import Board
-from deepinfer_core.telemetry.metric_list import Metric
-from deepinfer_core.telemetry.registry import exposition, new_registry
+from deepinfer_core.telemetry.board import Board, Series
+from deepinfer_core.telemetry.metric import REQUEST_S, counter, gauge, histogram
 
 __all__ = ["HTTP_METRICS", "HttpMetrics"]
 
 _STATUSES = (200, 400, 401, 403, 404, 405, 408, 413, 415, 429, CLIENT_GONE, 500, 503)
 _OTHER = "other"
-_SECONDS = tuple(float(f"{d}e{power}") for power in range(-3, 3) for d in (1, 2, 5))
 
 HTTP_METRICS = (
-    Metric(
-        name="http_requests_total",
-        kind="counter",
-        help="Calls that ended, by component and status; 499: the client went away.",
-        labels=("protocol", "status"),
+    counter(
+        "http_requests_total",
+        "Calls that ended, by component and status; 499: the client went away.",
+        "protocol",
+        "status",
     ),
-    Metric(
-        name="http_request_seconds",
-        kind="histogram",
-        help="From the arrival of a call to the end of its answer.",
-        labels=("protocol",),
-        bounds=_SECONDS,
+    histogram(
+        "http_request_seconds",
+        "From the arrival of a call to the end of its answer.",
+        REQUEST_S,
+        "protocol",
     ),
-    Metric(
-        name="http_first_token_seconds",
-        kind="histogram",
-        help="From the arrival of a call to its first token, as its protocol says.",
-        labels=("protocol",),
-        bounds=_SECONDS,
+    histogram(
+        "http_first_token_seconds",
+        "From the arrival of a call to its first token, as its protocol says.",
+        REQUEST_S,
+        "protocol",
     ),
-    Metric(name="http_requests_in_work", kind="gauge", help="Calls that are being answered."),
-    Metric(
-        name="http_requests_waiting",
-        kind="gauge",
-        help="Engine requests that wait for their caller's turn.",
-    ),
-    Metric(
-        name="http_clients_gone_total",
-        kind="counter",
-        help="Clients that went away before their answer ended.",
-    ),
+    gauge("http_requests_in_work", "Calls that are being answered."),
+    gauge("http_requests_waiting", "Engine requests that wait for their caller's turn."),
+    counter("http_clients_gone_total", "Clients that went away before their answer ended."),
 )
 """Every metric of the server, in the order in which it is exposed."""
 
@@ -73,7 +61,6 @@ class HttpMetrics:
         }
         self._board = Board({}, self._refresh, HTTP_METRICS, labelled)
         self._waiting = waiting
-        self._registry = new_registry(self._board)
 
     def began(self) -> None:
         """Count a call that arrived."""
@@ -94,9 +81,9 @@ class HttpMetrics:
                 first = board.distribution("http_first_token_seconds", owner)
                 first.observe(record.notes.first_token_s)
 
-    def text(self) -> str:
-        """All of them in the Prometheus text format."""
-        return exposition(self._registry)
+    def read(self) -> list[Series]:
+        """All of them, as of one moment."""
+        return self._board.read()
 
     def _refresh(self) -> None:
         self._board.number("http_requests_waiting").value = self._waiting()

@@ -13,6 +13,7 @@ from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.protocol import Endpoint, Handle, HttpAnswer, HttpCall, JsonAnswer
 from deepinfer_core.server.dialect import OPENAI, json_bytes
 from deepinfer_core.server.fair_engine import FairEngine
+from deepinfer_core.server.figure_text import text_of
 from deepinfer_core.server.http_metrics import HttpMetrics
 
 __all__ = ["METRICS_PATH", "OWNER", "PROBE_PATHS", "service_endpoints"]
@@ -58,7 +59,7 @@ def service_endpoints(
             text = await engine.metrics_text()
         except EngineError:
             text = ""  # it died just now; what the server counts is still worth reading
-        content = (metrics.text() + text).encode()
+        content = (await text_of(metrics.read()) + text).encode()
         return JsonAnswer(content=content, headers={"content-type": _METRICS_TYPE})
 
     async def description(call: HttpCall) -> HttpAnswer:

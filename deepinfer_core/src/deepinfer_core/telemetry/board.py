@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from threading import Lock
 from types import MappingProxyType
 
-from deepinfer_core.telemetry.metric_list import METRICS, Metric
+from deepinfer_core.telemetry.metric import Metric
+from deepinfer_core.telemetry.metric_list import METRICS
 
 __all__ = ["Board", "Distribution", "Number", "Series"]
 
@@ -136,13 +137,15 @@ class Board:
         """Copy all series, as of one moment."""
         with self.lock:
             self._refresh()
-            return [
-                _copied(self._metrics[name], labels, series)
-                for (name, labels), series in self._series.items()
-            ]
+            # Whoever counts waits for no more than this.
+            held = [_held(series) for series in self._series.values()]
+        return [
+            Series(metric=self._metrics[name], labels=labels, value=value, counts=counts)
+            for (name, labels), (value, counts) in zip(self._series, held, strict=True)
+        ]
 
 
-def _copied(metric: Metric, labels: tuple[str, ...], series: Number | Distribution) -> Series:
+def _held(series: Number | Distribution) -> tuple[float, tuple[int, ...]]:
     if isinstance(series, Number):
-        return Series(metric=metric, labels=labels, value=series.value)
-    return Series(metric=metric, labels=labels, value=series.total, counts=tuple(series.counts))
+        return series.value, ()
+    return series.total, tuple(series.counts)

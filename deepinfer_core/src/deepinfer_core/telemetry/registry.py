@@ -9,7 +9,7 @@ Importing this module imports the library, so import it when metrics are wanted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, groupby
 from typing import TypeAlias
 
@@ -18,9 +18,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from deepinfer_core.telemetry.board import Board, Series
-from deepinfer_core.telemetry.metric_list import Metric
+from deepinfer_core.telemetry.metric import Metric
 
-__all__ = ["exposition", "new_registry"]
+__all__ = ["exposition", "family_texts", "new_registry"]
 
 _Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -38,6 +38,27 @@ def new_registry(board: Board) -> CollectorRegistry:
 def exposition(registry: CollectorRegistry) -> str:
     """All metrics of a registry in the Prometheus text format."""
     return generate_latest(registry).decode()
+
+
+def family_texts(series: Iterable[Series]) -> Iterator[str]:
+    """The same text of a copy of a board, a metric at a time.
+
+    A text as a whole takes milliseconds, so whoever must not be held up makes it in these parts.
+
+    Args:
+        series: as ``Board.read`` gives them.
+    """
+    for metric, group in groupby(series, _metric):
+        yield generate_latest(_Families([_family(metric, list(group))])).decode()
+
+
+class _Families(Collector):
+    def __init__(self, families: list[_Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[_Family]:
+        """As they are."""
+        return self._families
 
 
 class _BoardCollector(Collector):

@@ -10,12 +10,13 @@ from deepinfer_core.channel.language import Language
 from deepinfer_core.channel.thread_end import ThreadEnd
 from deepinfer_core.engine.core import Engine, Update
 from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.service.figures import series_of
 from deepinfer_core.engine.service.messages import (
     FRONT_LANGUAGE,
     Abort,
+    Figures,
+    FiguresAsked,
     FromEngine,
-    MetricsAsked,
-    MetricsText,
     StepDone,
     Stop,
     Submit,
@@ -207,13 +208,17 @@ def test_stopping_tells_what_runs_the_reason(make_engine: MakeEngine, sent: Sent
     assert "it is late" in sent.of("failed")[0].fault.message
 
 
-def test_metrics_are_answered_under_their_number(make_engine: MakeEngine, sent: Sent) -> None:
-    service = service_of(make_engine(), sent)
-    service.obey(MetricsAsked(7))
+def test_what_was_counted_is_answered_under_its_number(make_engine: MakeEngine, sent: Sent) -> None:
+    engine = make_engine()
+    service = service_of(engine, sent)
+    service.obey(submit(1))
     close(service)
-    [answer] = [one for one in sent.messages if isinstance(one, MetricsText)]
+    service.obey(FiguresAsked(7))
+    [answer] = [one for one in sent.messages if isinstance(one, Figures)]
     assert answer.number == 7
-    assert "deepinfer_requests_total" in answer.text
+    values = {(one.name, one.labels): one.value for one in answer.figures}
+    assert values["requests_total", ()] == 1
+    assert series_of(answer.figures) == engine.instruments.board.read()
 
 
 def test_who_observes_learns_the_names_that_the_front_gave(

@@ -22,13 +22,14 @@ __all__ = [
     "Ended",
     "Failed",
     "Fault",
+    "Figure",
+    "Figures",
+    "FiguresAsked",
     "FromEngine",
     "Grown",
     "Likelihood",
     "LoadFailed",
     "Loading",
-    "MetricsAsked",
-    "MetricsText",
     "Ready",
     "Start",
     "StartedRow",
@@ -77,8 +78,8 @@ class Abort(msgspec.Struct, frozen=True, tag=True, array_like=True):
     number: int
 
 
-class MetricsAsked(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Show the metrics; the answer bears the same number."""
+class FiguresAsked(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Say what is counted; the answer bears the same number."""
 
     number: int
 
@@ -178,17 +179,26 @@ class StepDone(msgspec.Struct, frozen=True, tag=True, array_like=True):
     failed: list[Failed]
 
 
-class MetricsText(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The metrics in the Prometheus text format."""
+class Figure(msgspec.Struct, frozen=True, array_like=True):
+    """One series of the board; fields as in ``Series``, with the metric's name."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float
+    counts: tuple[int, ...]
+
+
+class Figures(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """All series, as of one moment."""
 
     number: int
-    text: str
+    figures: list[Figure]
 
 
-ToEngine = Start | Submit | Abort | MetricsAsked | Stop
-FromEngine = Loading | Ready | LoadFailed | StepDone | MetricsText
+ToEngine = Start | Submit | Abort | FiguresAsked | Stop
+FromEngine = Loading | Ready | LoadFailed | StepDone | Figures
 
 FRONT_LANGUAGE: Language[ToEngine, FromEngine] = Language(
-    name="engine", revision=2, version=__version__, says=ToEngine, hears=FromEngine
+    name="engine", revision=3, version=__version__, says=ToEngine, hears=FromEngine
 )
 """What the process in front says and hears; the engine's is ``FRONT_LANGUAGE.reversed()``."""

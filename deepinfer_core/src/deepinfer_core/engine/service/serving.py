@@ -15,12 +15,13 @@ from deepinfer_core.engine.engine_thread import Ask, EngineThread
 from deepinfer_core.engine.prompts import Prompt
 from deepinfer_core.engine.router import Call, Router
 from deepinfer_core.engine.service.faults import fault_of
+from deepinfer_core.engine.service.figures import figures_of
 from deepinfer_core.engine.service.messages import (
     Abort,
     Failed,
+    Figures,
+    FiguresAsked,
     FromEngine,
-    MetricsAsked,
-    MetricsText,
     StepDone,
     Stop,
     Submit,
@@ -30,7 +31,6 @@ from deepinfer_core.engine.service.opening import OpenedEngine
 from deepinfer_core.engine.service.outbox import Outbox
 from deepinfer_core.engine.service.requests import asked
 from deepinfer_core.errors import DeepInferError, EngineError
-from deepinfer_core.telemetry.registry import exposition
 
 __all__ = ["EngineService"]
 
@@ -66,9 +66,9 @@ class EngineService:
         elif isinstance(message, Abort):
             if (call := self._calls.get(message.number)) is not None:
                 self._thread.abort(call, message.number)
-        elif isinstance(message, MetricsAsked):
-            text = exposition(self._engine.instruments.registry)
-            self._send(MetricsText(message.number, text))
+        elif isinstance(message, FiguresAsked):
+            found = self._engine.instruments.board.read()
+            self._send(Figures(message.number, figures_of(found)))
         elif isinstance(message, Stop):
             self.stop(message.reason)
 
