@@ -86,8 +86,8 @@ class ServerSettings(Section):
         write_timeout_s: for which a client may leave what was sent to it unread.
         idle_timeout_s: for which a connection without a request is kept.
         keep_alive_s: a stream in which nothing else was sent for so long gets a sign of life.
-        max_per_key: requests of one key in work, waiting ones included; None: no limit.
-        rate_per_key: requests of one key in a minute; None: no limit.
+        max_per_key: answers to one key in work, waiting ones included; None: no limit.
+        rate_per_key: answers that one key may ask for in a minute; None: no limit.
         queue_timeout_s: a request that has not been started by then fails.
         request_timeout_s: a request that has not ended by then fails; None: no limit.
         drain_seconds: for which running requests may go on after the order to stop.

@@ -211,7 +211,8 @@ class EngineThread:
     def _queue(self, ask: Ask) -> None:
         try:
             self._router.submit(ask.call, ask.index, ask.prompt, ask.params, ask.options)
-        except Exception as error:  # noqa: BLE001 - a prompt may be of any type
+        except Exception as error:  # noqa: BLE001 - of any type of prompt, or a foreign component
+            get_logger(__name__).error("request.not_queued", exc_info=error)
             self._router.end(ask.call)
             failure = EngineError(
                 f"a request could not be queued: {_text(error)}", hint="ask again"

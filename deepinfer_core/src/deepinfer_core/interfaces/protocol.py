@@ -60,6 +60,10 @@ class CallNotes:
     first_token_s: float | None = None
 
 
+def _without_limit(sequences: int) -> None:
+    """Any number is let in."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpCall:
     """One request that passed the shell's checks.
@@ -71,6 +75,9 @@ class HttpCall:
         path_values: what stands for each ``{name}`` of the endpoint's path.
         body: the JSON object of a POST; an empty one otherwise.
         notes: to be filled in.
+        claim: told how many sequences the call asks the engine for, before they are asked for, if
+            that is not one: they count against the limits of its key. Raises the error that says
+            that they are too many.
     """
 
     request_id: str
@@ -79,6 +86,7 @@ class HttpCall:
     path_values: Mapping[str, str]
     body: dict[str, Any]
     notes: CallNotes = field(default_factory=CallNotes)
+    claim: Callable[[int], None] = _without_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

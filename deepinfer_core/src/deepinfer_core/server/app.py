@@ -223,12 +223,14 @@ class App:
         CALLER.set(record.key_label)
         if route.endpoint.method != "POST":
             exchange.has_unread_body = False  # if there is one, it is read and means nothing
-            await until_gone(self._answer(route, values, {}, exchange), exchange.receive)
+            call = _call(exchange, path_values=values, body={})
+            await until_gone(self._answer(route, call, exchange), exchange.receive)
             return
         check_type(headers)
-        with self._limits.taken(record.key_label):
+        with self._limits.taken(record.key_label) as claim:
             body = await self._body(exchange)
-            await until_gone(self._answer(route, values, body, exchange), exchange.receive)
+            call = _call(exchange, path_values=values, body=body, claim=claim.grow)
+            await until_gone(self._answer(route, call, exchange), exchange.receive)
 
     async def _showed_page(self, scope: MutableMapping[str, Any], exchange: Exchange) -> bool:
         for page in self._pages:
@@ -254,22 +256,8 @@ class App:
         parsed: dict[str, Any] = await self._threads.run(parse_object, body)
         return parsed
 
-    async def _answer(
-        self, route: Route, values: Mapping[str, str], body: dict[str, Any], exchange: Exchange
-    ) -> None:
+    async def _answer(self, route: Route, call: HttpCall, exchange: Exchange) -> None:
         record = exchange.record
-        call = HttpCall(
-            request_id=record.request_id,
-            key_label=record.key_label,
-            headers={
-                name.decode("latin-1"): value.decode("latin-1")
-                for name, value in exchange.headers.items()
-                if name not in _SECRETS
-            },
-            path_values=values,
-            body=body,
-            notes=record.notes,
-        )
         try:
             async with asyncio.timeout(self._settings.request_timeout_s) as limit:
                 answer = await route.endpoint.handle(call)
@@ -285,6 +273,22 @@ class App:
             raise Refused(
                 503, "request_timeout", f"the answer did not end within {seconds} s"
             ) from None
+
+
+def _call(exchange: Exchange, **given: Any) -> HttpCall:
+    """What a protocol learns of a call."""
+    record = exchange.record
+    return HttpCall(
+        request_id=record.request_id,
+        key_label=record.key_label,
+        headers={
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in exchange.headers.items()
+            if name not in _SECRETS
+        },
+        notes=record.notes,
+        **given,
+    )
 
 
 def _is_cut(scope: MutableMapping[str, Any]) -> bool:

@@ -9,7 +9,9 @@ import pytest
 from deepinfer_core.channel.language import Language
 from deepinfer_core.channel.thread_end import ThreadEnd
 from deepinfer_core.engine.core import Engine, Update
+from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.sequence import Request
 from deepinfer_core.engine.service.figures import series_of
 from deepinfer_core.engine.service.messages import (
     FRONT_LANGUAGE,
@@ -26,6 +28,7 @@ from deepinfer_core.engine.service.requests import submit_message
 from deepinfer_core.engine.service.serving import EngineService
 from deepinfer_core.interfaces.async_engine import EngineFacts, GenerateRequest
 from deepinfer_core.schedule.plan import StepPlan
+from deepinfer_core.testing.events import captured_events
 from deepinfer_core.testing.fakes import FakeRunner
 
 MakeEngine = Callable[..., Engine]
@@ -174,6 +177,55 @@ def test_a_bad_request_fails_alone(make_engine: MakeEngine, sent: Sent) -> None:
         2: "request_error",
     }
     assert [one.number for one in sent.of("ended")] == [3]
+
+
+def test_a_request_that_nobody_foresaw_fails_alone_and_the_cause_is_logged(
+    make_engine: MakeEngine, sent: Sent
+) -> None:
+    service = service_of(make_engine(), sent)
+    service.obey(submit(1, 20))
+    with captured_events() as logs:
+        service.obey(Submit(2, b"", {"no_such_field": 1}, "", 0, None))
+    service.obey(submit(3))
+    sent.wait(3)
+    close(service)
+    [failed] = sent.of("failed")
+    assert (failed.number, failed.fault.code) == (2, "engine_error")
+    assert "no_such_field" in failed.fault.message
+    assert {one.number: one.reason for one in sent.of("ended")} == {1: "length", 3: "length"}
+    [event] = logs
+    assert (event["event"], event["kind"]) == ("message.failed", "Submit")
+    assert "TypeError" in event["exception"]
+
+
+class Broken(Grammars):
+    """Grammars of a component that raises when it is asked for one."""
+
+    def constraint(self, request: Request) -> None:
+        if request.params.grammar_request is not None:
+            raise RuntimeError("of the component")
+
+
+def test_a_request_whose_component_raises_fails_alone_and_the_cause_is_logged(
+    make_engine: MakeEngine, sent: Sent
+) -> None:
+    engine = make_engine()
+    engine.grammars = Broken()
+    service = service_of(engine, sent)
+    params = SamplingParams(max_tokens=5, grammar={"kind": "choice", "grammar": ["a"]})
+    bad = GenerateRequest(request_id="bad", prompt_token_ids=(10,), params=params)
+    with captured_events() as logs:
+        service.obey(submit(1, 20))
+        service.obey(submit_message(2, bad))
+        service.obey(submit(3))
+        sent.wait(3)
+    close(service)
+    [failed] = sent.of("failed")
+    assert (failed.number, failed.fault.code) == (2, "engine_error")
+    assert "RuntimeError: of the component" in failed.fault.message
+    assert {one.number: one.reason for one in sent.of("ended")} == {1: "length", 3: "length"}
+    [cause] = [one["exception"] for one in logs if one["event"] == "request.not_queued"]
+    assert "RuntimeError: of the component" in cause
 
 
 def test_requests_of_a_step_that_failed_are_told(make_engine: MakeEngine, sent: Sent) -> None:

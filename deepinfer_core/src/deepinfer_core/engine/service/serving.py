@@ -31,6 +31,7 @@ from deepinfer_core.engine.service.opening import OpenedEngine
 from deepinfer_core.engine.service.outbox import Outbox
 from deepinfer_core.engine.service.requests import asked
 from deepinfer_core.errors import DeepInferError, EngineError
+from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["EngineService"]
 
@@ -60,7 +61,18 @@ class EngineService:
         return self._thread.failure
 
     def obey(self, message: ToEngine) -> None:
-        """Do what the process in front says; called by the thread that listens."""
+        """Do what the process in front says; called by the thread that listens.
+
+        What fails here without being foreseen is logged and ends nothing but what was asked.
+        """
+        try:
+            self._obey(message)
+        except Exception as error:  # noqa: BLE001 - others are in work, whatever this is
+            get_logger(__name__).error(
+                "message.failed", kind=type(message).__name__, exc_info=error
+            )
+
+    def _obey(self, message: ToEngine) -> None:
         if isinstance(message, Submit):
             self._submit(message)
         elif isinstance(message, Abort):
@@ -90,10 +102,12 @@ class EngineService:
             self._thread.ask(
                 Ask(call=call, index=number, prompt=prompt, params=params, options=options)
             )
-        except DeepInferError as error:
+        except Exception as error:
             # The outbox is the engine thread's.
             self._left(number)
             self._send(StepDone([], [], [], [Failed(number, fault_of(error))]))
+            if not isinstance(error, DeepInferError):
+                raise
 
     def _flush(self) -> None:
         engine = self._engine

@@ -45,6 +45,7 @@ class Completing:
         since_s, notes = time.monotonic(), call.notes
         notes.protocol = "completions"
         ask = read_completion(call.body)
+        call.claim(len(ask.prompts) * ask.samples)
         model = self._model(ask.model)
         grammar = ask.params.grammar_request
         notes.model, notes.stream = model, ask.stream
