@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import deepseek_recipe as recipe
-from deepinfer_core.engine.outputs import FinishReason, TokenLogprob
+from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.errors import EngineUnavailable
-from deepinfer_core.interfaces.async_engine import EngineState, Started, Tokens
+from deepinfer_core.interfaces.async_engine import Finished, Started, Tokens
 
 from deepinfer_recipe_bridge.codec import Codec
 from deepinfer_recipe_bridge.reading import Reading
@@ -95,23 +95,19 @@ class Answer:
                 break
         return events
 
-    def end(self, reason: FinishReason, state: EngineState) -> list[Event]:
+    def end(self, end: Finished) -> list[Event]:
         """Closing events.
-
-        Args:
-            reason: why the engine ended the request.
-            state: of the engine then; one that is ready aborts only what its caller gave up.
 
         Raises:
             EngineUnavailable: the service ended the request; it may be asked again.
         """
-        self.is_complete, self.finish_reason = True, reason
-        if reason not in _REASONS or (reason == "abort" and state != "ready"):
+        self.is_complete, self.finish_reason = True, end.reason
+        if end.reason not in _REASONS or end.aborted_by not in (None, "operator"):
             self._processor.close()
             raise EngineUnavailable(
                 "the request was ended before its answer was whole", hint="ask again later"
             )
-        return self._push(recipe.InferenceChunk.finish(_REASONS[reason]))
+        return self._push(recipe.InferenceChunk.finish(_REASONS[end.reason]))
 
 
 _chunk = recipe.InferenceChunk.tokens

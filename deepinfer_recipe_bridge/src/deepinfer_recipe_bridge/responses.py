@@ -138,7 +138,7 @@ class Responses(Surface):
 
     def writer(self, prepared: Prepared) -> Callable[[Event], bytes]:
         """What writes the events of one stream; see ``Surface``."""
-        name_of: Callable[[Event], str] = self.response.sse_event_name
+        name_of: Callable[[Event], str | None] = self.response.sse_event_name
         request_id = prepared.call.request_id
         opened: OpenResponse | None = None
 

@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 
 from deepinfer_core.errors import DeadlineExceeded, RequestError
 from deepinfer_core.interfaces.async_engine import (
-    AsyncEngine,
     EngineFacts,
     Finished,
     GenerateRequest,
@@ -149,7 +148,7 @@ class Surface(Protocol):
         events: list[Event] = []
         async with _asked(service, prepared) as items:
             async for item in items:
-                events += self._events(prepared, item, service.engine)
+                events += self._events(prepared, item)
                 if prepared.answer.is_complete:
                     break
         notes = prepared.call.notes
@@ -170,7 +169,7 @@ class Surface(Protocol):
         try:
             async with _asked(service, prepared, stream.take) as items:
                 async for item in items:
-                    if data := stream.written(self._events(prepared, item, service.engine)):
+                    if data := stream.written(self._events(prepared, item)):
                         yield data
                     if prepared.answer.is_complete:
                         break
@@ -180,7 +179,7 @@ class Surface(Protocol):
         if done is not None:
             yield event_bytes(done)
 
-    def _events(self, prepared: Prepared, item: Item, engine: AsyncEngine) -> list[Event]:
+    def _events(self, prepared: Prepared, item: Item) -> list[Event]:
         """What an item of the engine adds to the answer."""
         if isinstance(item, Tokens):
             if prepared.call.notes.first_token_s is None:
@@ -189,7 +188,8 @@ class Surface(Protocol):
         if isinstance(item, Started):
             prepared.note_start(item)
             return prepared.answer.begin(item)
-        return [*_missed(prepared, item), *prepared.answer.end(item.reason, engine.state)]
+        prepared.call.notes.ended_by = item.aborted_by or ""
+        return [*_missed(prepared, item), *prepared.answer.end(item)]
 
 
 def _missed(prepared: Prepared, end: Finished) -> list[Event]:

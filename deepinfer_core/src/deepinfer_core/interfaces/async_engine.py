@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deepinfer_core.engine.sampling_params import SamplingParams
 
 __all__ = [
+    "AbortedBy",
     "AsyncEngine",
     "EngineFacts",
     "EngineState",
@@ -39,6 +40,11 @@ __all__ = [
 
 EngineState = Literal["loading", "ready", "draining", "dead"]
 """``dead``: it cannot take requests; whoever runs it may be starting another one."""
+
+
+AbortedBy = Literal["client", "deadline", "operator", "shutdown"]
+"""Who ended a request before its end: its caller, by going away or closing the iterator; its time;
+somebody who named it (``abort``); or a service that stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +110,7 @@ class Finished:
 
     Attributes:
         reason: why it ended.
+        aborted_by: who ended it, if the reason is ``abort``.
         prompt_tokens, cached_tokens, completion_tokens: as in ``Usage``.
         drafted_tokens, accepted_tokens: as in ``Usage``.
         prompt_logprobs: one for each token of the prompt, None for the first, if asked for.
@@ -111,6 +118,7 @@ class Finished:
     """
 
     reason: FinishReason
+    aborted_by: AbortedBy | None = None
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
@@ -181,7 +189,10 @@ class AsyncEngine(ABC):
 
     @abstractmethod
     def abort(self, request_id: str) -> bool:
-        """End a request soon; its iterator ends with ``Finished``. Whether it was in work."""
+        """End a request soon, as somebody else than its caller wishes; whether it was in work.
+
+        Its iterator ends with ``Finished``, aborted by the ``operator``.
+        """
 
     @abstractmethod
     async def metrics_text(self) -> str:
@@ -191,7 +202,8 @@ class AsyncEngine(ABC):
     async def drain(self, seconds: float) -> bool:
         """Take no more requests and wait for those in work; whether all ended in time.
 
-        Those that did not are aborted.
+        Those that did not are ended: with an ``EngineUnavailable``, or with ``Finished``, aborted
+        by the ``shutdown``.
         """
 
     @abstractmethod

@@ -43,6 +43,7 @@ class CallNotes:
         images: in the request.
         constraint: kind of grammar; empty: none.
         finish_reason: of the answer.
+        ended_by: who ended it before its end, in the words of ``AbortedBy``; empty: nobody.
         queue_s, first_token_s: from the arrival of the call.
     """
 
@@ -56,6 +57,7 @@ class CallNotes:
     images: int = 0
     constraint: str = ""
     finish_reason: str = ""
+    ended_by: str = ""
     queue_s: float | None = None
     first_token_s: float | None = None
 

@@ -17,7 +17,7 @@ from typing import Any
 from starlette.routing import BaseRoute, Match
 
 from deepinfer_core.config.server import ServerSettings
-from deepinfer_core.errors import DeepInferError, EngineUnavailable
+from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.async_engine import AsyncEngine
 from deepinfer_core.interfaces.protocol import Endpoint, EventAnswer, HttpCall, ServiceView
 from deepinfer_core.server.body import (
@@ -41,7 +41,7 @@ from deepinfer_core.server.limits import KeyLimits
 from deepinfer_core.server.openapi import openapi_document
 from deepinfer_core.server.origins import Origins
 from deepinfer_core.server.protocols import ServedProtocol
-from deepinfer_core.server.refusals import Refused, unforeseen
+from deepinfer_core.server.refusals import Refused, out_of_time, unforeseen
 from deepinfer_core.server.routes import Route, Routes
 from deepinfer_core.server.service_endpoints import (
     METRICS_PATH,
@@ -50,6 +50,7 @@ from deepinfer_core.server.service_endpoints import (
     service_endpoints,
 )
 from deepinfer_core.server.threads import Threads
+from deepinfer_core.server.unavailable import Stopping
 from deepinfer_core.server.watching import client_gone, until_gone
 from deepinfer_core.telemetry.logs import get_logger
 
@@ -189,7 +190,7 @@ class App:
         except asyncio.CancelledError:
             # Only a service that stops ends calls, and only those that nothing else has ended.
             exchange.has_unread_body = False
-            await exchange.fail(EngineUnavailable("the service is shutting down"))
+            await exchange.fail(Stopping("the service is shutting down"))
         except Exception as error:  # noqa: BLE001 - nobody learns more than that it failed
             if _is_cut(scope):
                 # Some event loops raise when something is sent to a client that is gone.
@@ -258,8 +259,9 @@ class App:
 
     async def _answer(self, route: Route, call: HttpCall, exchange: Exchange) -> None:
         record = exchange.record
+        seconds = self._settings.request_timeout_s
         try:
-            async with asyncio.timeout(self._settings.request_timeout_s) as limit:
+            async with asyncio.timeout(seconds) as limit:
                 answer = await route.endpoint.handle(call)
                 if isinstance(answer, EventAnswer):
                     record.notes.stream = True
@@ -267,12 +269,9 @@ class App:
                 else:
                     await exchange.whole(answer)
         except TimeoutError:
-            if not limit.expired():
+            if seconds is None or not limit.expired():
                 raise
-            seconds = f"{self._settings.request_timeout_s:g}"
-            raise Refused(
-                503, "request_timeout", f"the answer did not end within {seconds} s"
-            ) from None
+            raise out_of_time(seconds) from None
 
 
 def _call(exchange: Exchange, **given: Any) -> HttpCall:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import monotonic
 
+from deepinfer_core.interfaces.async_engine import AbortedBy
 from deepinfer_core.interfaces.protocol import CallNotes
 from deepinfer_core.telemetry.logs import get_logger
 
@@ -36,6 +37,7 @@ class CallRecord:
         status: that was sent; 0: none yet.
         error: ``code`` of the error, if there was one.
         client_gone: whether the client went away first.
+        ended_by: who ended the call before its end; None: nobody, as far as the shell knows.
         notes: what the protocol said.
         arrived_s: on a monotonic clock.
     """
@@ -48,6 +50,7 @@ class CallRecord:
     status: int = 0
     error: str = ""
     client_gone: bool = False
+    ended_by: AbortedBy | None = None
     notes: CallNotes = field(default_factory=CallNotes)
     arrived_s: float = field(default_factory=monotonic)
 
@@ -78,6 +81,7 @@ def write_access_log(record: CallRecord) -> None:
         images=notes.images,
         constraint=notes.constraint,
         finish_reason=notes.finish_reason,
+        ended_by="client" if record.client_gone else record.ended_by or notes.ended_by,
         queue_ms=_ms(notes.queue_s),
         ttft_ms=_ms(notes.first_token_s),
         total_ms=_ms(monotonic() - record.arrived_s),

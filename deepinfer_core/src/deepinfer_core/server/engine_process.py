@@ -167,13 +167,13 @@ class EngineProcess(AsyncEngine):
                     await live.changed()
         finally:
             if self._requests.leave(live):
-                self._send(Abort(live.number))
+                self._send(Abort(live.number, "client"))
 
     def abort(self, request_id: str) -> bool:
         """End a request soon; see ``AsyncEngine``."""
         live = self._requests.named(request_id)
         if live is not None:
-            self._send(Abort(live.number))
+            self._send(Abort(live.number, "operator"))
         return live is not None
 
     async def metrics_text(self) -> str:
@@ -195,7 +195,7 @@ class EngineProcess(AsyncEngine):
                 await self._requests.emptied()
         except TimeoutError:
             for live in self._requests.all():
-                self._send(Abort(live.number))
+                self._send(Abort(live.number, "shutdown"))
                 live.fail(cut_off())
             return False
         return True

@@ -19,7 +19,7 @@ from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.protocol import Dialect, DirectWrite, EventAnswer, JsonAnswer
 from deepinfer_core.server.body import ClientGone, Receive
 from deepinfer_core.server.call_record import CallRecord
-from deepinfer_core.server.refusals import Refused, retry_after_s, status_of
+from deepinfer_core.server.refusals import Refused, ended_by, retry_after_s, status_of
 
 __all__ = ["Exchange", "Send", "request_id_of"]
 
@@ -107,6 +107,7 @@ class Exchange:
         """Say that something failed: by a status, or, in a stream, by its last event."""
         status = status_of(error)
         self.record.error = error.code
+        self.record.ended_by = self.record.ended_by or ended_by(error)
         if self._is_whole:
             return
         if self.record.status:

@@ -23,6 +23,7 @@ from deepinfer_core.interfaces.async_engine import (
 )
 from deepinfer_core.server.callers import CALLER
 from deepinfer_core.server.turns import Ticket, Turns
+from deepinfer_core.server.unavailable import NotInTime, Stopping
 
 __all__ = ["FairEngine"]
 
@@ -177,12 +178,18 @@ class FairEngine(AsyncEngine):
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise EngineUnavailable(
+            raise NotInTime(
                 f"the request was not started within {self._queue_timeout_s:g} s",
                 hint="ask again later",
             ) from None
         tokens = len(waiting.request.prompt_token_ids)
-        return Finished(reason="abort", prompt_tokens=tokens, cached_tokens=0, completion_tokens=0)
+        return Finished(
+            reason="abort",
+            aborted_by="operator",
+            prompt_tokens=tokens,
+            cached_tokens=0,
+            completion_tokens=0,
+        )
 
     def _hand_on(self) -> None:
         """Give free places to those whose turn it is."""
@@ -198,4 +205,4 @@ class FairEngine(AsyncEngine):
 
     def _refuse_waiting(self) -> None:
         for ticket in self._turns.waiting:
-            ticket.wake(EngineUnavailable("the server stops"))
+            ticket.wake(Stopping("the server stops"))

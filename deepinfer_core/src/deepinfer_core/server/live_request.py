@@ -119,7 +119,7 @@ class LiveRequest:
 
 
 def _tokens(piece: Grown) -> Tokens:
-    logprobs = piece.logprobs and tuple(map(token_logprob, piece.logprobs))
+    logprobs = tuple(map(token_logprob, piece.logprobs)) if piece.logprobs else ()
     return Tokens(piece.token_ids, piece.text, logprobs)
 
 
@@ -137,6 +137,7 @@ def _finished(ended: Ended) -> Finished:
     scores = ended.prompt_logprobs
     return Finished(
         reason=ended.reason,
+        aborted_by=ended.aborted_by,
         prompt_tokens=ended.prompt_tokens,
         cached_tokens=ended.cached_tokens,
         completion_tokens=ended.completion_tokens,

@@ -10,9 +10,12 @@ from deepinfer_core.errors import (
     NotFound,
     RequestError,
 )
+from deepinfer_core.interfaces.async_engine import AbortedBy
+from deepinfer_core.server.unavailable import NotInTime, Stopping
 
-__all__ = ["Refused", "retry_after_s", "status_of", "unforeseen"]
+__all__ = ["Refused", "ended_by", "out_of_time", "retry_after_s", "status_of", "unforeseen"]
 
+_OUT_OF_TIME = "request_timeout"
 _SOON_S = 1
 _LATER_S = 5
 
@@ -48,6 +51,11 @@ class Refused(DeepInferError):
         self.headers = headers or {}
 
 
+def out_of_time(seconds: float) -> Refused:
+    """What is said of an answer that took too long."""
+    return Refused(503, _OUT_OF_TIME, f"the answer did not end within {seconds:g} s")
+
+
 def unforeseen() -> DeepInferError:
     """What a client is told about a failure that nobody foresaw: nothing."""
     return Refused(500, "internal_error", "the server could not answer this request")
@@ -68,6 +76,19 @@ def status_of(error: DeepInferError) -> int:
             return 429
         case _:
             return 500
+
+
+def ended_by(error: DeepInferError) -> AbortedBy | None:
+    """Who ended a call that failed with an error; None: nobody, it failed."""
+    match error:
+        case Stopping():
+            return "shutdown"
+        case DeadlineExceeded() | NotInTime():
+            return "deadline"
+        case Refused() if error.code == _OUT_OF_TIME:
+            return "deadline"
+        case _:
+            return None
 
 
 def retry_after_s(error: DeepInferError) -> int | None:

@@ -13,7 +13,7 @@ import msgspec
 from deepinfer_core import __version__
 from deepinfer_core.channel.language import Language
 from deepinfer_core.engine.outputs import FinishReason
-from deepinfer_core.interfaces.async_engine import EngineFacts
+from deepinfer_core.interfaces.async_engine import AbortedBy, EngineFacts
 from deepinfer_core.telemetry.progress import PhaseAdvanced, PhaseFinished, PhaseStarted
 
 __all__ = [
@@ -73,9 +73,10 @@ class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """End a request, if it has not ended."""
+    """End a request, if it has not ended; its end says by whom."""
 
     number: int
+    by: AbortedBy
 
 
 class FiguresAsked(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -161,6 +162,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
     accepted_tokens: int
     queue_s: float
     prompt_logprobs: tuple[Likelihood | None, ...] | None
+    aborted_by: AbortedBy | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True):

@@ -22,6 +22,7 @@ from deepinfer_core.engine.service.messages import (
 )
 from deepinfer_core.engine.service.requests import likelihood
 from deepinfer_core.errors import DeepInferError, EngineError
+from deepinfer_core.interfaces.async_engine import AbortedBy
 
 __all__ = ["Outbox"]
 
@@ -32,11 +33,18 @@ class Outbox:
     Args:
         send: takes a message; raises ``MessageTooLarge`` if it is.
         left: told the number of each request that ended.
+        aborted_by: tells who had a request ended.
     """
 
-    def __init__(self, send: Callable[[StepDone], None], left: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        send: Callable[[StepDone], None],
+        left: Callable[[int], None],
+        aborted_by: Callable[[int], AbortedBy | None],
+    ) -> None:
         self._send = send
         self._left = left
+        self._aborted_by = aborted_by
         self._clear()
 
     def receive(self, delta: Delta) -> None:
@@ -50,7 +58,8 @@ class Outbox:
         if completion.error is not None:
             self.fail(delta.index, completion.error)
             return
-        self._ended.append(_ended(delta.index, completion))
+        by = self._aborted_by(delta.index) if completion.finish_reason == "abort" else None
+        self._ended.append(_ended(delta.index, completion, by))
         self._left(delta.index)
 
     def fail(self, number: int, error: DeepInferError) -> None:
@@ -107,7 +116,7 @@ def _parts(step: StepDone) -> Iterator[tuple[int, StepDone]]:
         yield failed.number, StepDone([], [], [], [failed])
 
 
-def _ended(number: int, completion: Completion) -> Ended:
+def _ended(number: int, completion: Completion, aborted_by: AbortedBy | None) -> Ended:
     usage, timeline = completion.usage, completion.timeline
     scores: tuple[Likelihood | None, ...] | None = None
     if completion.prompt_logprobs is not None:
@@ -124,6 +133,7 @@ def _ended(number: int, completion: Completion) -> Ended:
         usage.accepted_tokens,
         (timeline.queue_s if timeline else None) or 0.0,
         scores,
+        aborted_by,
     )
 
 

@@ -31,6 +31,7 @@ from deepinfer_core.engine.service.opening import OpenedEngine
 from deepinfer_core.engine.service.outbox import Outbox
 from deepinfer_core.engine.service.requests import asked
 from deepinfer_core.errors import DeepInferError, EngineError
+from deepinfer_core.interfaces.async_engine import AbortedBy
 from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["EngineService"]
@@ -48,7 +49,8 @@ class EngineService:
         self._engine = opened.engine
         self._opened = opened
         self._send = send
-        self._outbox = Outbox(send, self._left)
+        self._aborters: dict[int, AbortedBy] = {}
+        self._outbox = Outbox(send, self._left, self._aborters.get)
         self._calls: dict[int, Call] = {}
         self._names: dict[int, str] = {}
         self._gone: list[int] = []
@@ -77,6 +79,7 @@ class EngineService:
             self._submit(message)
         elif isinstance(message, Abort):
             if (call := self._calls.get(message.number)) is not None:
+                self._aborters.setdefault(message.number, message.by)
                 self._thread.abort(call, message.number)
         elif isinstance(message, FiguresAsked):
             found = self._engine.instruments.board.read()
@@ -118,6 +121,7 @@ class EngineService:
         gone, self._gone = self._gone, []
         for one in gone:
             self._names.pop(one, None)
+            self._aborters.pop(one, None)
 
     def _finished(self, update: Update) -> None:
         self._opened.finished(update, self._names.get(update.delta.index, ""))

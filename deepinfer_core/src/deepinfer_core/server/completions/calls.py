@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from deepinfer_core.engine.sample_seeds import sample_seed
-from deepinfer_core.errors import RequestError
+from deepinfer_core.errors import EngineUnavailable, RequestError
 from deepinfer_core.interfaces.async_engine import (
     AsyncEngine,
     GenerateRequest,
@@ -46,7 +46,11 @@ class CompletionCall:
     since_s: float
 
     def take(self, place: int, item: Item) -> None:
-        """Keep what came of one request, and note what the access log wants."""
+        """Keep what came of one request, and note what the access log wants.
+
+        Raises:
+            EngineUnavailable: the service ended it; it may be asked again.
+        """
         self.choices[place].take(item)
         notes = self.call.notes
         if isinstance(item, Tokens):
@@ -55,8 +59,11 @@ class CompletionCall:
         elif isinstance(item, Started):
             if notes.queue_s is None:
                 notes.queue_s = time.monotonic() - self.since_s
-        elif not notes.finish_reason:
-            notes.finish_reason = item.reason
+        else:
+            notes.finish_reason = notes.finish_reason or item.reason
+            notes.ended_by = notes.ended_by or item.aborted_by or ""
+            if item.aborted_by == "shutdown":
+                raise EngineUnavailable("the service is shutting down", hint="ask again later")
 
 
 def prepare_call(
