@@ -87,7 +87,7 @@ def types(session: nox.Session) -> None:
     group(session, "types")
     editable(
         session,
-        "deepinfer_core[bench,chat,serve]",
+        "deepinfer_core[bench,chat,disk,serve]",
         "plugins/deepinfer_tiny",
         "plugins/deepinfer_dspark",
     )
@@ -115,7 +115,7 @@ def imports(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Unit tests and contract suites of the core, alone; the files of backends are only read."""
     group(session, "test")
-    editable(session, "deepinfer_core[bench,chat,serve,vision]")
+    editable(session, "deepinfer_core[bench,chat,disk,serve,vision]")
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 

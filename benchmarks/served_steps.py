@@ -21,7 +21,6 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -29,6 +28,7 @@ from deepinfer_core.config import load_settings
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.async_engine import GenerateRequest
 from deepinfer_core.server.engine_process import EngineProcess
+from deepinfer_core.testing.asked_service import children, port_of
 from record import figure, options, write
 from stream_rate import CORES, Count, processor_s, responses
 
@@ -165,21 +165,6 @@ def page(url: str) -> str:
     """Its text."""
     with urllib.request.urlopen(url) as answer:
         return str(answer.read(), "utf-8")
-
-
-def children(process: int) -> list[int]:
-    """Processes that its threads started."""
-    files = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for file in files for child in file.read_text().split()]
-
-
-def port_of(process: subprocess.Popen[str]) -> int:
-    """From the address in the summary."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if (found := re.search(r"http://\S+:(\d+)", line)) is not None:
-            return int(found.group(1))
-    raise SystemExit("deepinfer serve did not start")
 
 
 def separate(front: int, engine: int) -> None:

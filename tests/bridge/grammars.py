@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from deepinfer_core.engine.grammar_request import GrammarRequest
 from deepinfer_core.interfaces.grammar import GrammarText, GrammarVocabulary
-from deepinfer_core.testing.fakes import CONTROL_TOKENS
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS
 from deepinfer_grammar.engines.llguidance_component import LlguidanceGrammar
 from scripted import EOS
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,8 @@ from deepinfer_core.errors import (
 )
 from deepinfer_core.interfaces.async_engine import (
     AsyncEngine,
-    EngineFacts,
     EngineState,
-    Finished,
     GenerateRequest,
-    Item,
-    Started,
     Tokens,
 )
 from deepinfer_core.interfaces.protocol import (
@@ -33,17 +29,18 @@ from deepinfer_core.interfaces.protocol import (
     Protocol,
     ServiceView,
 )
-from deepinfer_core.testing.fakes import CONTROL_TOKENS, byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import FIRST_BYTE, byte_tokens
+from deepinfer_core.testing.fake_answers import Script, made_up_logprobs
+from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 
 MODEL = "m"
-FIRST_BYTE = len(CONTROL_TOKENS)
 BOS, EOS, PAD, USER, ASSISTANT, SYSTEM, THINK, THINK_END, DSML = range(FIRST_BYTE)
 ALL_KINDS = ("json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag")
 
 
 def tokens_of(text: str) -> list[int]:
     """One token for each byte."""
-    return [FIRST_BYTE + byte for byte in text.encode()]
+    return list(byte_tokens(text))
 
 
 def marked(text: str) -> list[int]:
@@ -58,81 +55,48 @@ def marked(text: str) -> list[int]:
 
 def logprob_of(token: int, alternatives: int) -> TokenLogprob:
     """Made-up figures, the same for the same token."""
-    top = tuple((FIRST_BYTE + (token + i) % 256, -0.5 - i) for i in range(alternatives))
-    return TokenLogprob(token_id=token, logprob=-0.5, processed_logprob=-0.5, top=top)
+    return next(made_up_logprobs([token], alternatives))
 
 
-@dataclass
-class ScriptedEngine(AsyncEngine):
-    """Gives ``steps``, one item each; remembers what it was asked.
+class ScriptedEngine(FakeAsyncEngine):
+    """Gives ``steps`` to every request, one item each, and counts them.
 
-    Without ``starts`` a request ends while it waits, and has no steps.
+    Without ``starts`` a request ends while it waits, and has no steps. It ends in ``state``.
     """
 
-    steps: Sequence[Sequence[int]] = ()
-    reason: FinishReason = "stop"
-    cached: int = 0
-    tokenizer_json: str | None = field(default_factory=byte_tokenizer_source)
-    vocabulary: int = FIRST_BYTE + 256
-    max_model_len: int = 1_000_000
-    grammar_kinds: tuple[str, ...] = ALL_KINDS
-    refusal: DeepInferError | None = None
-    failure: DeepInferError | None = None
-    requests: list[GenerateRequest] = field(default_factory=list)
-    items_given: int = 0
-    closed: int = 0
-    starts: bool = True
-
-    state: EngineState = "ready"
-    in_work: int = 0
+    def __init__(
+        self,
+        steps: Sequence[Sequence[int]] = (),
+        *,
+        reason: FinishReason = "stop",
+        cached: int = 0,
+        starts: bool = True,
+        refusal: DeepInferError | None = None,
+        failure: DeepInferError | None = None,
+        state: EngineState = "ready",
+        **facts: Any,
+    ) -> None:
+        facts = {"grammar_kinds": ALL_KINDS, "max_model_len": 1_000_000, **facts}
+        super().__init__(self.script, failure=lambda request, count: refusal, **facts)
+        self.given, self.items_given, self.end_state = steps, 0, state
+        self.ends: dict[str, Any] = {"reason": reason, "starts": starts, "failure": failure}
+        self.cached = cached
 
     @property
-    def facts(self) -> EngineFacts:
-        return EngineFacts(
-            model="scripted",
-            tokenizer_json=self.tokenizer_json,
-            max_model_len=self.max_model_len,
-            vocabulary=self.vocabulary,
-            grammar_kinds=self.grammar_kinds,
-            components={"sampler": "test"},
-            report={},
-        )
+    def closed(self) -> int:
+        """Requests that are over."""
+        return len(self.outcomes)
 
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
-        self.requests.append(request)
-        prompt = len(request.prompt_token_ids)
+    def script(self, request: GenerateRequest) -> Script:
+        return Script(steps=self.items(request), cached=self.cached, **self.ends)
+
+    def items(self, request: GenerateRequest) -> Iterator[Tokens]:
         wanted = request.params.alternatives
-        try:
-            if self.refusal is not None:
-                raise self.refusal
-            if self.starts:
-                yield Started(prompt_tokens=prompt, cached_tokens=self.cached)
-            for step in self.steps:
-                logprobs = () if wanted is None else [logprob_of(token, wanted) for token in step]
-                self.items_given += 1
-                yield Tokens(tuple(step), "", tuple(logprobs))
-            if self.failure is not None:
-                raise self.failure
-            yield Finished(
-                reason=self.reason,
-                prompt_tokens=prompt,
-                cached_tokens=self.cached,
-                completion_tokens=sum(map(len, self.steps)),
-            )
-        finally:
-            self.closed += 1
-
-    def abort(self, request_id: str) -> bool:
-        return False
-
-    async def metrics_text(self) -> str:
-        return ""
-
-    async def drain(self, seconds: float) -> bool:
-        return True
-
-    async def close(self) -> None:
-        pass
+        for step in self.given:
+            self.items_given += 1
+            logprobs = () if wanted is None else tuple(made_up_logprobs(step, wanted))
+            yield Tokens(tuple(step), "", logprobs)
+        self.become(self.end_state)
 
 
 @dataclass

@@ -213,7 +213,7 @@ def test_log_probabilities_stand_beside_their_tokens() -> None:
     shown = found["logprobs"]["content"]
     assert [one["token"] for one in shown] == ["a", "b", "c"]
     assert [len(one["top_logprobs"]) for one in shown] == [2, 2, 2]
-    assert {one["logprob"] for one in shown} == {-0.5}
+    assert {one["logprob"] for one in shown} == {-0.25}
 
 
 def test_log_probabilities_of_no_mass_are_numbers() -> None:

@@ -1,47 +1,37 @@
 """Does the official client of Anthropic, with strict validation, take what Messages sends?"""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
-from deepinfer_core.errors import EngineError, EngineUnavailable
-from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
+import serving
+from deepinfer_core.errors import EngineUnavailable
 from deepinfer_core.testing.served import until
-from pydantic import BaseModel
-from scripted import ALL_KINDS, MODEL
-from serving import run, said, serving
+from scripted import MODEL
+from serving import (
+    CALL,
+    PARAMETERS,
+    SAID,
+    Inner,
+    Outer,
+    engine_of,
+    failing_behind,
+    left,
+    prompt_of,
+    run,
+)
 
 anthropic = pytest.importorskip("anthropic", reason="nox -s bridge runs these")
 
-SAID: Any = [{"role": "user", "content": "json?"}]
 OFF: Any = {"type": "disabled"}
 TOOL: Any = {
     "name": "weather",
-    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "input_schema": PARAMETERS,
 }
-CALL = (
-    'Hm.\n\n<«D» calls>\n<«D» invoke name="weather">\n'
-    '<«D» parameter name="city" string="true">Kö"ln</«D» parameter>\n</«D» invoke>\n</«D» calls>'
-)
 
 
-@asynccontextmanager
-async def client_of(engine: FakeAsyncEngine, **settings: Any) -> AsyncIterator[Any]:
-    async with serving(engine, **settings) as url:
-        client = anthropic.AsyncAnthropic(
-            base_url=f"{url}/anthropic",
-            api_key=settings.get("keys", {}).get("k", "none"),
-            max_retries=0,
-            _strict_response_validation=True,
-        )
-        async with client:
-            yield client
-
-
-def engine_of(text: str, **more: Any) -> FakeAsyncEngine:
-    return FakeAsyncEngine(said(text), grammar_kinds=ALL_KINDS, **more)
+client_of = partial(serving.client_of, anthropic.AsyncAnthropic, "/anthropic")
 
 
 def test_text_thinking_and_usage() -> None:
@@ -100,7 +90,7 @@ def test_tools(stream: bool) -> None:
 
 
 def test_the_result_of_a_tool_is_taken_back() -> None:
-    async def body() -> bytes:
+    async def body() -> str:
         engine = engine_of(CALL)
         async with client_of(engine) as client:
             fields: Any = {"model": MODEL, "max_tokens": 999, "tools": [TOOL], "thinking": OFF}
@@ -116,19 +106,9 @@ def test_the_result_of_a_tool_is_taken_back() -> None:
                 {"role": "user", "content": [result]},
             ]
             await client.messages.create(messages=turns, **fields)
-        return bytes(token - 9 for token in engine.requests[1].prompt_token_ids if token >= 9)
+        return prompt_of(engine, 1)
 
-    assert "<tool_result>rain</tool_result>" in run(body).decode()
-
-
-class Inner(BaseModel):
-    x: int
-
-
-class Outer(BaseModel):
-    name: str
-    inner: Inner
-    more: Inner | None
+    assert "<tool_result>rain</tool_result>" in run(body)
 
 
 def test_parse() -> None:
@@ -197,11 +177,8 @@ def test_errors_have_the_client_s_types() -> None:
 
 
 def test_a_failure_within_a_stream_is_raised() -> None:
-    def failure(request: Any, count: int) -> EngineError | None:
-        return EngineError("broke") if count >= 3 else None
-
     async def body() -> None:
-        async with client_of(engine_of("a long answer", failure=failure)) as client:
+        async with client_of(failing_behind(3)) as client:
             stream = await client.messages.create(
                 model=MODEL, messages=SAID, max_tokens=99, stream=True
             )
@@ -220,8 +197,7 @@ def test_a_client_that_leaves_ends_its_request() -> None:
                 model=MODEL, messages=SAID, max_tokens=4000
             ) as stream:
                 await anext(aiter(stream))
-            await until(lambda: not engine.in_work and bool(engine.outcomes))
-        return engine.outcomes
+            return await left(engine)
 
     assert list(run(body, 20).values()) == ["closed"]
 

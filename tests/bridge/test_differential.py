@@ -17,7 +17,7 @@ from typing import Any
 import deepseek_recipe as recipe
 import pytest
 from conversations import Case, case
-from deepinfer_core.testing.fakes import byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import byte_tokenizer_source
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.messages import Messages
 from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions

@@ -360,9 +360,9 @@ def test_an_answer_that_the_service_ended_may_be_asked_for_again(
     surface: Surface, state: EngineState, starts: bool
 ) -> None:
     steps = [tokens_of("ab")] if starts else []
-    engine = ScriptedEngine(steps=steps, reason="abort", state=state, starts=starts)
-    assert ask(surface, body_of(surface), engine).status == 503
-    reply = ask(surface, body_of(surface, stream=True), engine)
+    ends: Any = {"reason": "abort", "state": state, "starts": starts}
+    assert ask(surface, body_of(surface), ScriptedEngine(steps, **ends)).status == 503
+    reply = ask(surface, body_of(surface, stream=True), ScriptedEngine(steps, **ends))
     if not starts:
         assert reply.status == 503
         return

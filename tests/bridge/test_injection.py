@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from deepinfer_core.testing.fakes import CONTROL_TOKENS
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.messages import Messages
 from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions

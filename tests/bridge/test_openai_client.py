@@ -1,51 +1,43 @@
-"""Does the official client of OpenAI, with strict validation, take what Chat and Responses send?"""
+"""Does the official client of OpenAI, with strict validation, take what Chat sends?"""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
-from deepinfer_core.errors import EngineBusy, EngineError
-from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
+import serving
+from deepinfer_core.errors import EngineBusy
 from deepinfer_core.testing.served import until
 from pydantic import BaseModel
-from scripted import ALL_KINDS, MODEL
-from serving import run, said, serving
+from scripted import MODEL
+from serving import (
+    CALL,
+    PARAMETERS,
+    PARSED,
+    SAID,
+    Inner,
+    Outer,
+    engine_of,
+    failing_behind,
+    left,
+    prompt_of,
+    run,
+)
 
 openai = pytest.importorskip("openai", reason="nox -s bridge runs these")
 
-SAID: Any = [{"role": "user", "content": "json?"}]
 OFF = {"thinking": {"type": "disabled"}}
 TOOL: Any = {
     "type": "function",
     "function": {
         "name": "weather",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "parameters": PARAMETERS,
     },
 }
-CALL = (
-    'Hm.\n\n<«D» calls>\n<«D» invoke name="weather">\n'
-    '<«D» parameter name="city" string="true">Kö"ln</«D» parameter>\n</«D» invoke>\n</«D» calls>'
-)
 
 
-@asynccontextmanager
-async def client_of(engine: FakeAsyncEngine, **settings: Any) -> AsyncIterator[Any]:
-    async with serving(engine, **settings) as url:
-        client = openai.AsyncOpenAI(
-            base_url=f"{url}/v1",
-            api_key=settings.get("keys", {}).get("k", "none"),
-            max_retries=0,
-            _strict_response_validation=True,
-        )
-        async with client:
-            yield client
-
-
-def engine_of(text: str, **more: Any) -> FakeAsyncEngine:
-    return FakeAsyncEngine(said(text), grammar_kinds=ALL_KINDS, **more)
+client_of = partial(serving.client_of, openai.AsyncOpenAI, "/v1")
 
 
 def test_chat_text_and_usage() -> None:
@@ -113,26 +105,11 @@ def test_the_result_of_a_tool_is_taken_back() -> None:
                 "content": "rain",
             }
             await ask(messages=[*SAID, message, result], **fields)
-        return bytes(token - 9 for token in engine.requests[1].prompt_token_ids if token >= 9)
+        return prompt_of(engine, 1)
 
-    prompt = run(body).decode()
+    prompt = run(body)
     assert 'string="true">Kö"ln' in prompt
     assert "<tool_result>rain</tool_result>" in prompt
-
-
-class Inner(BaseModel):
-    x: int
-
-
-class Outer(BaseModel):
-    """As the client's ``parse`` sends it: strict, with definitions and a reference in anyOf."""
-
-    name: str
-    inner: Inner
-    more: Inner | None
-
-
-PARSED = '{"name": "é", "inner": {"x": 1}, "more": {"x": 2}}'
 
 
 def test_chat_parse() -> None:
@@ -188,71 +165,6 @@ def test_chat_stop_strings_and_limits() -> None:
     assert (cut.choices[0].message.content, cut.choices[0].finish_reason) == ("on", "length")
 
 
-def test_responses_text() -> None:
-    async def body() -> Any:
-        async with client_of(engine_of("so«/think»世界")) as client:
-            return await client.responses.create(model=MODEL, input="json?")
-
-    found = run(body)
-    assert found.output_text == "世界"
-    assert found.output[0].type == "reasoning"
-    assert found.status == "completed"
-    assert found.usage.output_tokens_details.reasoning_tokens == 2
-
-
-def test_responses_stream() -> None:
-    async def body() -> list[Any]:
-        async with client_of(engine_of("so«/think»世界")) as client:
-            stream = await client.responses.create(model=MODEL, input="json?", stream=True)
-            return [event async for event in stream]
-
-    events = run(body)
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
-    assert "".join(deltas) == "世界"
-    assert events[-1].response.output_text == "世界"
-
-
-def test_responses_stream_helper_with_tools() -> None:
-    async def body() -> Any:
-        async with client_of(engine_of(CALL)) as client:
-            tool: Any = {"type": "function", "strict": False, **TOOL["function"]}
-            async with client.responses.stream(
-                model=MODEL, input="json?", tools=[tool], reasoning={"effort": "none"}
-            ) as events:
-                return await events.get_final_response()
-
-    [call] = [item for item in run(body).output if item.type == "function_call"]
-    assert json.loads(call.arguments) == {"city": 'Kö"ln'}
-
-
-def test_responses_parse() -> None:
-    async def body() -> Any:
-        async with client_of(engine_of(PARSED)) as client:
-            return await client.responses.parse(
-                model=MODEL, input="json?", text_format=Outer, reasoning={"effort": "none"}
-            )
-
-    assert run(body).output_parsed == Outer(name="é", inner=Inner(x=1), more=Inner(x=2))
-
-
-def test_responses_that_were_stored() -> None:
-    async def body() -> None:
-        async with client_of(engine_of("so«/think»fox")) as client:
-            first = await client.responses.create(model=MODEL, input="one")
-            again = await client.responses.retrieve(first.id)
-            assert again.output_text == "fox"
-            second = await client.responses.create(
-                model=MODEL, input="two", previous_response_id=first.id
-            )
-            assert second.previous_response_id == first.id
-            await client.responses.delete(first.id)
-            with pytest.raises(openai.NotFoundError):
-                await client.responses.retrieve(first.id)
-
-    run(body)
-
-
 def test_errors_have_the_client_s_types() -> None:
     async def body() -> None:
         async with client_of(engine_of("x"), keys={"k": "secret"}) as client:
@@ -276,11 +188,8 @@ def test_errors_have_the_client_s_types() -> None:
 
 
 def test_a_failure_within_a_stream_is_raised() -> None:
-    def failure(request: Any, count: int) -> EngineError | None:
-        return EngineError("broke") if count >= 3 else None
-
     async def body() -> None:
-        async with client_of(engine_of("a long answer", failure=failure)) as client:
+        async with client_of(failing_behind(3)) as client:
             stream = await client.chat.completions.create(model=MODEL, messages=SAID, stream=True)
             with pytest.raises(openai.APIError):
                 async for _ in stream:
@@ -307,8 +216,7 @@ def test_a_client_that_leaves_ends_its_request(stream: bool) -> None:
                 task = asyncio.create_task(asked)
                 await until(lambda: engine.in_work > 0)
                 task.cancel()
-            await until(lambda: not engine.in_work and bool(engine.outcomes))
-        return engine.outcomes
+            return await left(engine)
 
     assert list(run(body, 20).values()) == ["closed"]
 

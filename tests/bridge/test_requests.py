@@ -1,10 +1,12 @@
 """What is the engine asked for, field by field of each protocol?"""
 
+import re
 from typing import Any
 
 import pytest
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.async_engine import GenerateRequest
+from deepinfer_core.testing.byte_tokenizer import byte_tokenizer_source
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.messages import Messages
 from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions
@@ -98,6 +100,35 @@ def test_a_prompt_is_refused_from_the_length_of_the_context_on() -> None:
         for more in (-1, 0, 1)
     ]
     assert statuses == [400, 400, 200]
+
+
+@pytest.mark.parametrize(
+    "surface", [CHAT, RESPONSES, MESSAGES], ids=["chat", "responses", "messages"]
+)
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_prompt_of_more_than_16_characters_a_token_of_the_context_is_not_encoded(
+    surface: Surface, more: int
+) -> None:
+    """So much text takes gigabytes to encode, and would not fit in any case."""
+    context, key = 1000, "input" if surface is RESPONSES else "messages"
+
+    def sent(length: int) -> dict[str, Any]:
+        text = "x" * length
+        said: Any = text if surface is RESPONSES else [{"role": "user", "content": text}]
+        return body_of(surface) | {key: said}
+
+    def message(length: int) -> str:
+        engine = ScriptedEngine(steps=[[EOS]], max_model_len=context)
+        reply = ask(surface, sent(length), engine)
+        assert reply.status == 400
+        return str(reply.body["error"]["message"])
+
+    found = re.search(r"the prompt has (\d+) characters", message(20_000))
+    assert found is not None
+    frame = int(found[1]) - 20_000
+    said = message(16 * context - frame + more)
+    assert ("characters" in said) is bool(more)
+    assert ("tokens" in said) is not bool(more)
 
 
 def test_a_length_that_was_asked_for_must_fit_into_the_context() -> None:
@@ -408,7 +439,7 @@ def test_tokens_are_counted_without_an_answer() -> None:
 
 
 def test_a_tokenizer_without_the_family_s_control_tokens_has_no_chat() -> None:
-    for tokenizer in (None, ScriptedEngine().tokenizer_json.replace("｜DSML｜", "DSML")):  # type: ignore[union-attr]
+    for tokenizer in (None, byte_tokenizer_source().replace("｜DSML｜", "DSML")):
         reply = ask(CHAT, body_of(CHAT), ScriptedEngine(tokenizer_json=tokenizer))
         assert reply.status == 400
         assert "no chat form" in reply.body["error"]["message"]

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from deepinfer_core.config import load_settings
 from deepinfer_core.interfaces.async_engine import (
-    EngineFacts,
     Finished,
     GenerateRequest,
     Item,
     Started,
     Tokens,
 )
+from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.codec import codec_of
 from deepinfer_recipe_bridge.messages import Messages
 from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions
 from deepinfer_recipe_bridge.responses import Responses
-from scripted import ALL_KINDS, MODEL, ScriptedEngine, ask
+from scripted import ALL_KINDS, MODEL, ask
 
 from deepinfer_core import AsyncLLM
 
@@ -32,27 +32,20 @@ SAID = [{"role": "user", "content": "Tell me about a fox. json"}]
 OFF = {"thinking": {"type": "disabled"}}
 
 
-class TinyEngine(ScriptedEngine):
-    """An engine in this process."""
+class TinyEngine(FakeAsyncEngine):
+    """An engine in this process, whose answers are real."""
 
     def __init__(self, llm: AsyncLLM, tokenizer_json: str) -> None:
-        super().__init__(tokenizer_json=tokenizer_json)
-        self.llm = llm
-
-    @property
-    def facts(self) -> EngineFacts:
-        return EngineFacts(
+        super().__init__(
             model="tiny",
-            tokenizer_json=self.tokenizer_json,
+            tokenizer_json=tokenizer_json,
             max_model_len=1024,
             vocabulary=4096,
             grammar_kinds=ALL_KINDS,
-            components={},
-            report={},
         )
+        self.llm = llm
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
-        self.requests.append(request)
         prompt = len(request.prompt_token_ids)
         async with await self.llm.submit(list(request.prompt_token_ids), request.params) as stream:
             yield Started(prompt, 0)

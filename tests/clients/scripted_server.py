@@ -12,9 +12,8 @@ from deepinfer_core.interfaces.async_engine import GenerateRequest
 from deepinfer_core.server.app import App, AppParts
 from deepinfer_core.server.connection import uvicorn_config
 from deepinfer_core.server.protocols import serve_protocols
-from deepinfer_core.testing.fake_answers import FIRST_BYTE, byte_tokens
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS, FIRST_BYTE, byte_tokens
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
-from deepinfer_core.testing.fakes import CONTROL_TOKENS
 
 MARKER = CONTROL_TOKENS.index("｜DSML｜")
 THINK, END_OF_THINKING = (CONTROL_TOKENS.index(text) for text in ("<think>", "</think>"))

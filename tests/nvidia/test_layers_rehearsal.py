@@ -33,7 +33,6 @@ from deepinfer_nvidia.kernels.launch import TileLangCompiler
 from deepinfer_nvidia.sampler.tilelang import TileLangSampler
 from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
-EXCHANGE = "components.all_to_all.use=nvidia.tilelang"
 RATES = Rates(copy_bytes_per_s=1e12, flops_per_s=1e12, host_bytes_per_s=1e10)
 
 
@@ -72,7 +71,7 @@ def small(**changes: Any) -> Scale:
 
 
 def rehearsed(scale: Scale, room: Room, folder: Path) -> set[WantedKernel]:
-    loaded = load_settings(None, ["device=nvidia", f"kernels.cache_dir={folder}", EXCHANGE])
+    loaded = load_settings(None, ["device=nvidia", f"kernels.cache_dir={folder}"])
     needs = model_needs(scale.config, loaded.settings)
     resolved = resolve_components(loaded, needs, DeviceTarget(arch="sm_90a")).require()
     return set(load_kernels(scale, room.config, room.pool, loaded.settings, resolved))

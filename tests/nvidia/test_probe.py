@@ -23,14 +23,6 @@ def test_where_nothing_is_missing_both_run(make_context: Make) -> None:
     assert kernels == Verdict(True, score=probe.SCORE, reason="kernels for sm_90a")
 
 
-def test_kernels_that_no_device_has_run_come_after_plain_torch(make_context: Make) -> None:
-    exchange = probe.exchange(make_context())
-    assert exchange.usable
-    assert exchange.score < 0  # core.local has none
-    assert exchange.reason == "kernels for sm_90a, not run on a device yet"
-    assert not probe.exchange(make_context({"tilelang": "0.1.14"})).usable
-
-
 NO_DEVICE: list[tuple[dict[str, Any], str]] = [
     ({"problem": "no NVIDIA driver", "fix": "install it"}, "no NVIDIA driver"),
     ({"problem": "deepinfer_nvidia.facts ended with -6"}, "deepinfer_nvidia.facts ended with -6"),

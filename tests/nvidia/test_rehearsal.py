@@ -41,7 +41,6 @@ Case = tuple[Path, LoadedSettings, Resolved]
 
 OVERRIDES = (
     "device=nvidia",
-    "components.all_to_all.use=nvidia.tilelang",
     "engine.max_num_seqs=3",
     "engine.max_num_batched_tokens=40",
     "engine.max_model_len=300",

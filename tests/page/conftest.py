@@ -13,9 +13,8 @@ from deepinfer_core.server.app import App, AppParts
 from deepinfer_core.server.completions.protocol import CompletionsProtocol
 from deepinfer_core.server.page.routes import page_routes
 from deepinfer_core.server.protocols import ServedProtocol
-from deepinfer_core.testing.fake_answers import byte_tokens
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS, byte_tokens
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
-from deepinfer_core.testing.fakes import CONTROL_TOKENS
 from deepinfer_core.testing.served import served
 
 from tests.page.browser import CHROMIUM, DRIVER, Browser

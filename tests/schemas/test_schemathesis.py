@@ -1,25 +1,21 @@
 """Do calls made from the server's own description make it fail, or answer otherwise than it says?
 
-An engine that follows a script answers; all installed protocols are served.
+An engine that follows a script answers; all installed protocols are served, by a process of their
+own, so that what it keeps shows. ``--record`` writes down how many calls were made and answered.
 """
 
-import asyncio
 import contextlib
 import logging
-import threading
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import record
 import schemathesis
-from deepinfer_core.config import load_settings
-from deepinfer_core.config.server import ServerSettings
-from deepinfer_core.interfaces.async_engine import GenerateRequest
-from deepinfer_core.server.app import App, AppParts
-from deepinfer_core.server.protocols import serve_protocols
-from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
-from deepinfer_core.testing.served import served
+from deepinfer_core.testing.asked_service import AskedProcess, grown
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
@@ -33,57 +29,42 @@ from schemathesis.specs.openapi.checks import (
 log = logging.getLogger(__name__)
 
 MODEL = "fake"
+WARM_UP = 10
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
     content_type_conformance,
     response_headers_conformance,
 ]
-
-
-def short_answer(request: GenerateRequest) -> str:
-    return "a short answer"
+GROWTH_BOUND_BYTES = 16 << 20
+"""A leak of 1 KB a call would be 20 MB in 20,000 calls. What the first call of each operation
+compiles and imports is there before: the server is asked behind ``WARM_UP`` calls of each."""
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    """The address of a server that runs in a thread."""
-    address: list[str] = []
-    is_up, is_over = threading.Event(), threading.Event()
-
-    async def main() -> None:
-        chosen = ServerSettings()
-        engine = FakeAsyncEngine(
-            short_answer, grammar_kinds=("json_schema", "json_object", "regex")
-        )
-        app = App(
-            AppParts(
-                engine=engine,
-                settings=chosen,
-                protocols=serve_protocols(load_settings(None, (), environ={})),
-                model_names=(MODEL,),
-            )
-        )
-        async with served(app, chosen) as url:
-            address.append(url)
-            is_up.set()
-            await asyncio.to_thread(is_over.wait)
-        assert engine.in_work == 0
-        app.close()
-
-    thread = threading.Thread(target=asyncio.run, args=(main(),))
-    thread.start()
-    is_up.wait()
-    yield address[0]
-    is_over.set()
-    thread.join()
+def server() -> Iterator[AskedProcess]:
+    """A server that ends well."""
+    program = str(Path(__file__).with_name("schema_server.py"))
+    with AskedProcess([sys.executable, program]) as found:
+        yield found
+        assert found.end() == 0
 
 
-def tried(operation: Any, mode: GenerationMode) -> Counter[int]:
-    """Call an operation as often as the profile says; the statuses of the answers."""
+@pytest.fixture(scope="session")
+def figures(request: pytest.FixtureRequest) -> Iterator[list[dict[str, object]]]:
+    """What is written down at the end; as a record if that is asked for."""
+    found: list[dict[str, object]] = []
+    yield found
+    is_record = request.config.getoption("record")
+    command = "nox -s schemas -- --hypothesis-profile full --record"
+    record.write("schemas.json", [one | {"command": command} for one in found], is_record=is_record)
+
+
+def tried(operation: Any, mode: GenerationMode, examples: int) -> Counter[int]:
+    """Call an operation about so often; the statuses of the answers."""
     statuses: Counter[int] = Counter()
 
-    @settings(deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples)
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case: Any) -> None:
         if mode is GenerationMode.POSITIVE and isinstance(case.body, dict) and "model" in case.body:
@@ -98,22 +79,40 @@ def tried(operation: Any, mode: GenerationMode) -> Counter[int]:
     return statuses
 
 
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-def test_no_call_made_from_the_description_makes_the_server_fail(
-    server: str, mode: GenerationMode
-) -> None:
-    logging.getLogger("deepinfer").setLevel(logging.WARNING)
-    schema = schemathesis.openapi.from_url(f"{server}/openapi.json")
+def tried_all(schema: Any, mode: GenerationMode, examples: int) -> dict[str, Counter[int]]:
+    """Call each operation about so often; the statuses of its answers."""
     failures: list[str] = []
-    total: Counter[int] = Counter()
+    found: dict[str, Counter[int]] = {}
     for result in schema.get_all_operations():
         operation = result.ok()
         try:
-            statuses = tried(operation, mode)
+            found[operation.label] = tried(operation, mode, examples)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - all operations are tried
             failures.append(f"{operation.label}: {error}")
         else:
-            total += statuses
-            log.info("%s %s", operation.label, dict(statuses))
-    log.info("%s: %s calls, %s", mode.value, total.total(), dict(total))
+            log.info("%s %s", operation.label, dict(found[operation.label]))
     assert not failures, "\n".join(failures)
+    return found
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_no_call_made_from_the_description_makes_the_server_fail_or_grow(
+    server: AskedProcess, mode: GenerationMode, figures: list[dict[str, object]]
+) -> None:
+    schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+    tried_all(schema, mode, WARM_UP)
+    before = server.state()
+    found = tried_all(schema, mode, settings.default.max_examples)
+    total = sum(found.values(), Counter[int]())
+    assert not grown(before, server.state, ("tasks", "threads", "files"))
+    after = server.state()
+    growth = {name: after[name] - before[name] for name in after}
+    log.info("%s: %s calls, %s, %s", mode.value, total.total(), dict(total), growth)
+    figures.append(
+        record.figure(
+            f"schemas.calls[{mode.value}]", total.total(), "calls", operations=len(found),
+            answers={str(status): total[status] for status in sorted(total)},
+            growth=growth, growth_bound_bytes=GROWTH_BOUND_BYTES, at_end=after,
+        )
+    )  # fmt: skip
+    assert growth["resident_bytes"] <= GROWTH_BOUND_BYTES

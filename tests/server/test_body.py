@@ -179,3 +179,29 @@ def test_a_body_is_nested_up_to_the_limit(depth: int, fits: bool, brackets: str)
 def test_a_wide_body_is_not_a_deep_one() -> None:
     assert len(parse_object(json.dumps({"a": [[]] * 1000}).encode())["a"]) == 1000
     assert math.isclose(parse_object(b'{"a":1.5}')["a"], 1.5)
+
+
+MOST = 131_072
+
+
+@pytest.mark.parametrize(("count", "fits"), [(MOST - 1, True), (MOST, True), (MOST + 1, False)])
+@pytest.mark.parametrize("kind", ["texts", "members", "lists", "apart"])
+def test_a_body_has_values_up_to_the_limit(count: int, fits: bool, kind: str) -> None:
+    inner = count - 1  # the list or object that holds them is one
+    value: Any = {
+        "texts": ["a"] * inner,
+        "members": {str(place): 1 for place in range(inner)},
+        "lists": [[]] * inner,
+        "apart": [["a"] * 9] * (inner // 10) + ["a"] * (inner % 10),
+    }[kind]
+    text = json.dumps({"a": value}).encode()
+    if fits:
+        assert len(parse_object(text)["a"]) == len(value)
+    else:
+        with pytest.raises(RequestError, match="more than 131072 values"):
+            parse_object(text)
+
+
+def test_neither_numbers_in_lists_nor_signs_in_texts_count_as_values() -> None:
+    body = {"prompt": [1] * (MOST + 1) + [0.5] * (MOST + 1), "text": "{[,]}" * MOST}
+    assert parse_object(json.dumps(body).encode()) == body

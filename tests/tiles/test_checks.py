@@ -7,7 +7,9 @@ import tilelang.language as T
 import torch
 from deepinfer_core.testing.tiles import (
     ConflictingLanes,
+    DoubledStore,
     IndexOutOfRange,
+    Program,
     UnwrittenRead,
     interpret,
 )
@@ -195,6 +197,74 @@ def test_threads_of_a_block_may_not_disagree_either() -> None:
 
     with pytest.raises(ConflictingLanes, match="'out'"):
         run(kernel)
+
+
+def storing(who: str) -> Any:
+    """One cell of shared memory and one of the output; ``who`` of 32 threads stores."""
+
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            thread = T.get_thread_binding()
+            kept = T.alloc_shared((1,), "float32")
+            if who == "one" and thread == 5:
+                kept[0] = x[1]
+            if who == "some" and thread < 2:
+                kept[0] = x[1]
+            if who == "all":
+                kept[0] = x[1]
+            if who == "all, atomically":
+                if thread == 0:
+                    kept[0] = 0.0
+                T.sync_threads()
+                T.atomic_max(kept[0], x[1])
+            T.sync_threads()
+            if thread < 8:
+                out[thread] = kept[0]
+
+    return kernel
+
+
+@pytest.mark.parametrize("who", ["one", "all, atomically"])
+def test_one_lane_may_store_into_a_cell(who: str) -> None:
+    x, out = torch.arange(1.0, 9), torch.full((8,), -77.0)
+    Program(storing(who)).run({"x": x, "out": out}, refuse_doubled_stores=True)
+    assert out.tolist() == [2.0] * 8
+
+
+@pytest.mark.parametrize(("who", "count"), [("some", 2), ("all", 32)])
+def test_several_lanes_may_if_nobody_minds(who: str, count: int) -> None:
+    given = {"x": torch.arange(1.0, 9), "out": torch.full((8,), -77.0)}
+    program = Program(storing(who))
+    program.run(given)
+    assert given["out"].tolist() == [2.0] * 8
+    with pytest.raises(DoubledStore, match=f"{count} lanes .* store into 1 cells of 'kept'"):
+        program.run(given, refuse_doubled_stores=True)
+
+
+def test_lanes_of_a_parallel_loop_that_share_a_cell_are_refused_too() -> None:
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            for i, j in T.Parallel(4, 2):
+                out[i] = x[i] + T.min(T.cast(j, "float32"), 0.0)
+
+    given = {"x": torch.arange(1.0, 9), "out": torch.full((8,), -77.0)}
+    with pytest.raises(DoubledStore, match=r"8 lanes .* store into 4 cells of 'out'"):
+        Program(kernel).run(given, refuse_doubled_stores=True)
+
+
+def test_a_program_of_tiles_alone_is_one_lane_outside_its_loops() -> None:
+    """Nobody says which threads perform it, and the compiler takes care of that."""
+
+    @T.prim_func
+    def kernel(x: T.Tensor((8,), "float32"), out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            out[0] = x[3]
+
+    given = {"x": torch.arange(1.0, 9), "out": torch.full((8,), -77.0)}
+    Program(kernel).run(given, refuse_doubled_stores=True)
+    assert given["out"][0] == 4.0
 
 
 def test_a_value_that_lanes_of_a_parallel_loop_disagree_on_is_gone_after_it() -> None:

@@ -84,6 +84,15 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
         properties={**_PROMISES, "graph_safe": "always"},
     )
     yield ComponentSpec(
+        kind="kv_store",
+        name="core.memory",
+        slots=ALL_SLOTS["kv_store"],
+        contract=CONTRACTS["kv_store"],
+        factory="deepinfer_core.stores.memory:build",
+        options="deepinfer_core.config.store_options:MemoryStoreOptions",
+        properties={**_PROMISES, "graph_safe": "always"},
+    )
+    yield ComponentSpec(
         kind="protocol",
         name="core.completions",
         slots=SERVED_SLOTS["protocol"],

@@ -30,9 +30,6 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
 }
 """Slots of each kind that has kernels in TileLang."""
 
-_PROBES: Mapping[str, str] = {"all_to_all": "exchange"}
-"""Of kinds whose kernels ask for another answer than the others."""
-
 _WRAPPED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "deep_gemm": ("gemm", ("dense",)),
     "tile_kernels": ("transform", ("transform",)),
@@ -62,7 +59,7 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
             slots=slots,
             contract=1,
             factory=f"deepinfer_nvidia.{kind}.tilelang:build",
-            probe=f"deepinfer_nvidia.probe:{_PROBES.get(kind, 'tilelang')}",
+            probe="deepinfer_nvidia.probe:tilelang",
             devices=(_DEVICE,),
             kernels="deepinfer_nvidia.kernels.catalogue:catalogue",
             properties=_PROMISES,

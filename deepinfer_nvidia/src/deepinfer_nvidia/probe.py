@@ -6,7 +6,6 @@ and nothing heavy is imported. What the user of this very machine can supply is 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import importlib_metadata
@@ -18,11 +17,9 @@ __all__ = [
     "SCORE",
     "TILELANG",
     "TILE_KERNELS",
-    "UNTRIED_SCORE",
     "WRAPPER_SCORE",
     "cuda",
     "deep_gemm",
-    "exchange",
     "kernel_folder",
     "tile_kernels",
     "tilelang",
@@ -38,16 +35,13 @@ TILE_KERNELS = ("2.1.0",)
 """Releases of tile_kernels whose calls are known; they have kept the contract on an H200."""
 
 DEEP_GEMM = ("2.6.1",)
-"""Releases of DeepGEMM whose calls are known; ours have not run on a device."""
+"""Releases of DeepGEMM whose calls are known; they have kept the contract on an H200."""
 
 SCORE = 50
 """Of the kernels of this distribution."""
 
 WRAPPER_SCORE = 40
 """Of other people's libraries: ``auto`` takes them for nothing that kernels of ours serve."""
-
-UNTRIED_SCORE = -1
-"""Of kernels that no device has run yet: ``auto`` takes even plain torch before them."""
 
 _WRAPPED_GENERATIONS = {9: "9.x", 10: "10.x"}
 """Devices that the wrapped libraries have kernels for; only the first has been run on."""
@@ -73,14 +67,6 @@ def tilelang(context: ProbeContext) -> Verdict:
     return refusal or Verdict(True, score=SCORE, reason=f"kernels for {_arch(context.device)}")
 
 
-def exchange(context: ProbeContext) -> Verdict:
-    """Whether the kernels of the exchange between experts can run, which none has done yet."""
-    found = tilelang(context)
-    if not found.usable:
-        return found
-    return replace(found, score=UNTRIED_SCORE, reason=f"{found.reason}, not run on a device yet")
-
-
 def tile_kernels(context: ProbeContext) -> Verdict:
     """Whether the library tile_kernels can compute, and TileLang what it does not."""
     # Its declared dependencies name a later torch, and Python 3.12, than it was seen to need.
@@ -92,8 +78,7 @@ def deep_gemm(context: ProbeContext) -> Verdict:
     """Whether the library DeepGEMM can multiply, and TileLang what it does not."""
     # What package indices have under the name is an early release without bf16 products.
     fix = f"build deep_gemm {DEEP_GEMM[-1]} from github.com/deepseek-ai/DeepGEMM"
-    work = "products of bf16, not run on a device yet,"
-    return _wrapped(context, "deep_gemm", DEEP_GEMM, fix, work)
+    return _wrapped(context, "deep_gemm", DEEP_GEMM, fix, "products of bf16")
 
 
 def kernel_folder(cache_dir: str) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,12 @@ from deepinfer_core.interfaces.protocol import Endpoint, HttpCall, ServiceView
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_recipe_bridge import body_schemas
+from deepinfer_recipe_bridge.codec import codec_of
 from deepinfer_recipe_bridge.compat import chat_body
 from deepinfer_recipe_bridge.dialects import CHAT_DIALECT
 from deepinfer_recipe_bridge.official_types import complete_chat
 from deepinfer_recipe_bridge.options import ChatOptions
+from deepinfer_recipe_bridge.preparing import prompt_ids
 from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
 from deepinfer_recipe_bridge.surface import Surface
 from deepinfer_recipe_bridge.users import user_of
@@ -59,6 +62,13 @@ class Chat(Surface):
             user=user,
             several_calls=body.get("parallel_tool_calls") is not False,
         )
+
+    def conversation_tokens(self, service: ServiceView, call: HttpCall) -> Sequence[int]:
+        """Tokens of the prompt of this body; see the interface."""
+        body = call.body | {"model": call.body.get("model") or service.model_names[0]}
+        reading = self.checked(service, replace(call, body=body))
+        facts = service.engine.facts
+        return prompt_ids(reading, codec_of(facts), facts.max_model_len)
 
     def completed(self, response: dict[str, Any]) -> None:
         """Add what the official types require; see ``Surface``."""

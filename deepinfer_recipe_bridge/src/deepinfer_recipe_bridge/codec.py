@@ -67,6 +67,10 @@ class Codec:
                 "this conversation needs a control token that the tokenizer lacks", hint=_HINT
             ) from error
 
+    def characters(self, conversation: recipe.Conversation) -> int:
+        """Length of a prompt as text, which takes a hundredth of the time of its tokens."""
+        return len(self.encoding.render_conversation(conversation).prompt)
+
     def bans(self, *, thinks: bool, calls: bool) -> Sequence[tuple[int]]:
         """One sequence for each token that an answer must not hold.
 

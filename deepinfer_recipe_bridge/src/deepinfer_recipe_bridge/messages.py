@@ -76,7 +76,8 @@ class Messages(Surface):
         return JsonAnswer(content=json.dumps({"input_tokens": call.notes.prompt_tokens}).encode())
 
     def _count(self, service: ServiceView, call: HttpCall) -> int:
-        return len(prompt_ids(self.checked(service, call), codec_of(service.engine.facts)))
+        reading, facts = self.checked(service, call), service.engine.facts
+        return len(prompt_ids(reading, codec_of(facts), facts.max_model_len))
 
     def read(self, call: HttpCall, model_names: tuple[str, ...]) -> Reading:
         """Read a body; see ``Surface``."""

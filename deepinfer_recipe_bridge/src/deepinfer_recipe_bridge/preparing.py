@@ -9,6 +9,7 @@ from __future__ import annotations
 import deepseek_recipe as recipe
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.async_engine import EngineFacts
+from deepinfer_core.interfaces.protocol import MOST_CHARACTERS_PER_TOKEN
 
 from deepinfer_recipe_bridge.codec import Codec
 from deepinfer_recipe_bridge.constraints import Wish, grammar_of, output_format, tools_of
@@ -24,14 +25,29 @@ def image_count(conversation: recipe.Conversation) -> int:
     return sum(len(message.image_sources) for message in conversation.messages)
 
 
-def prompt_ids(reading: Reading, codec: Codec) -> tuple[int, ...]:
+def prompt_ids(reading: Reading, codec: Codec, context: int) -> tuple[int, ...]:
     """Tokens of the prompt.
 
+    Args:
+        reading: of the body.
+        codec: of the model.
+        context: tokens of the longest sequence.
+
     Raises:
-        BadRequest: it has images.
+        BadRequest: it has images, or nothing is left of what was sent, or its text is too long to
+            be encoded at all.
     """
+    if not reading.conversation.messages:  # those that there were said nothing
+        raise BadRequest("Empty input messages", hint="send a message that says something")
     if image_count(reading.conversation):
         raise BadRequest("this model does not accept images", hint="send text only")
+    characters, most = codec.characters(reading.conversation), MOST_CHARACTERS_PER_TOKEN * context
+    if characters > most:
+        raise BadRequest(
+            f"the prompt has {characters} characters, and at most {most} are read: "
+            f"{MOST_CHARACTERS_PER_TOKEN} for each token of the context of this model",
+            hint="shorten the messages",
+        )
     return codec.encode(reading.conversation)
 
 
@@ -77,16 +93,14 @@ def _max_tokens(reading: Reading, prompt_tokens: int, context: int) -> int:
 
 def _wish(reading: Reading, prompt: tuple[int, ...], codec: Codec) -> Wish:
     stage = reading.parsing.thinking_initial_stage
-    messages = reading.conversation.messages
-    if not messages:  # those that there were said nothing
-        raise BadRequest("Empty input messages", hint="send a message that says something")
+    goes_on = reading.conversation.messages[-1].prefix
     return Wish(
         format=output_format(reading.conversation),
         tools=tools_of(reading.conversation) if reading.parsing.parse_tool_calls else (),
         forced=reading.parsing.starts_in_tool_calls,
         several=reading.several_calls,
         thinks=stage is not None and stage.starts_in_reasoning(),
-        prefix_ids=_behind_thinking(prompt, codec) if messages[-1].prefix else (),
+        prefix_ids=_behind_thinking(prompt, codec) if goes_on else (),
     )
 
 

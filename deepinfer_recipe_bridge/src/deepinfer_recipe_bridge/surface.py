@@ -118,7 +118,7 @@ class Surface(Protocol):
         """Work out what the engine is asked for; runs in a thread."""
         facts, reading = service.engine.facts, self.checked(service, call)
         codec = codec_of(facts)
-        prompt = prompt_ids(reading, codec)
+        prompt = prompt_ids(reading, codec, facts.max_model_len)
         params = sampling_params(reading, prompt, codec, facts, self.options.tool_grammar)
         call.notes.constraint = params.grammar_request.kind if params.grammar_request else ""
         response_id = f"{self.id_prefix}{secrets.token_hex(16)}"

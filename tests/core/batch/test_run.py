@@ -11,7 +11,7 @@ from deepinfer_core.batch.run import WINDOW_PER_SEAT, Service, answer_lines
 from deepinfer_core.engine.core import Engine
 from deepinfer_core.errors import ConfigError, WeightsError
 from deepinfer_core.schedule.plan import StepPlan
-from deepinfer_core.testing.fakes import FakeRunner
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 SEATS, BLOCK = 2, 4  # of the engine that ``make_engine`` builds
 MakeEngine = Callable[..., Engine]

@@ -134,6 +134,16 @@ def test_a_peer_is_timed_on_the_same_arguments(times: Times) -> None:
     assert all(one == wanted for one in seen)
 
 
+def test_a_peer_that_fails_is_named_and_has_no_time(times: Times) -> None:
+    def fail(_given: dict[str, torch.Tensor]) -> None:
+        raise RuntimeError("no such product\nat all")
+
+    (found,) = times(FakeKernels(2.0), doubled(peer=("a.library", fail)))
+    assert found.peer == "a.library: RuntimeError: no such product"
+    assert math.isnan(found.peer_s)
+    assert [figure.reference.kind for figure in found.figures()] == ["bound"]
+
+
 def test_a_peer_that_the_backend_finds_goes_before_the_one_of_the_case(times: Times) -> None:
     """Asked for with the operator and the spec."""
     asked: list[tuple[str, Any]] = []

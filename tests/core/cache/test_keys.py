@@ -1,19 +1,29 @@
 """Does a key bind all that the bytes of a block depend on, and nothing else?"""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
-from deepinfer_core.cache.keys import KEY_BYTES, KeyChain, block_key, namespace
+from deepinfer_core.cache.keys import (
+    KEY_BYTES,
+    ImagePlace,
+    KeyChain,
+    block_extras,
+    block_key,
+    namespace,
+)
 from deepinfer_core.errors import EngineError
 from hypothesis import given
 from hypothesis import strategies as st
 
 ROOT = namespace(model=b"weights", layout=b"layout", numerics="exact", salt=b"salt")
+VECTORS = json.loads(Path(__file__).parents[2].joinpath("data/kv_keys.json").read_text())
 TOKEN_IDS = st.integers(0, 2**32 - 1)
 
 
@@ -202,3 +212,98 @@ def test_no_two_blocks_of_one_long_text_of_equal_tokens_share_a_key() -> None:
     keys = chain_of([7] * 400)
     assert all(one != other for one, other in pairwise(keys))
     assert len(set(keys)) == 100
+
+
+def digest_by_hand(case: dict[str, Any], parent: bytes, number: int, tokens: list[int]) -> bytes:
+    """One step of the chain: every position of the block is looked at on its own."""
+    size = case["block_tokens"]
+    block = range(number * size, number * size + size)
+    extras = []
+    for image in case["images"]:
+        within = [p - image["start"] for p in block if 0 <= p - image["start"] < image["tokens"]]
+        if within:
+            at = image["start"] + within[0] - block.start
+            extras += [b"img1", bytes.fromhex(image["digest"])]
+            extras += [place.to_bytes(8, "little") for place in (at, within[0])]
+    if str(number) in case["salts"]:
+        extras += [b"slt1", bytes.fromhex(case["salts"][str(number)])]
+    framed = b"".join(len(one).to_bytes(8, "little") + one for one in extras)
+    return by_hand(b"blk1", parent, ids_by_hand(*(tokens[p] for p in block)), framed)
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=[case["name"] for case in VECTORS])
+def test_golden_vectors_hold_for_the_chain_and_for_its_description(case: dict[str, Any]) -> None:
+    spec, size = case["tokens"], case["block_tokens"]
+    tokens = [spec["first"] + spec["step"] * number for number in range(spec["count"])]
+    root = namespace(
+        model=bytes.fromhex(case["model"]),
+        layout=bytes.fromhex(case["layout"]),
+        numerics=case["numerics"],
+        salt=bytes.fromhex(case["salt"]),
+    )
+    images = [
+        ImagePlace(
+            digest=bytes.fromhex(image["digest"]), start=image["start"], tokens=image["tokens"]
+        )
+        for image in case["images"]
+    ]
+    salts = {int(number): bytes.fromhex(salt) for number, salt in case["salts"].items()}
+    chain = KeyChain(root, size, extras=block_extras(size, images, salts))
+    chain.extend(tokens)
+    derived = [
+        by_hand(
+            b"ns1",
+            bytes.fromhex(case["model"]),
+            bytes.fromhex(case["layout"]),
+            case["numerics"].encode(),
+            bytes.fromhex(case["salt"]),
+        )
+    ]
+    for number in range(len(tokens) // size):
+        derived.append(digest_by_hand(case, derived[-1], number, tokens))
+    assert [key.hex() for key in derived] == [case["namespace"], *case["keys"]]
+    assert [root, *chain.keys] == derived
+
+
+def test_no_two_golden_vectors_share_a_key_but_where_they_share_a_beginning() -> None:
+    # Four texts begin with the plain one's first block; all else differs.
+    keys = [key for case in VECTORS for key in case["keys"]]
+    assert len(keys) - len(set(keys)) == 3
+
+
+@pytest.mark.parametrize(
+    ("start", "tokens", "blocks"),
+    [
+        (0, 1, {0}),
+        (3, 1, {0}),
+        (3, 2, {0, 1}),
+        (4, 4, {1}),
+        (4, 5, {1, 2}),
+        (2, 9, {0, 1, 2}),
+    ],
+)
+def test_an_image_is_bound_to_every_block_with_its_placeholders_and_to_no_other(
+    start: int, tokens: int, blocks: set[int]
+) -> None:
+    image = ImagePlace(digest=b"cat", start=start, tokens=tokens)
+    assert block_extras(4, [image]).keys() == blocks
+
+
+def test_extras_tell_images_their_order_and_their_places_apart() -> None:
+    cat, dog = (ImagePlace(digest=name, start=0, tokens=2) for name in (b"cat", b"dog"))
+    behind = ImagePlace(digest=b"cat", start=2, tokens=2)
+    later = ImagePlace(digest=b"cat", start=1, tokens=2)
+    dog_behind = ImagePlace(digest=b"dog", start=2, tokens=2)
+    texts = ([cat], [dog], [behind], [later], [cat, dog_behind], [dog, behind])
+    assert len({block_extras(4, images)[0] for images in texts}) == len(texts)
+
+
+def test_a_salt_is_no_image_and_an_image_no_salt() -> None:
+    image = block_extras(4, [ImagePlace(digest=b"x", start=0, tokens=1)])[0]
+    assert image != block_extras(4, salts={0: b"x"})[0]
+    forged = b"x" + (8).to_bytes(8, "little") + bytes(8) + (8).to_bytes(8, "little") + bytes(8)
+    assert image != block_extras(4, salts={0: forged})[0]
+
+
+def test_a_text_without_images_and_salts_has_no_extras() -> None:
+    assert block_extras(4) == {}

@@ -17,7 +17,8 @@ from deepinfer_core.engine.router import Router
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.schedule.snapshot import Limits
-from deepinfer_core.testing.fakes import FakeRunner, byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import byte_tokenizer_source
+from deepinfer_core.testing.fake_runner import FakeRunner
 from deepinfer_core.testing.small_engines import Ask
 
 BLOCK = 4

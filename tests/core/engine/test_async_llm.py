@@ -17,7 +17,7 @@ from deepinfer_core.engine.request_options import DEFAULT_OPTIONS, RequestOption
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import EngineBusy, EngineError, RequestError
 from deepinfer_core.schedule.plan import StepPlan
-from deepinfer_core.testing.fakes import FakeRunner
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 MakeEngine = Callable[..., Engine]
 OpenAsync = Callable[..., AsyncLLM]

@@ -8,7 +8,7 @@ from deepinfer_core.engine.conversation import ConversationEncoder, split_answer
 from deepinfer_core.engine.outputs import Delta
 from deepinfer_core.engine.tokenizer import Tokenizer
 from deepinfer_core.errors import RequestError
-from deepinfer_core.testing.fakes import CONTROL_TOKENS
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS
 
 pytest.importorskip("deepseek_recipe", reason="pip install deepseek-recipe==0.2.0 runs these")
 

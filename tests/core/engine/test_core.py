@@ -11,7 +11,7 @@ from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.tokenizer import Tokenizer
 from deepinfer_core.errors import DeviceError, EngineError, RequestError
 from deepinfer_core.schedule.plan import StepPlan
-from deepinfer_core.testing.fakes import FakeRunner
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 MakeEngine = Callable[..., Engine]
 EOS = 1

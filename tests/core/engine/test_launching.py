@@ -7,7 +7,7 @@ import pytest
 from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.testing.fakes import FakeRunner
+from deepinfer_core.testing.fake_runner import FakeRunner
 from deepinfer_core.testing.late_stream import LateStream
 
 

@@ -4,7 +4,7 @@ import pytest
 from deepinfer_core.engine.legacy_logprobs import LogprobLists, token_spelling
 from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.engine.tokenizer import Tokenizer, read_tokenizer
-from deepinfer_core.testing.fakes import CONTROL_TOKENS, byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS, byte_tokenizer_source
 
 FIRST_BYTE = len(CONTROL_TOKENS)
 

@@ -24,7 +24,8 @@ from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.testing.draft_budgets import RandomBudget
-from deepinfer_core.testing.fakes import FakeGuesses, FakeRunner, fake_token
+from deepinfer_core.testing.fake_draws import FakeGuesses, fake_token
+from deepinfer_core.testing.fake_runner import FakeRunner
 from deepinfer_core.testing.late_stream import LateStream
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -20,7 +20,7 @@ from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.stream import Stream
 from deepinfer_core.errors import EngineError
 from deepinfer_core.schedule.plan import StepPlan
-from deepinfer_core.testing.fakes import FakeRunner
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 MakeEngine = Callable[..., Engine]
 Handler = Callable[[], None]

@@ -1,13 +1,14 @@
 """The tokenizer wrapper: ordinary text in, bytes out."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 from deepinfer_core.engine.byte_letters import BYTE_LETTERS
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
-from deepinfer_core.errors import WeightsError
-from deepinfer_core.testing.fakes import CONTROL_TOKENS, byte_tokenizer_source
+from deepinfer_core.errors import RequestError, WeightsError
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS, byte_tokenizer_source
 
 
 def test_text_comes_back_from_its_tokens(tokenizer: Tokenizer) -> None:
@@ -62,3 +63,30 @@ def test_a_tokenizer_whose_model_is_broken_is_a_weights_error(tmp_path: Path) ->
     (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
     with pytest.raises(WeightsError, match=r"tokenizer\.json is not a tokenizer"):
         open_tokenizer(tmp_path)
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(tokenizer: Tokenizer) -> None:
+    """A server's event loop is one of them; were the lock kept, none would get a turn."""
+    turns, is_over = [0], threading.Event()
+
+    def take_turns() -> None:
+        while not is_over.wait(0.001):
+            turns[0] += 1
+
+    thread = threading.Thread(target=take_turns)
+    thread.start()
+    try:
+        before = turns[0]
+        assert tokenizer.encode("a word, " * 100_000)
+        during = turns[0] - before
+    finally:
+        is_over.set()
+        thread.join()
+    # One turn may lie before the text and one behind it.
+    assert during > 5
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_half_of_a_surrogate_pair_is_no_text(tokenizer: Tokenizer, text: str) -> None:
+    with pytest.raises(RequestError, match="no characters"):
+        tokenizer.encode(text)

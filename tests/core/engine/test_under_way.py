@@ -11,7 +11,7 @@ from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.rows import DraftRequest, RowRequest, RowResult, StepHandle
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.schedule.plan import StepPlan
-from deepinfer_core.testing.fakes import FakeRunner
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 MakeEngine = Callable[..., Engine]
 

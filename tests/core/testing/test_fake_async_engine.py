@@ -15,7 +15,7 @@ from deepinfer_core.errors import (
     RequestError,
 )
 from deepinfer_core.interfaces.async_engine import Finished, GenerateRequest, Item, Started, Tokens
-from deepinfer_core.testing.fake_answers import FIRST_BYTE, byte_tokens
+from deepinfer_core.testing.byte_tokenizer import FIRST_BYTE, byte_tokens
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 
 T = TypeVar("T")

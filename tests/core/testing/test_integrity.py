@@ -21,7 +21,7 @@ from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.schedule.snapshot import Limits
-from deepinfer_core.testing.fakes import FakeRunner
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 
 def make():

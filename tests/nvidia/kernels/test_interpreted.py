@@ -8,7 +8,7 @@ from deepinfer_core.testing.tiles import InterpretedKernels
 from deepinfer_nvidia.kernels.catalogue import catalogue
 
 CATALOGUE = catalogue()
-KERNELS = InterpretedKernels()
+KERNELS = InterpretedKernels(refuse_doubled_stores=True)
 SMALL = [
     trial
     for kernel in CATALOGUE.operators

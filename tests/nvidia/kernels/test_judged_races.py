@@ -17,6 +17,7 @@ WRITER = (
 )
 COPY = "deepinfer::bulk_copy(unsigned int, const void *, unsigned int, unsigned int)"
 EXPERTS = "deepinfer::Experts<(int)3, (int)1280, (int)608, (int)2, float, (int)0, (int)224>"
+MULTIPLY = f"{EXPERTS}::multiply<(int)128>(const {EXPERTS}::Item &, int &, unsigned int &) const"
 
 
 def report(reader: str = READER, writer: str = WRITER) -> tuple[str, str]:
@@ -39,7 +40,7 @@ def test_the_judgement_covers_two_reports_of_what_the_scorers_hand_over() -> Non
 
 
 def test_another_covers_four_copies_over_weights_that_were_multiplied() -> None:
-    """A stage has four tiles of channels, each of which is one copy."""
+    """Four copies of a stage, one a tile of channels; or two, read by whole and halved items."""
 
     def copied(reader: str) -> tuple[str, str]:
         return (
@@ -48,11 +49,11 @@ def test_another_covers_four_copies_over_weights_that_were_multiplied() -> None:
         )
 
     assert FREED.kernel in CATALOGUE.kernels
-    assert FREED.covers(copied(f"{EXPERTS}::consume() const"))
+    assert FREED.covers(copied(MULTIPLY))
     assert FREED.reports == 4
     assert not FREED.covers(copied(f"{EXPERTS}::item(int) const"))
     assert not FREED.covers(report())
-    assert not HANDED_OVER.covers(copied(f"{EXPERTS}::consume() const"))
+    assert not HANDED_OVER.covers(copied(MULTIPLY))
 
 
 def test_what_the_first_rests_on_stands_in_the_kernel() -> None:
@@ -89,7 +90,7 @@ def test_what_the_first_rests_on_stands_in_the_kernel() -> None:
 def test_what_the_second_rests_on_stands_in_the_kernel() -> None:
     """The loads of a stage, the product that takes them in, the wait, and then the release."""
     text = (CATALOGUE.folder / "hopper/gemm_experts.cuh").read_text(encoding="utf-8")
-    consumer = text[text.index("void consume()") : text.index("void release(")]
+    consumer = text[text.index("void multiply(") : text.index("void consume()")]
     order = [
         consumer.index(words)
         for words in (

@@ -1,10 +1,15 @@
 """Bodies of text completions: what is taken, and what is refused by name."""
 
+import dataclasses
 from typing import Any
 
 import pytest
+from deepinfer_core.engine.body_fields import SAMPLING_FIELDS
+from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import RequestError
-from deepinfer_core.server.completions.bodies import CompletionAsk, read_completion
+from deepinfer_core.server.completions.bodies import MORE_FIELDS, CompletionAsk, read_completion
+from deepinfer_core.server.completions.foreign_fields import FOREIGN_FIELDS
+from deepinfer_core.server.completions.output_form import FORM_FIELDS
 
 
 def read(**fields: Any) -> CompletionAsk:
@@ -64,6 +69,62 @@ def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], named: str) ->
     with pytest.raises(RequestError) as caught:
         read(**fields)
     assert named in caught.value.message
+
+
+@pytest.mark.parametrize("name", sorted(FOREIGN_FIELDS))
+def test_what_only_other_servers_do_is_refused_by_name_unless_it_is_nothing(name: str) -> None:
+    taken = FOREIGN_FIELDS[name]
+    assert read(**{name: taken}) == read()
+    for value in (2, "x", ["x"], {"x": 1}, not taken):
+        with pytest.raises(RequestError, match=name):
+            read(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "fields", [{"use_beam_search": 0}, {"add_special_tokens": 1}, {"length_penalty": True}]
+)
+def test_a_number_is_no_boolean_and_the_reverse(fields: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match=next(iter(fields))):
+        read(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed"),
+    [
+        ({"allowed_token_ids": [5]}, {"allowed_token_ids": (5,)}),
+        ({"bad_words": "a"}, {"bad_words": ("a",)}),
+        ({"bad_words_ids": [[5]]}, {"bad_words_ids": ((5,),)}),
+        ({"first_n_token_no_eos": 2}, {"first_n_token_no_eos": 2}),
+        ({"golden_token_ids": [5]}, {"golden_token_ids": (5,)}),
+        ({"include_stop_str_in_output": True}, {"include_stop_str_in_output": True}),
+        ({"seq_seed": 5}, {"seed": 5}),
+        ({"skip_special_tokens": False}, {"skip_special_tokens": False}),
+    ],
+)
+def test_fields_of_sampling_params_mean_the_same_here(
+    fields: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    params = read(**fields).params
+    assert {name: getattr(params, name) for name in changed} == changed
+
+
+def test_every_field_of_sampling_params_is_honoured_or_refused() -> None:
+    honoured = {"n", "max_tokens", "logprobs", *SAMPLING_FIELDS, *MORE_FIELDS, *FORM_FIELDS}
+    named = {field.name for field in dataclasses.fields(SamplingParams)}
+    assert named <= honoured | set(FOREIGN_FIELDS)
+
+
+@pytest.mark.parametrize("name", ["logit_bias", "stop_token_ids", "bad_words", "bad_words_ids"])
+def test_a_list_that_costs_something_at_every_token_has_1024_members_at_most(name: str) -> None:
+    def members(count: int) -> Any:
+        if name == "logit_bias":
+            return {str(token): 1 for token in range(count)}
+        one = {"bad_words": "w", "bad_words_ids": [5]}.get(name, 5)
+        return [one] * count
+
+    read(**{name: members(1024)})
+    with pytest.raises(RequestError, match=f"{name} has 1025 members"):
+        read(**{name: members(1025)})
 
 
 def test_null_is_a_field_that_is_not_there_and_unknown_fields_are_left_alone() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from deepinfer_core.errors import EngineError, EngineUnavailable, RequestError
 from deepinfer_core.interfaces.protocol import EventAnswer
-from deepinfer_core.testing.fake_answers import FIRST_BYTE, byte_tokens
+from deepinfer_core.testing.byte_tokenizer import FIRST_BYTE, byte_tokens
 
 BEGIN, END = 0, 1
 A = FIRST_BYTE + ord("a")

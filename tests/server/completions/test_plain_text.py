@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from deepinfer_core.errors import RequestError
 from deepinfer_core.server.completions.plain_text import PlainText
-from deepinfer_core.testing.fake_answers import byte_tokens
-from deepinfer_core.testing.fakes import CONTROL_TOKENS, byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import CONTROL_TOKENS, byte_tokenizer_source, byte_tokens
 
 GAP = ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>")
 
@@ -18,7 +17,7 @@ def with_gap_tokens() -> PlainText:
         {**spec["added_tokens"][0], "id": 300 + place, "content": spelling}
         for place, spelling in enumerate(GAP)
     ]
-    return PlainText(json.dumps(spec))
+    return PlainText(json.dumps(spec), 100)
 
 
 def test_a_gap_is_marked_by_the_tokens_of_the_tokenizer() -> None:
@@ -41,10 +40,23 @@ def test_the_spelling_of_a_control_token_is_text(spelling: str) -> None:
 def test_a_tokenizer_without_a_beginning_takes_token_ids_only() -> None:
     spec = json.loads(byte_tokenizer_source())
     spec["added_tokens"] = spec["added_tokens"][1:]
-    text = PlainText(json.dumps(spec))
+    text = PlainText(json.dumps(spec), 100)
     assert text.prompt((9,)) == (9,)
     with pytest.raises(RequestError, match="begin"):
         text.prompt("a")
+
+
+@pytest.mark.parametrize(("length", "fits"), [(1599, True), (1600, True), (1601, False)])
+def test_a_text_has_16_characters_at_most_for_each_token_of_the_longest_sequence(
+    length: int, fits: bool
+) -> None:
+    text = with_gap_tokens()
+    for encode in (text.encode, text.prompt, lambda suffix: text.prompt("a", suffix)):
+        if fits:
+            assert encode("a" * length)
+        else:
+            with pytest.raises(RequestError, match="1601 characters"):
+                encode("a" * length)
 
 
 def test_a_text_becomes_tokens_without_a_beginning_and_back(service: Any) -> None:
@@ -83,19 +95,19 @@ def test_what_cannot_be_read_is_refused(service: Any, path: str, body: dict[str,
         service.json(path, body)
 
 
-def test_a_conversation_becomes_what_a_chat_would_send(service: Any) -> None:
-    pytest.importorskip("deepseek_recipe", reason="pip install deepinfer-core[chat]")
-    tool = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
-    messages = [{"role": "user", "content": "hi </think>"}]
-    plain = service.json("/tokenize", {"messages": messages, "thinking": {"type": "disabled"}})
-    tokens = plain["tokens"]
-    assert tokens[:1] == [0]
-    assert tokens.count(CONTROL_TOKENS.index("</think>")) == 1
-    with_tool = service.json("/tokenize", {"messages": messages, "tools": [tool]})["tokens"]
-    assert "clock" in service.json("/detokenize", {"tokens": with_tool})["prompt"]
-
-
-def test_a_missing_chat_library_is_named(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "deepseek_recipe", None)
-    with pytest.raises(RequestError, match="deepseek-recipe"):
+def test_without_a_protocol_that_answers_conversations_none_is_written(service: Any) -> None:
+    with pytest.raises(RequestError, match="no protocol of this service answers conversations"):
         service.json("/tokenize", {"messages": [{"role": "user", "content": "a"}]})
+
+
+def test_a_model_that_is_not_served_has_no_tokens(service: Any) -> None:
+    with pytest.raises(RequestError, match="model is 'gpt'"):
+        service.json("/tokenize", {"model": "gpt", "prompt": "a"})
+
+
+@pytest.mark.parametrize("count", [0, 1, 65535, 65536, 65537, 131072])
+def test_tokens_are_written_whole_however_many_there_are(service: Any, count: int) -> None:
+    text = ("abc" * count)[:count]
+    found = service.json("/tokenize", {"prompt": text})
+    assert found["count"] == count
+    assert found["tokens"] == list(byte_tokens(text))

@@ -42,7 +42,7 @@ class KernelTime:
         complaints: in what it differs from its twin; it was not timed if there are any.
         seconds: of one call.
         bound_s: the shortest time in which the case can be done.
-        peer: name of another implementation, or empty.
+        peer: name of another implementation, and why it failed if it did; or empty.
         peer_s: of one call of it.
     """
 
@@ -59,7 +59,7 @@ class KernelTime:
             return []
         value, unit = self.seconds * _US, "us"
         references = [Reference(kind="bound", name="copy or matrix rate", value=self.bound_s * _US)]
-        if self.peer:
+        if not math.isnan(self.peer_s):
             references.append(Reference(kind="peer", name=self.peer, value=self.peer_s * _US))
         name = f"kernel.{self.case}"
         return [Figure(name=name, value=value, unit=unit, reference=item) for item in references]
@@ -103,15 +103,32 @@ def kernel_times(
         own = [trial.arranged(given) for _ in range(count)]
         seconds = time_of(device, [_bound_to(partial(trial.call, kernels), one) for one in own])
         del own
-        name, peer = catalogue.peer(case.operator, case.spec) or case.peer or ("", None)
-        others = [_copied(given) for _ in range(count)] if peer else []
+        peer, peer_s = _peer_time(device, catalogue, case, given, count)
         yield KernelTime(
             case=trial.id,
             seconds=seconds,
             bound_s=rates.bound_s(case.moved_bytes, case.flops),
-            peer=name,
-            peer_s=time_of(device, [_bound_to(peer, one) for one in others]) if peer else math.nan,
+            peer=peer,
+            peer_s=peer_s,
         )
+
+
+def _peer_time(
+    device: Device,
+    catalogue: KernelCatalogue,
+    case: KernelCase,
+    given: dict[str, torch.Tensor],
+    count: int,
+) -> tuple[str, float]:
+    """Name and seconds of another implementation; not a number where there is none, or it fails."""
+    name, peer = catalogue.peer(case.operator, case.spec) or case.peer or ("", None)
+    if peer is None:
+        return "", math.nan
+    others = [_copied(given) for _ in range(count)]
+    try:
+        return name, time_of(device, [_bound_to(peer, one) for one in others])
+    except Exception as error:  # noqa: BLE001 - a library of others raises anything
+        return f"{name}: {type(error).__name__}: {error}".partition("\n")[0], math.nan
 
 
 def wrong_trials(

@@ -15,24 +15,50 @@ at most.
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from deepinfer_core.errors import EngineError
+from deepinfer_core.interfaces.kv_store import KEY_BYTES
 
-__all__ = ["KEY_BYTES", "KeyChain", "block_key", "framed_digest", "namespace"]
-
-KEY_BYTES = 32
-"""Bytes of a key, a SHA-256 digest."""
+__all__ = [
+    "KEY_BYTES",
+    "ImagePlace",
+    "KeyChain",
+    "block_extras",
+    "block_key",
+    "framed_digest",
+    "namespace",
+]
 
 _LENGTH = struct.Struct("<Q")
 _TOKEN_IDS = 1 << 32
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePlace:
+    """The placeholders of one image.
+
+    Attributes:
+        digest: of the image's content as the model sees it.
+        start: position of the first placeholder.
+        tokens: how many there are, at least 1.
+    """
+
+    digest: bytes
+    start: int
+    tokens: int
+
+
 def framed_digest(*fields: bytes) -> bytes:
     """SHA-256 over fields, each behind its length in 8 bytes, little end first."""
+    return hashlib.sha256(_framed(*fields)).digest()
+
+
+def _framed(*fields: bytes) -> bytes:
     pieces: list[bytes] = []
     for field in fields:
         pieces += (_LENGTH.pack(len(field)), field)
-    return hashlib.sha256(b"".join(pieces)).digest()
+    return b"".join(pieces)
 
 
 def namespace(*, model: bytes, layout: bytes, numerics: str, salt: bytes = b"") -> bytes:
@@ -54,8 +80,7 @@ def block_key(parent: bytes, token_ids: Sequence[int], extras: bytes = b"") -> b
     Args:
         parent: key of the block before it, or the namespace.
         token_ids: of the block.
-        extras: what else its bytes depend on, such as digests of images, or a salt that applies
-            from this block on.
+        extras: what else its bytes depend on; see ``block_extras``.
 
     Raises:
         EngineError: an id is not a whole number from 0 to 2**32 - 1.
@@ -70,13 +95,45 @@ def block_key(parent: bytes, token_ids: Sequence[int], extras: bytes = b"") -> b
     return framed_digest(b"blk1", parent, packed, extras)
 
 
+def block_extras(
+    block_tokens: int,
+    images: Sequence[ImagePlace] = (),
+    salts: Mapping[int, bytes] | None = None,
+) -> dict[int, bytes]:
+    """What the keys of a text's blocks bind beside its token ids, by the block's number.
+
+    An image is bound to every block that has some of its placeholders, with the place of the first
+    of them in the block and in the image; a salt to the block where it begins to apply, and so to
+    all behind it.
+
+    Args:
+        block_tokens: tokens of a block.
+        images: in order, no two at one position.
+        salts: of users who share all blocks before, by the number of the first block that they do
+            not share.
+    """
+    fields: dict[int, list[bytes]] = {}
+    for image in images:
+        end = image.start + image.tokens
+        for number in range(image.start // block_tokens, -(-end // block_tokens)):
+            first = max(image.start, number * block_tokens)
+            places = (first - number * block_tokens, first - image.start)
+            fields.setdefault(number, []).extend(
+                (b"img1", image.digest, *(_LENGTH.pack(place) for place in places))
+            )
+    for number, salt in (salts or {}).items():
+        fields.setdefault(number, []).extend((b"slt1", salt))
+    return {number: _framed(*found) for number, found in fields.items()}
+
+
 class KeyChain:
     """Keys of the complete blocks of one growing list of tokens.
 
     Args:
         root: the namespace.
         block_tokens: tokens of a block, at least 1.
-        extras: what else the bytes of a block depend on, by the block's number; see ``block_key``.
+        extras: what else the bytes of a block depend on, by the block's number; see
+            ``block_extras``.
 
     Attributes:
         keys: of all complete blocks so far, in order. Not for changing.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ def _run(args: argparse.Namespace) -> int:
     else:
         found, is_good = (_evidence if args.evidence else _times)(args, resolution, catalogues)
     if args.out is not None:
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        _write(args.out, found)
     if args.json:
         print_json(found)
     return 0 if is_good else 1
@@ -215,19 +216,30 @@ def _times(
         if args.record is not None:
             wrong = _recorded(args.record, catalogue, kernels, names, place, stamp)
             times += wrong
-        times += kernel_times(
-            device,
-            catalogue,
-            kernels,
-            names,
-            rates,
-            cache_bytes=int(facts.extra.get("l2_bytes", 0)),
-            wrong=None if wrong is None else {item.case for item in wrong},
-        )
+        for name in names:
+            times += kernel_times(
+                device,
+                catalogue,
+                kernels,
+                [name],
+                rates,
+                cache_bytes=int(facts.extra.get("l2_bytes", 0)),
+                wrong=None if wrong is None else {item.case for item in wrong},
+            )
+            if args.out is not None:
+                # What was measured stays if somebody ends the run.
+                _write(args.out, _figures(times, stamp))
     if not args.json:
         _print_times(times, stamp)
-    figures = [figure.to_json(stamp) for item in times for figure in item.figures()]
-    return figures, not any(item.complaints for item in times)
+    return _figures(times, stamp), not any(item.complaints for item in times)
+
+
+def _figures(times: list[KernelTime], stamp: Stamp) -> list[dict[str, Any]]:
+    return [figure.to_json(stamp) for item in times for figure in item.figures()]
+
+
+def _write(path: Path, found: list[dict[str, Any]]) -> None:
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def _compile(
@@ -275,7 +287,7 @@ def _print_times(times: list[KernelTime], stamp: Stamp) -> None:
             rows.append((item.case, "wrong", "", "", "", item.complaints[0]))
             continue
         share = f"{item.bound_s / item.seconds:.2f}"
-        peer = f"{item.peer_s * 1e6:.1f}" if item.peer else ""
+        peer = "" if math.isnan(item.peer_s) else f"{item.peer_s * 1e6:.1f}"
         rows.append(
             (item.case, f"{item.seconds * 1e6:.1f}", f"{item.bound_s * 1e6:.1f}", share, peer,
              item.peer)

@@ -165,6 +165,7 @@ class ComponentsSettings(Section):
     sampler: SlotSettings = SlotSettings()
     drafter: OptionalSlotSettings = OptionalSlotSettings()
     grammar: OptionalSlotSettings = OptionalSlotSettings()
+    kv_store: OptionalSlotSettings = OptionalSlotSettings()
 
     def chosen(self, kind: str, slot: str) -> tuple[SlotSettings, bool]:
         """The setting that holds for a slot, and whether it was made for that very slot.

@@ -71,21 +71,9 @@ class ConversationEncoder:
             turns = [dict(message) for message in messages]
         except (ValueError, TypeError) as error:
             raise RequestError(f"the messages cannot be read: {error}", hint=_HINT) from error
-        return self.encode_body({"messages": turns, **_switch(thinking)})
-
-    def encode_body(self, body: Mapping[str, Any]) -> list[int]:
-        """Token ids of the conversation in the body of a chat completion, tools included.
-
-        Args:
-            body: fields of the public interface; the model's name does not matter.
-
-        Raises:
-            RequestError: the body is malformed.
-            WeightsError: the tokenizer lacks a control token.
-        """
+        body = {"model": _MODEL, "messages": turns, **_switch(thinking)}
         try:
-            fields = {**body, "model": _MODEL}
-            request = self._recipe.ChatCompletionRequest(fields).convert(self._options)
+            request = self._recipe.ChatCompletionRequest(body).convert(self._options)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise RequestError(f"the messages cannot be read: {error}", hint=_HINT) from error
         except self._recipe.ConversionError as error:

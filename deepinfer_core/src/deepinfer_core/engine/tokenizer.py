@@ -48,12 +48,15 @@ class Tokenizer:
             RequestError: the text holds half of a surrogate pair, which is no character.
         """
         try:
-            ids: list[int] = self.splitter.encode(text, add_special_tokens=False).ids
-        except (TypeError, UnicodeError) as error:
+            text.encode()  # not every version of the library refuses half a pair
+            # For several texts it lets the interpreter's lock go, and it counts no characters.
+            [encoded] = self.splitter.encode_batch_fast([text], add_special_tokens=False)
+        except (AttributeError, TypeError, UnicodeError) as error:
             raise RequestError(
                 "the text holds code points that are no characters",
                 hint="read it with the right encoding",
             ) from error
+        ids: list[int] = encoded.ids
         return ids
 
     def control_id(self, spelling: str) -> int | None:

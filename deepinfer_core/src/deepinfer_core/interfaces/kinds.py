@@ -38,7 +38,7 @@ SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Slots that must be filled, by kind, in the order in which reports show them."""
 
 OPTIONAL_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"drafter": ("drafter",), "grammar": ("grammar",)}
+    {"drafter": ("drafter",), "grammar": ("grammar",), "kv_store": ("kv_store",)}
 )
 """Slots that stay empty until the configuration names a component, in the same order."""
 
@@ -70,6 +70,7 @@ INTERFACES: Mapping[tuple[str, str], str] = MappingProxyType(
         ("sampler", "sampler"): "deepinfer_core.interfaces.sampler:Sampler",
         ("drafter", "drafter"): "deepinfer_core.interfaces.drafter:Drafter",
         ("grammar", "grammar"): "deepinfer_core.interfaces.grammar:Grammar",
+        ("kv_store", "kv_store"): "deepinfer_core.interfaces.kv_store:KvStore",
         ("protocol", "protocol"): "deepinfer_core.interfaces.protocol:Protocol",
     }
 )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from deepinfer_core.interfaces.async_engine import AsyncEngine
 
 __all__ = [
+    "MOST_CHARACTERS_PER_TOKEN",
     "CallNotes",
     "Dialect",
     "DirectWrite",
@@ -29,6 +30,13 @@ __all__ = [
     "Protocol",
     "ServiceView",
 ]
+
+MOST_CHARACTERS_PER_TOKEN = 16
+"""A protocol encodes texts of at most so many characters for each token of the longest sequence.
+
+Encoding takes 200 bytes of memory a character. Texts have 1 to 5 characters a token, so what is
+longer than this would not fit in any case, unless it is long runs of one character.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,6 +196,10 @@ class Endpoint:
     body: Mapping[str, Any] | None = None
 
 
+async def _nobody_writes(call: HttpCall) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceView:
     """What a protocol may use of the service.
@@ -199,6 +211,8 @@ class ServiceView:
         created_s: when the service was started, in seconds of Unix time.
         in_threads: runs a function that would hold up the event loop (parsing of large bodies,
             tokenising) in a thread.
+        conversation_tokens: tokens of the prompt with which the body of a call, which has
+            ``messages``, would be answered by whichever protocol takes such; None: none here does.
     """
 
     engine: AsyncEngine
@@ -206,6 +220,7 @@ class ServiceView:
     options: Mapping[str, Any]
     created_s: int
     in_threads: Callable[..., Awaitable[Any]]
+    conversation_tokens: Callable[[HttpCall], Awaitable[Sequence[int] | None]] = _nobody_writes
 
 
 class Protocol(ABC):
@@ -222,3 +237,20 @@ class Protocol(ABC):
         Args:
             service: to answer with.
         """
+
+    def conversation_tokens(self, service: ServiceView, call: HttpCall) -> Sequence[int] | None:
+        """Tokens of the prompt with which a body that has ``messages`` would be answered.
+
+        Runs in a thread. One protocol of a service says it for all; the others leave this as it is.
+
+        Args:
+            service: as ``endpoints`` was given it.
+            call: of any endpoint; its body may name no model.
+
+        Returns:
+            None: this protocol answers no such bodies.
+
+        Raises:
+            RequestError: the body would be refused.
+        """
+        return None

@@ -31,6 +31,7 @@ from deepinfer_core.server.body import (
 from deepinfer_core.server.call_record import CallRecord, write_access_log
 from deepinfer_core.server.callers import CALLER
 from deepinfer_core.server.connection import CLOSING
+from deepinfer_core.server.conversations import Conversations
 from deepinfer_core.server.dialect import OPENAI, json_bytes
 from deepinfer_core.server.direct_write import direct_write_of
 from deepinfer_core.server.exchange import Exchange, Send, request_id_of
@@ -49,7 +50,7 @@ from deepinfer_core.server.service_endpoints import (
     PROBE_PATHS,
     service_endpoints,
 )
-from deepinfer_core.server.threads import Threads
+from deepinfer_core.server.threads import IS_LARGE, LARGE_BODY_BYTES, Threads
 from deepinfer_core.server.unavailable import Stopping
 from deepinfer_core.server.watching import client_gone, until_gone
 from deepinfer_core.telemetry.logs import get_logger
@@ -59,9 +60,6 @@ __all__ = ["App", "AppParts"]
 _PAGE = "page"
 _SMALL_BODY_BYTES = 64 << 10
 """Parsed at once: a larger one takes longer than the way to a thread and back."""
-
-_SECRETS = frozenset({b"authorization", b"cookie", b"x-api-key"})
-"""Headers that are the shell's business alone."""
 
 _log = get_logger(__name__)
 
@@ -156,6 +154,7 @@ class App:
         created_s = int(time.time())
         own = service_endpoints(self.engine, self._metrics, parts.progress, self._document)
         found = [(OWNER, endpoint) for endpoint in own]
+        conversations = Conversations(self._threads)
         for served in parts.protocols:
             view = ServiceView(
                 engine=self.engine,
@@ -163,7 +162,9 @@ class App:
                 options=served.options,
                 created_s=created_s,
                 in_threads=self._threads.run,
+                conversation_tokens=conversations.tokens,
             )
+            conversations.add(served.protocol, view)
             found += [(served.name, endpoint) for endpoint in served.protocol.endpoints(view)]
         return found
 
@@ -224,13 +225,13 @@ class App:
         CALLER.set(record.key_label)
         if route.endpoint.method != "POST":
             exchange.has_unread_body = False  # if there is one, it is read and means nothing
-            call = _call(exchange, path_values=values, body={})
+            call = exchange.call(path_values=values, body={})
             await until_gone(self._answer(route, call, exchange), exchange.receive)
             return
         check_type(headers)
         with self._limits.taken(record.key_label) as claim:
             body = await self._body(exchange)
-            call = _call(exchange, path_values=values, body=body, claim=claim.grow)
+            call = exchange.call(path_values=values, body=body, claim=claim.grow)
             await until_gone(self._answer(route, call, exchange), exchange.receive)
 
     async def _showed_page(self, scope: MutableMapping[str, Any], exchange: Exchange) -> bool:
@@ -252,6 +253,7 @@ class App:
             timeout_s=settings.body_timeout_s,
         )
         exchange.has_unread_body = False
+        IS_LARGE.set(len(body) >= LARGE_BODY_BYTES)
         if len(body) < _SMALL_BODY_BYTES:
             return parse_object(body)
         parsed: dict[str, Any] = await self._threads.run(parse_object, body)
@@ -272,22 +274,6 @@ class App:
             if seconds is None or not limit.expired():
                 raise
             raise out_of_time(seconds) from None
-
-
-def _call(exchange: Exchange, **given: Any) -> HttpCall:
-    """What a protocol learns of a call."""
-    record = exchange.record
-    return HttpCall(
-        request_id=record.request_id,
-        key_label=record.key_label,
-        headers={
-            name.decode("latin-1"): value.decode("latin-1")
-            for name, value in exchange.headers.items()
-            if name not in _SECRETS
-        },
-        notes=record.notes,
-        **given,
-    )
 
 
 def _is_cut(scope: MutableMapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -17,6 +18,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 """Gives the next message of a client, as ASGI says."""
 
 _DEEPEST = 128
+_MOST_VALUES = 1 << 17
+"""A body of more small pieces takes its reader longer than other calls can wait for."""
+
 _WHOLE_BODY = 10
 """How many times the wait for one piece the whole body may take."""
 
@@ -99,23 +103,37 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise _too_deep() from None
     if not isinstance(found, dict):
         raise RequestError("the body is no JSON object", hint="send {...}")
-    # No text with so few brackets is deeper.
-    if body.count(b"{") + body.count(b"[") > _DEEPEST and _is_deep(found):
-        raise _too_deep()
+    brackets = body.count(b"{") + body.count(b"[")
+    # No text with fewer of these signs is deeper, or has more values.
+    if brackets > _DEEPEST or brackets + body.count(b",") > _MOST_VALUES:
+        _check_shape(found)
     return found
 
 
-def _is_deep(value: object) -> bool:
-    level = [value]
+def _check_shape(body: dict[str, Any]) -> None:
+    level: list[Any] = [body]
+    values = 0
     for _ in range(_DEEPEST):
+        values += sum(map(_values, level))
+        if values > _MOST_VALUES:
+            raise RequestError(
+                f"the body has more than {_MOST_VALUES} values, numbers in lists not counted"
+            )
         level = [item for holder in level for item in _items(holder)]
         if not level:
-            return False
-    return True
+            return
+    raise _too_deep()
 
 
-def _items(value: object) -> Iterator[object]:
-    held = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+def _values(holder: dict[str, Any] | list[Any]) -> int:
+    if isinstance(holder, dict):
+        return len(holder)
+    kinds = Counter(map(type, holder))
+    return len(holder) - kinds[int] - kinds[float]
+
+
+def _items(holder: dict[str, Any] | list[Any]) -> Iterator[Any]:
+    held = holder.values() if isinstance(holder, dict) else holder
     return (item for item in held if isinstance(item, dict | list))
 
 

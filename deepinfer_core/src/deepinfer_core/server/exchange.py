@@ -16,7 +16,13 @@ from collections.abc import (
 from typing import Any
 
 from deepinfer_core.errors import DeepInferError
-from deepinfer_core.interfaces.protocol import Dialect, DirectWrite, EventAnswer, JsonAnswer
+from deepinfer_core.interfaces.protocol import (
+    Dialect,
+    DirectWrite,
+    EventAnswer,
+    HttpCall,
+    JsonAnswer,
+)
 from deepinfer_core.server.body import ClientGone, Receive
 from deepinfer_core.server.call_record import CallRecord
 from deepinfer_core.server.refusals import Refused, ended_by, retry_after_s, status_of
@@ -31,6 +37,9 @@ _UNREAD_BODY_S = 2.0
 """How long a refused body is read and thrown away, so that its sender gets to read the refusal."""
 
 _WRITES_IN_A_ROW = 32
+
+_SECRETS = frozenset({b"authorization", b"cookie", b"x-api-key"})
+"""Headers that are the shell's business alone."""
 
 _STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -84,6 +93,20 @@ class Exchange:
         self._send = send
         self._direct = direct
         self._is_whole = False
+
+    def call(self, **given: Any) -> HttpCall:
+        """What a protocol learns of the request; the fields that are not known here are given."""
+        return HttpCall(
+            request_id=self.record.request_id,
+            key_label=self.record.key_label,
+            headers={
+                name.decode("latin-1"): value.decode("latin-1")
+                for name, value in self.headers.items()
+                if name not in _SECRETS
+            },
+            notes=self.record.notes,
+            **given,
+        )
 
     async def whole(self, answer: JsonAnswer) -> None:
         """Send a whole response."""

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.model.engram_vocabulary import compress_vocabulary
-from deepinfer_core.testing.fakes import byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import byte_tokenizer_source
 from deepinfer_core.testing.tiny import tiny_test_config
 from deepinfer_core.weights.random_checkpoint import make_random_checkpoint
 

@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import codecs
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from deepinfer_core.engine.outputs import FinishReason, TokenLogprob
-from deepinfer_core.interfaces.async_engine import GenerateRequest, Tokens
-from deepinfer_core.testing.fakes import CONTROL_TOKENS
+from deepinfer_core.errors import DeepInferError
+from deepinfer_core.interfaces.async_engine import AbortedBy, GenerateRequest, Tokens
+from deepinfer_core.testing.byte_tokenizer import (
+    CONTROL_TOKENS,
+    FIRST_BYTE,
+    VOCABULARY,
+    byte_tokens,
+)
 
-__all__ = [
-    "FIRST_BYTE",
-    "VOCABULARY",
-    "Answer",
-    "answer_steps",
-    "byte_tokens",
-    "made_up_logprobs",
-    "random_answer",
-]
+__all__ = ["Answer", "Script", "made_up_logprobs", "prompt_logprobs", "random_answer", "script_of"]
 
-FIRST_BYTE = len(CONTROL_TOKENS)
-"""Id of byte 0."""
-
-VOCABULARY = FIRST_BYTE + 256
 _END = CONTROL_TOKENS.index("<｜end▁of▁sentence｜>")
 _WORDS = ("so ", "once ", "there ", "was ", "a ", "fox, ", "naïve ", "世界 ", "🙂 ", "12 ", "\n")
 
-Answer = str | Sequence[int]
-"""A text, which becomes one token for each byte, or token ids; the end is added where it fits."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What a request gets, whatever limits and stops it names.
+
+    Attributes:
+        steps: what each step gives.
+        reason: of the end.
+        aborted_by: of the end, where nobody ended the request before.
+        cached: tokens of the prompt that the cache had; None: as many as it really had.
+        starts: whether it has begun before its end; if not, there are no steps.
+        failure: raised in place of the end.
+    """
+
+    steps: Iterable[Tokens] = ()
+    reason: FinishReason = "stop"
+    aborted_by: AbortedBy | None = None
+    cached: int | None = None
+    starts: bool = True
+    failure: DeepInferError | None = None
 
 
-def byte_tokens(text: str) -> tuple[int, ...]:
-    """Token ids of a text; the spelling of a control token is text like any other."""
-    return tuple([FIRST_BYTE + byte for byte in text.encode()])
+Answer = str | Sequence[int] | Script
+"""A text, which becomes one token for each byte, or token ids: the end is added where it fits."""
 
 
 def random_answer(request: GenerateRequest) -> str:
@@ -43,17 +55,17 @@ def random_answer(request: GenerateRequest) -> str:
     return "".join(chance.choices(_WORDS, k=chance.randrange(8, 40)))
 
 
-def answer_steps(
-    request: GenerateRequest, answer: Answer, room: int, tokens_per_step: int
-) -> Iterator[tuple[Tokens, FinishReason | None]]:
-    """What each step gives, the last one with the reason of the end.
+def script_of(request: GenerateRequest, answer: Answer, room: int, tokens_per_step: int) -> Script:
+    """How an engine gives an answer.
 
     Args:
         request: with limits and stops.
-        answer: to it; what lies behind an end or a limit is left out.
+        answer: to it; of a text or tokens, what lies behind an end or a limit is left out.
         room: most tokens.
         tokens_per_step: most of one step.
     """
+    if isinstance(answer, Script):
+        return answer
     params = request.params
     ids = byte_tokens(answer) if isinstance(answer, str) else tuple(answer)
     ends = set(params.stop_ids) | (set() if params.ignore_eos else {_END})
@@ -61,20 +73,17 @@ def answer_steps(
     stop = next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))
     count = min(stop, room)
     text = _Text(params.stop_strings, params.skip_special_tokens)
+    steps = []
     for first in range(0, count, tokens_per_step):
         last = min(first + tokens_per_step, count)
         new = "".join([text.of(token, token in ends) for token in ids[first:last]])
-        end: FinishReason | None = None
-        if last == count:
-            end = "stop" if stop <= room else "length"
-            new += text.rest()
-        if text.stopped:
-            end = "stop"
+        new += text.rest() if last == count else ""
         scored = params.alternatives
         logprobs = () if scored is None else tuple(made_up_logprobs(ids[first:last], scored))
-        yield Tokens(ids[first:last], new, logprobs), end
+        steps.append(Tokens(ids[first:last], new, logprobs))
         if text.stopped:
-            return
+            break
+    return Script(steps=steps, reason="stop" if text.stopped or stop <= room else "length")
 
 
 class _Text:
@@ -117,3 +126,11 @@ def made_up_logprobs(token_ids: Sequence[int], alternatives: int) -> Iterator[To
         others = [(token + i) % VOCABULARY for i in range(alternatives)]
         top = tuple([(other, -0.25 * (i + 1)) for i, other in enumerate(others)])
         yield TokenLogprob(token_id=token, logprob=-0.25, processed_logprob=-0.25, top=top)
+
+
+def prompt_logprobs(request: GenerateRequest) -> tuple[TokenLogprob | None, ...] | None:
+    """Made-up figures of the prompt, if they are asked for."""
+    scored = request.params.prompt_alternatives
+    if scored is None:
+        return None
+    return (None, *made_up_logprobs(request.prompt_token_ids[1:], scored))

@@ -2,19 +2,19 @@
 
 ``FakeAsyncEngine`` gives the tokens that a test says, or random ordinary ones, at the pace that a
 test says. It counts what it holds, so that a request that nobody ended shows. Its tokenizer is that
-of ``fakes.byte_tokenizer_source``: one token for each byte, and the control tokens of the family.
+of ``byte_tokenizer_source``, unless a test says otherwise. Without a pace, a request of a
+``Script`` costs next to nothing, so that it can stand behind a server whose time is measured.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
 from itertools import islice
+from typing import Any
 
 from deepinfer_core.engine.outputs import FinishReason
 from deepinfer_core.errors import (
-    DeadlineExceeded,
     DeepInferError,
     EngineBusy,
     EngineError,
@@ -29,47 +29,20 @@ from deepinfer_core.interfaces.async_engine import (
     GenerateRequest,
     Item,
     Started,
-    Tokens,
 )
+from deepinfer_core.testing.byte_tokenizer import byte_facts
 from deepinfer_core.testing.fake_answers import (
-    VOCABULARY,
     Answer,
-    answer_steps,
-    made_up_logprobs,
+    Script,
+    prompt_logprobs,
     random_answer,
+    script_of,
 )
-from deepinfer_core.testing.fakes import byte_tokenizer_source
+from deepinfer_core.testing.fake_request import InWork
 
 __all__ = ["FakeAsyncEngine"]
 
 _CACHE_BLOCK_TOKENS = 8
-
-
-@dataclass(slots=True, eq=False)
-class _InWork:
-    """One request: what came of it so far."""
-
-    request: GenerateRequest
-    deadline: float | None
-    turn: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def wait(self, awaitable: Coroutine[object, object, object]) -> bool:
-        """Wait for something, until the request is ended; whether it came.
-
-        Raises:
-            DeadlineExceeded: its time is over.
-        """
-        waits = [asyncio.create_task(awaitable), asyncio.create_task(self.ended.wait())]
-        try:
-            async with asyncio.timeout_at(self.deadline):
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return waits[0].done()
-        except TimeoutError:
-            raise DeadlineExceeded(f"{self.request.timeout_s} s are over") from None
-        finally:
-            for wait in waits:
-                wait.cancel()
 
 
 class FakeAsyncEngine(AsyncEngine):
@@ -81,10 +54,10 @@ class FakeAsyncEngine(AsyncEngine):
         tokens_per_step: of one request.
         places: requests that run at once; others wait in the order of their arrival.
         max_queued: requests in work before others are refused.
-        max_model_len: longest prompt and output.
-        grammar_kinds: kinds of grammar that are taken; what is drawn does not follow them.
         failure: called with a request and the number of its tokens before each step, also before
             the first one; an error that it gives ends the request.
+        facts: of ``EngineFacts``, where they are not to be those of the byte tokenizer; what is
+            drawn does not follow grammars, whatever their kind.
 
     Attributes:
         requests: all that were accepted, in order.
@@ -101,9 +74,8 @@ class FakeAsyncEngine(AsyncEngine):
         tokens_per_step: int = 1,
         places: int = 16,
         max_queued: int = 1024,
-        max_model_len: int = 8192,
-        grammar_kinds: tuple[str, ...] = (),
         failure: Callable[[GenerateRequest, int], DeepInferError | None] | None = None,
+        **facts: Any,
     ) -> None:
         self.answer = answer
         self.step_s = step_s
@@ -118,17 +90,12 @@ class FakeAsyncEngine(AsyncEngine):
         self._running.set()
         self._idle.set()
         self._state: EngineState = "ready"
-        self._in_work: dict[str, _InWork] = {}
+        self._is_disturbed = False
+        self._in_work: dict[str, InWork] = {}
         self._cached: set[tuple[str, tuple[int, ...]]] = set()
-        self._facts = EngineFacts(
-            model="fake",
-            tokenizer_json=byte_tokenizer_source(),
-            max_model_len=max_model_len,
-            vocabulary=VOCABULARY,
-            grammar_kinds=grammar_kinds,
-            components={"sampler": "fake.script"},
-            report={"places": places},
-        )
+        components = {"sampler": "fake.script"}
+        named = {"components": components, "report": {"places": places}, **facts}
+        self._facts = byte_facts(**named)
 
     @property
     def state(self) -> EngineState:
@@ -137,7 +104,7 @@ class FakeAsyncEngine(AsyncEngine):
 
     @property
     def facts(self) -> EngineFacts:
-        """Of the byte tokenizer.
+        """Of the byte tokenizer, or as was said.
 
         Raises:
             EngineUnavailable: the state is ``loading``.
@@ -154,34 +121,64 @@ class FakeAsyncEngine(AsyncEngine):
     def become(self, state: EngineState) -> None:
         """Change the state; ``dead`` fails what is in work."""
         self._state = state
+        self._is_disturbed = state == "dead" or not self._running.is_set()
 
     def pause(self) -> None:
         """Begin no step until ``resume``; requests are taken, and wait."""
         self._running.clear()
+        self._is_disturbed = True
 
     def resume(self) -> None:
         """Go on."""
         self._running.set()
+        self._is_disturbed = self._state == "dead"
+
+    def forget(self) -> None:
+        """Keep nothing of requests that are over, nor of their prompts."""
+        for kept in (self.requests, self.outcomes, self._cached):
+            kept.clear()
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
         """Answer a request; see ``AsyncEngine``."""
         self._check(request)
-        now = asyncio.get_running_loop().time()
-        deadline = None if request.timeout_s is None else now + request.timeout_s
-        work = _InWork(request, deadline)
-        self._in_work[request.request_id] = work
-        self._idle.clear()
-        self.requests.append(request)
-        self.most_in_work = max(self.most_in_work, len(self._in_work))
-        self._let_in()
-        outcome = "closed"
+        work, outcome = self._taken(request), "closed"
+        is_paced = self.step_s > 0 or work.deadline is not None or self.failure is not None
+        prompt_tokens, taker = len(request.prompt_token_ids), request.taker
+        cached = count = 0
         try:
-            await work.wait(work.turn.wait())
-            async for item in self._items(work):
-                if isinstance(item, Finished):
-                    # Whoever takes the last item finds nothing of the request left.
-                    self._forget(work, item.reason)
-                yield item
+            if not work.turn.is_set():
+                await work.wait(work.turn.wait())
+            script = await self._begin(work)
+            if script.starts:
+                cached = self._cached_tokens(request, script)
+                yield Started(prompt_tokens=prompt_tokens, cached_tokens=cached)
+            reason: FinishReason = "abort"
+            for tokens in script.steps:
+                # Servers are measured with what is done in here for every token of everybody.
+                if is_paced or self._is_disturbed:
+                    if not await self._step(work, count):
+                        break
+                else:
+                    await asyncio.sleep(0)
+                    if work.ended_by is not None:
+                        break
+                count += len(tokens.token_ids)
+                if taker is None or not taker(tokens):
+                    yield tokens
+            else:
+                if script.failure is not None:
+                    raise script.failure
+                reason = script.reason
+            # Whoever takes the last item finds nothing of the request left.
+            self._forget(work, reason)
+            yield Finished(
+                reason=reason,
+                aborted_by=work.ended_by or script.aborted_by if reason == "abort" else None,
+                prompt_tokens=prompt_tokens,
+                cached_tokens=cached,
+                completion_tokens=count,
+                prompt_logprobs=prompt_logprobs(request),
+            )
         except DeepInferError:
             outcome = "failed"
             raise
@@ -192,7 +189,7 @@ class FakeAsyncEngine(AsyncEngine):
         """End a request before its next step."""
         if request_id not in self._in_work:
             return False
-        self._in_work[request_id].ended.set()
+        self._in_work[request_id].end("operator")
         return True
 
     async def metrics_text(self) -> str:
@@ -209,8 +206,8 @@ class FakeAsyncEngine(AsyncEngine):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         except TimeoutError:
-            for request_id in tuple(self._in_work):
-                self.abort(request_id)
+            for work in tuple(self._in_work.values()):
+                work.end("shutdown")
             return False
         return True
 
@@ -235,37 +232,34 @@ class FakeAsyncEngine(AsyncEngine):
         if grammar is not None and grammar.kind not in facts.grammar_kinds:
             raise RequestError(f"no component takes grammars of kind {grammar.kind}")
 
-    async def _items(self, work: _InWork) -> AsyncIterator[Item]:
-        request = work.request
-        prompt = request.prompt_token_ids
-        cached = count = 0
-        reason: FinishReason = "abort"
-        steps: Iterator[tuple[Tokens, FinishReason | None]] = iter(())
-        if await self._step(work, 0):
-            cached = self._lookup(request.cache_salt, prompt)
-            yield Started(prompt_tokens=len(prompt), cached_tokens=cached)
-            room = min(request.params.max_tokens, self._facts.max_model_len - len(prompt))
-            steps = answer_steps(request, self.answer(request), room, self.tokens_per_step)
-        for tokens, end in steps:
-            if not await self._step(work, count):
-                break
-            count += len(tokens.token_ids)
-            reason = end or reason
-            yield tokens
-        scored = request.params.prompt_alternatives
-        yield Finished(
-            reason=reason,
-            prompt_tokens=len(prompt),
-            cached_tokens=cached,
-            completion_tokens=count,
-            prompt_logprobs=None
-            if scored is None
-            else (None, *made_up_logprobs(prompt[1:], scored)),
-        )
+    def _taken(self, request: GenerateRequest) -> InWork:
+        """A request of which is known that nothing is wrong with it."""
+        now = asyncio.get_running_loop().time()
+        deadline = None if request.timeout_s is None else now + request.timeout_s
+        work = InWork(request, deadline)
+        self._in_work[request.request_id] = work
+        self._idle.clear()
+        self.requests.append(request)
+        self.most_in_work = max(self.most_in_work, len(self._in_work))
+        self._let_in()
+        return work
 
-    async def _step(self, work: _InWork, count: int) -> bool:
+    async def _begin(self, work: InWork) -> Script:
+        """Wait for the first step of a request; what it gets."""
+        if not await self._step(work, 0):
+            return Script(reason="abort", starts=False)
+        request = work.request
+        left = self._facts.max_model_len - len(request.prompt_token_ids)
+        room = min(request.params.max_tokens, left)
+        return script_of(request, self.answer(request), room, self.tokens_per_step)
+
+    async def _step(self, work: InWork, count: int) -> bool:
         """Wait for the next step of a request; whether it takes part."""
-        if work.ended.is_set() or not await work.wait(self._pace()):
+        if self.step_s == 0 and work.deadline is None and self._running.is_set():
+            await asyncio.sleep(0)
+        elif work.ended_by is not None or not await work.wait(self._pace()):
+            return False
+        if work.ended_by is not None:
             return False
         if self._state == "dead":
             raise EngineError("the engine died")
@@ -278,7 +272,7 @@ class FakeAsyncEngine(AsyncEngine):
         await asyncio.sleep(self.step_s)
         await self._running.wait()
 
-    def _forget(self, work: _InWork, outcome: str) -> None:
+    def _forget(self, work: InWork, outcome: str) -> None:
         name = work.request.request_id
         if self._in_work.get(name) is work:
             del self._in_work[name]
@@ -291,9 +285,10 @@ class FakeAsyncEngine(AsyncEngine):
         for work in islice(self._in_work.values(), self._places):
             work.turn.set()
 
-    def _lookup(self, salt: str, prompt: tuple[int, ...]) -> int:
+    def _cached_tokens(self, request: GenerateRequest, script: Script) -> int:
         """Tokens of whole blocks that a prompt of the same salt had; remembers this one's."""
+        salt, prompt = request.cache_salt, request.prompt_token_ids
         ends = range(_CACHE_BLOCK_TOKENS, len(prompt), _CACHE_BLOCK_TOKENS)
         cached = max((end for end in ends if (salt, prompt[:end]) in self._cached), default=0)
         self._cached |= {(salt, prompt[:end]) for end in ends}
-        return cached
+        return cached if script.cached is None else script.cached

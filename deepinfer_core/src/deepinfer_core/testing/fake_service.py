@@ -25,14 +25,13 @@ from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.service.child import run
 from deepinfer_core.engine.service.opening import OpenedEngine
 from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
-from deepinfer_core.interfaces.async_engine import EngineFacts
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.telemetry.progress import ProgressStream
-from deepinfer_core.testing.fakes import FakeRunner, byte_tokenizer_source
+from deepinfer_core.testing.byte_tokenizer import VOCABULARY, byte_facts, byte_tokenizer_source
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 __all__ = ["FakeService", "command_of", "fake_engine"]
 
-VOCABULARY = 265
 _BLOCK_TOKENS = 4
 _BLOCKS = 512
 _SNAPSHOTS = 16
@@ -107,12 +106,8 @@ def _open(service: FakeService, progress: ProgressStream) -> OpenedEngine:
             raise getattr(errors, service.refusal)("it is refused", hint="as the test says")
         phase.advance()
     engine = fake_engine(service)
-    facts = EngineFacts(
-        model="fake",
-        tokenizer_json=byte_tokenizer_source(),
+    facts = byte_facts(
         max_model_len=service.longest,
-        vocabulary=VOCABULARY,
-        grammar_kinds=(),
         components={"sampler": "fake.sampler"},
         report={"process_id": os.getpid()},
     )

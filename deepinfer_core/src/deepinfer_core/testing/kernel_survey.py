@@ -92,7 +92,7 @@ def _check_of(case: KernelCase, seed: int) -> Any:
 
     def check(program: Program) -> list[str]:
         results = {name: tensor.clone() for name, tensor in given.items()}
-        program.run(results, limit_s=_LIMIT_S)
+        program.run(results, limit_s=_LIMIT_S, refuse_doubled_stores=True)
         return complaints(case, given, expected, results)
 
     return check

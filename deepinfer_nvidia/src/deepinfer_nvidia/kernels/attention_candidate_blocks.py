@@ -63,11 +63,11 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
             )
         T.sync_threads()
         found[0] = radix.ABSENT
-        for j in T.unroll(size):
-            if number * size + j < T.min(visible, pool_entries):
+        if number * size < visible:
+            for j in T.unroll(size):
                 order = radix.order_of(staged[thread * size + j])
                 found[0] = T.max(found[0], T.min(T.max(order, _SMALLEST), _LARGEST))
-        if visible > 0 and number == (visible - 1) // size:
+        if number + 1 == T.ceildiv(visible, size):
             found[0] = radix.HIGHEST
 
     @T.prim_func
@@ -137,11 +137,8 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
                     measure(pool_score_TS, row, turn, visible, staged, found)
                 T.sync_threads()
                 is_kept[thread] = T.if_then_else(
-                    found[0] > radix.ABSENT
-                    and (
-                        found[0] > least
-                        or (found[0] == least and radix.LAST_PLACE - number >= least_place)
-                    ),
+                    found[0] > least
+                    or (found[0] == least and radix.LAST_PLACE - number >= least_place),
                     1,
                     0,
                 )

@@ -82,6 +82,7 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
         """Rows of one sequence: where they start and end, and the most that one of them sees."""
         thread = T.get_thread_binding()
         count = T.alloc_var("int32")
+        before = T.alloc_var("int32")
         if thread < row_tile:
             sequence[thread] = -1
             visible[thread] = 0
@@ -91,14 +92,16 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
         T.sync_threads()
         if thread == 0:
             count = 0
+            before = -1
             for r in T.serial(row_tile):
                 if sequence[r] >= 0:
-                    if r == 0 or sequence[r] != sequence[T.max(r - 1, 0)]:
+                    if sequence[r] != before:
                         run[count, 0] = r
                         run[count, 2] = 0
                         count += 1
                     run[count - 1, 1] = r + 1
                     run[count - 1, 2] = T.max(run[count - 1, 2], visible[r])
+                before = sequence[r]
             state[0] = count
         T.sync_threads()
 

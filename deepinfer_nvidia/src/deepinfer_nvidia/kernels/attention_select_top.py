@@ -188,9 +188,8 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
             for i in T.serial(T.ceildiv(sources, threads)):
                 number_of = i * threads + thread
                 candidate(score_TS, row, number_of, sources, is_copied, copy, filled, found)
-                if found[0] > radix.ABSENT and (
-                    found[0] > least
-                    or (found[0] == least and radix.LAST_PLACE - found[1] >= least_place)
+                if found[0] > least or (
+                    found[0] == least and radix.LAST_PLACE - found[1] >= least_place
                 ):
                     slot = T.atomic_add(deepest[1], 1, return_prev=True)
                     chosen[slot] = found[1]

@@ -97,7 +97,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                     )
                     if by_weight == 0:
                         is_needed = T.if_then_else(top_k_R[row] >= T.int64(0), 1, 0)
-                        limit = T.max(top_k_R[row] - T.int64(1), T.int64(0))
+                        limit = top_k_R[row] - T.int64(1)
                     if is_needed == 1:
                         cut.clear(sums, count)
                         for i in T.serial(trips):

@@ -88,7 +88,6 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                             place = i * _LINE
                         else:
                             point -= segment_sum[i]
-                place = T.max(place, 0)
                 first = -1
                 for i in T.serial(_LINE):
                     if first < 0:
@@ -96,7 +95,6 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                             first = (place + i) * CHUNK_TOKENS
                         else:
                             point -= chunk[place + i]
-                first = T.max(first, 0)
                 size[thread] = T.int64(0)
                 if first + thread < vocabulary:
                     share = law.power(logits_RV[row, first + thread], peak_R[row], inverse)
@@ -116,7 +114,6 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                                 drawn = T.cast(first + i, "int64")
                             else:
                                 point -= size[i]
-                    drawn = T.max(drawn, T.int64(0))
                     if forced_R[row] >= T.int64(0):
                         drawn = forced_R[row]
                     share = law.power(logits_RV[row, drawn], peak_R[row], inverse)

@@ -91,7 +91,7 @@ def build(spec: SampleSpec, tuning: Tuning) -> Any:
                     bad = 1
                     x[i] = T.cast(0, dtype)
             peak = x[0]
-            for i in T.unroll(held):
+            for i in T.unroll(1, held):
                 peak = T.max(peak, x[i])
             thread_peak[thread] = peak
             base = T.warp_reduce_max(peak)
@@ -99,9 +99,9 @@ def build(spec: SampleSpec, tuning: Tuning) -> Any:
                 warp_peak[thread // 32] = base
             T.sync_threads()
             if bad == 1:
-                flag[0] = 1
+                T.atomic_max(flag[0], 1)
             base = warp_peak[0]
-            for i in T.unroll(_WARPS):
+            for i in T.unroll(1, _WARPS):
                 base = T.max(base, warp_peak[i])
             if thread < _GROUPS:
                 group_RG[row, segment * _GROUPS + thread] = T.max(

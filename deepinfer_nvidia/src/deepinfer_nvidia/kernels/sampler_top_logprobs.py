@@ -96,7 +96,7 @@ def build(spec: TopLogprobsSpec, tuning: KernelTuning) -> Any:
                         first[0] = vocabulary
                     T.sync_threads()
                     last = peak[0]
-                    for i in T.unroll(threads // 32):
+                    for i in T.unroll(1, threads // 32):
                         last = T.max(last, peak[i])
                     if mine == last:
                         T.atomic_min(first[0], place)

@@ -133,7 +133,6 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
             wanted = 0
             if temperature_R[row] > T.float32(0) and bad == 0:
                 if top_k >= T.int64(0):
-                    top_k = T.max(top_k, T.int64(1))
                     wanted = T.cast(T.min(top_k, T.int64(SHORT_TOKENS)), "int32")
                 elif top_p_R[row] < T.float32(1) or min_p_R[row] > T.float32(0):
                     wanted = OPEN_TOKENS
@@ -197,9 +196,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                 for u in T.unroll(best.STEP):
                     kept_total += share[step * best.STEP + u]
             if thread < count:
-                size[thread] = T.int64(0)
-                if survives == 1:
-                    size[thread] = law.weight(kept, T.float64(1) / kept_total)
+                size[thread] = law.weight(kept, T.float64(1) / kept_total)
             T.sync_threads()
             if survives == 1:
                 before = T.int64(0)
@@ -244,7 +241,6 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                     peak_R[row] = peak
                     total_R[row] = total
                     if temperature_R[row] <= T.float32(0) or decided == 1:
-                        drawn = T.max(drawn, T.int64(0))
                         token_R[row] = drawn
                         logprob_R[row] = T.cast(
                             T.cast(raw_logits_RV[row, drawn], "float64") - raw_total, "float32"

@@ -172,7 +172,7 @@ def _dealt(block_rows: int, slots: int, vector: int, chosen: int, rounds: Any) -
             least[0] = T.warp_reduce_max(rest[0])
             if rest[0] == least[0]:
                 rest[0] = _TAKEN
-        is_in = most[0] >= T.max(least[0], _TAKEN + 1)
+        is_in = most[0] >= least[0]
         lanes_in = T.cast(T.ballot(is_in), "uint32")
         count[0] = T.cast(T.popcount(lanes_in), "int32")
         below = (T.uint32(1) << T.cast(lane, "uint32")) - T.uint32(1)

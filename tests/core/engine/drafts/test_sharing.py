@@ -10,7 +10,8 @@ from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.testing.draft_budgets import RandomBudget
-from deepinfer_core.testing.fakes import FakeGuesses, FakeRunner
+from deepinfer_core.testing.fake_draws import FakeGuesses
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 MakeEngine = Callable[..., Engine]
 VOCABULARY, BLOCK, DRAFTS = 265, 4, 5

@@ -12,7 +12,7 @@ from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.tokenizer import Tokenizer
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.draft_planner import DraftOutcome, DraftView, StepTimes
-from deepinfer_core.testing.fakes import FakeRunner
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 MakeEngine = Callable[..., Engine]
 VOCABULARY, BLOCK, DRAFTS = 265, 4, 5

@@ -29,7 +29,7 @@ from deepinfer_core.engine.service.serving import EngineService
 from deepinfer_core.interfaces.async_engine import EngineFacts, GenerateRequest
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.testing.events import captured_events
-from deepinfer_core.testing.fakes import FakeRunner
+from deepinfer_core.testing.fake_runner import FakeRunner
 
 MakeEngine = Callable[..., Engine]
 
@@ -65,6 +65,18 @@ class Sent:
             assert self.ended.wait(WAIT_S)
 
 
+class Gate:
+    """A runner whose steps wait until the gate is opened."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = Event(), Event()
+        self.runner = FakeRunner(265, 4, self._wait)
+
+    def _wait(self, plan: StepPlan) -> None:
+        self.reached.set()
+        self.opened.wait(WAIT_S)
+
+
 @pytest.fixture
 def sent() -> Sent:
     return Sent()
@@ -78,9 +90,11 @@ def service_of(
     return EngineService(OpenedEngine(engine=engine, facts=FACTS, finished=finished), send)
 
 
-def submit(number: int, max_tokens: int = 5, prompt: tuple[int, ...] = (10, 11)) -> Submit:
+def submit(
+    number: int, max_tokens: int = 5, prompt: tuple[int, ...] = (10, 11), name: str = ""
+) -> Submit:
     params = SamplingParams(max_tokens=max_tokens, seed=number, ignore_eos=True)
-    request = GenerateRequest(request_id=str(number), prompt_token_ids=prompt, params=params)
+    request = GenerateRequest(request_id=name, prompt_token_ids=prompt, params=params)
     return submit_message(number, request)
 
 
@@ -109,13 +123,11 @@ def test_a_request_starts_once_before_its_tokens(make_engine: MakeEngine, sent: 
 def test_what_a_step_gives_to_all_leaves_in_one_message(
     make_engine: MakeEngine, sent: Sent
 ) -> None:
-    gate = Event()
-    runner = FakeRunner(265, 4, lambda plan: gate.wait(WAIT_S) and None)
-    engine = make_engine(runner=runner, asynchronous=False)
-    service = service_of(engine, sent)
+    gate = Gate()
+    service = service_of(make_engine(runner=gate.runner, asynchronous=False), sent)
     for number in (1, 2, 3, 4):
         service.obey(submit(number, 4))
-    gate.set()
+    gate.opened.set()
     sent.wait(4)
     close(service)
     sizes = [len(step.grown) for step in sent.messages if isinstance(step, StepDone)]
@@ -128,19 +140,14 @@ def test_what_a_step_gives_to_all_leaves_in_one_message(
 def test_an_aborted_request_ends_as_such_and_others_go_on(
     make_engine: MakeEngine, sent: Sent
 ) -> None:
-    reached, gate = Event(), Event()
-
-    def wait(plan: StepPlan) -> None:
-        reached.set()
-        gate.wait(WAIT_S)
-
-    service = service_of(make_engine(runner=FakeRunner(265, 4, wait)), sent)
+    gate = Gate()
+    service = service_of(make_engine(runner=gate.runner), sent)
     service.obey(submit(1, 50))
-    assert reached.wait(WAIT_S)
+    assert gate.reached.wait(WAIT_S)
     service.obey(submit(2, 5))
     service.obey(Abort(1))
     service.obey(Abort(99))  # one that is not there, or not any more
-    gate.set()
+    gate.opened.set()
     sent.wait(2)
     close(service)
     assert {one.number: one.reason for one in sent.of("ended")} == {1: "abort", 2: "length"}
@@ -149,17 +156,12 @@ def test_an_aborted_request_ends_as_such_and_others_go_on(
 def test_a_request_that_ends_before_a_second_step_started_once(
     make_engine: MakeEngine, sent: Sent
 ) -> None:
-    reached, gate = Event(), Event()
-
-    def wait(plan: StepPlan) -> None:
-        reached.set()
-        gate.wait(WAIT_S)
-
-    service = service_of(make_engine(runner=FakeRunner(265, 4, wait)), sent)
+    gate = Gate()
+    service = service_of(make_engine(runner=gate.runner), sent)
     service.obey(submit(1, 50))
-    assert reached.wait(WAIT_S)
+    assert gate.reached.wait(WAIT_S)
     service.obey(Abort(1))
-    gate.set()
+    gate.opened.set()
     sent.wait(1)
     close(service)
     assert [row.number for row in sent.of("started")] == [1]
@@ -242,19 +244,14 @@ def test_requests_of_a_step_that_failed_are_told(make_engine: MakeEngine, sent: 
 
 
 def test_stopping_tells_what_runs_the_reason(make_engine: MakeEngine, sent: Sent) -> None:
-    reached, gate = Event(), Event()
-
-    def wait(plan: StepPlan) -> None:
-        reached.set()
-        gate.wait(WAIT_S)
-
-    service = service_of(make_engine(runner=FakeRunner(265, 4, wait)), sent)
+    gate = Gate()
+    service = service_of(make_engine(runner=gate.runner), sent)
     service.obey(submit(1, 50))
-    assert reached.wait(WAIT_S)
+    assert gate.reached.wait(WAIT_S)
     service.obey(submit(2))
     service.obey(Stop("it is late"))
     service.obey(submit(3))  # behind the end
-    gate.set()
+    gate.opened.set()
     service.join()
     assert sorted(one.number for one in sent.of("failed")) == [1, 2, 3]
     assert "it is late" in sent.of("failed")[0].fault.message
@@ -284,11 +281,7 @@ def test_who_observes_learns_the_names_that_the_front_gave(
 
     service = service_of(make_engine(), sent, finished)
     for number in (1, 2, 3):
-        params = SamplingParams(max_tokens=2 * number, ignore_eos=True)
-        request = GenerateRequest(
-            request_id=f"req-{number}", prompt_token_ids=(10, 11), params=params
-        )
-        service.obey(submit_message(number, request))
+        service.obey(submit(number, 2 * number, name=f"req-{number}"))
     sent.wait(3)
     close(service)
     assert named == {1: "req-1", 2: "req-2", 3: "req-3"}

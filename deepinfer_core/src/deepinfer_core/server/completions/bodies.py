@@ -1,8 +1,9 @@
 """What does the body of a text completion ask for?
 
 The fields are those of the public completion interface and what ``SamplingParams`` has beyond them.
-A field with null is a field that is not there; unknown fields are left alone, as clients expect.
-What the interface has and this service has not is refused by name.
+A field with null is a field that is not there. What would change the answer and cannot be done here
+is refused by name, also what only other servers have; what nobody knows is left alone, as clients
+expect.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from deepinfer_core.engine.checks import (
 )
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.errors import RequestError
+from deepinfer_core.server.completions.foreign_fields import check_foreign_fields
+from deepinfer_core.server.completions.output_form import form_fields
 
-__all__ = ["MAX_CHOICES", "CompletionAsk", "read_completion"]
+__all__ = ["MAX_CHOICES", "MORE_FIELDS", "CompletionAsk", "read_completion"]
 
 MAX_CHOICES = 1024
 """Most choices of one call: prompts times ``n``."""
@@ -31,6 +34,16 @@ _MAX_SAMPLES = 128
 _MAX_TOKENS = (1 << 31) - 1
 _MAX_MIDDLE_TOKENS = 4096
 """Longest text that fills a gap, the limit of the public interface."""
+
+MORE_FIELDS = (
+    "allowed_token_ids", "bad_words", "bad_words_ids", "first_n_token_no_eos", "golden_token_ids",
+    "include_stop_str_in_output", "seq_seed", "skip_special_tokens",
+)  # fmt: skip
+"""What bodies and ``SamplingParams`` share beyond ``body_fields``."""
+
+_MOST_LISTED = 1024
+_LISTS = ("logit_bias", "stop_token_ids", "bad_words", "bad_words_ids")
+"""Fields with at most so many members: each costs something at every token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +82,7 @@ def read_completion(body: Mapping[str, Any]) -> CompletionAsk:
         RequestError: a field is missing, unsupported or out of range; the message names it.
     """
     given = {name: value for name, value in body.items() if value is not None}
+    check_foreign_fields(given)
     prompts = _prompts(given.get("prompt"))
     samples = _integer(given, "n", 1, 1, _MAX_SAMPLES)
     _check_choices(given, len(prompts), samples)
@@ -93,9 +107,14 @@ def read_completion(body: Mapping[str, Any]) -> CompletionAsk:
 
 
 def _params(given: Mapping[str, Any], limit: int, echo: bool) -> SamplingParams:
-    fields = sampling_fields(given)
-    if "grammar" in given:
-        fields["grammar"] = given["grammar"]
+    for name in _LISTS:
+        listed = given.get(name)
+        if isinstance(listed, list | dict) and len(listed) > _MOST_LISTED:
+            raise RequestError(
+                f"{name} has {len(listed)} members", hint=f"at most {_MOST_LISTED} are taken"
+            )
+    fields = sampling_fields(given) | form_fields(given)
+    fields |= {name: given[name] for name in MORE_FIELDS if name in given}
     if "logprobs" in given:
         check_integer("logprobs", given["logprobs"], 0, MAX_ALTERNATIVES)
         fields["logprobs"] = given["logprobs"]

@@ -6,15 +6,34 @@ and versions, no paths and no keys.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from deepinfer_core import __version__
-from deepinfer_core.errors import NotFound
+from deepinfer_core.engine.checks import shown
+from deepinfer_core.errors import NotFound, RequestError
 from deepinfer_core.interfaces.protocol import Handle, HttpAnswer, HttpCall, JsonAnswer, ServiceView
 from deepinfer_core.server.dialect import json_bytes
 
-__all__ = ["Cards"]
+__all__ = ["Cards", "served_name"]
+
+
+def served_name(names: Sequence[str], given: object) -> str:
+    """The name that an answer repeats.
+
+    Args:
+        names: under which the model is served.
+        given: what a body asks for; None or empty: nothing.
+
+    Raises:
+        RequestError: it is none of them.
+    """
+    if given is None or given == "":
+        return names[0]
+    if isinstance(given, str) and given in names:
+        return given
+    raise RequestError(f"model is {shown(given)}", hint=f"this service has {', '.join(names)}")
 
 
 class Cards:

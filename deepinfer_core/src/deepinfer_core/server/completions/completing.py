@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from deepinfer_core.errors import RequestError
 from deepinfer_core.interfaces.async_engine import GenerateRequest
 from deepinfer_core.interfaces.protocol import (
     EventAnswer,
@@ -18,9 +17,10 @@ from deepinfer_core.interfaces.protocol import (
 from deepinfer_core.server.completions.answers import usage_of
 from deepinfer_core.server.completions.bodies import read_completion
 from deepinfer_core.server.completions.calls import CallsInWork, CompletionCall, prepare_call
+from deepinfer_core.server.completions.cards import served_name
 from deepinfer_core.server.completions.choices import run_choices
 from deepinfer_core.server.completions.event_stream import CompletionStream
-from deepinfer_core.server.completions.plain_text import TextReader
+from deepinfer_core.server.completions.plain_text import PlainText, TextReader
 from deepinfer_core.server.dialect import json_bytes
 
 __all__ = ["Completing"]
@@ -44,22 +44,17 @@ class Completing:
         """Answer a call; raises like ``read_completion``, ``prepare_call`` and the engine."""
         since_s, notes = time.monotonic(), call.notes
         notes.protocol = "completions"
-        ask = read_completion(call.body)
-        call.claim(len(ask.prompts) * ask.samples)
-        model = self._model(ask.model)
-        grammar = ask.params.grammar_request
-        notes.model, notes.stream = model, ask.stream
-        notes.constraint = "" if grammar is None else grammar.kind
         text = await self._texts.open()
-        longest = self._service.engine.facts.max_model_len
         prepared: CompletionCall = await self._service.in_threads(
-            prepare_call, call, ask, text, longest, since_s
+            self._prepared, call, text, since_s
         )
+        call.claim(len(prepared.requests))
+        ask = prepared.ask
         head = {
             "id": f"cmpl-{call.request_id}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": model,
+            "model": notes.model,
         }
         if ask.stream:
             stream = CompletionStream(prepared, head)
@@ -70,6 +65,14 @@ class Completing:
         choices = [choice.part() for choice in prepared.choices]
         usage = usage_of(prepared.choices, ask.samples, notes)
         return JsonAnswer(content=json_bytes({**head, "choices": choices, "usage": usage}))
+
+    def _prepared(self, call: HttpCall, text: PlainText, since_s: float) -> CompletionCall:
+        """Read and encode; runs in a thread, as a body may be large."""
+        ask, notes = read_completion(call.body), call.notes
+        notes.model = served_name(self._service.model_names, ask.model)
+        grammar = ask.params.grammar_request
+        notes.stream, notes.constraint = ask.stream, "" if grammar is None else grammar.kind
+        return prepare_call(call, ask, text, self._service.engine.facts.max_model_len, since_s)
 
     async def _events(
         self, prepared: CompletionCall, stream: CompletionStream
@@ -91,12 +94,3 @@ class Completing:
                     for place, item in came:
                         prepared.take(place, item)
                     yield list(dict.fromkeys(place for place, _ in came))
-
-    def _model(self, name: str) -> str:
-        """The name that the answer repeats."""
-        names = self._service.model_names
-        if name and name not in names:
-            raise RequestError(
-                f"model is {name!r:.200}", hint=f"this service has {', '.join(names)}"
-            )
-        return name or names[0]

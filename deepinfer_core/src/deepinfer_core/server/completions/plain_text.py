@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepinfer_core.engine.conversation import ConversationEncoder
 from deepinfer_core.engine.tokenizer import Tokenizer, read_tokenizer
 from deepinfer_core.errors import RequestError
-from deepinfer_core.interfaces.protocol import ServiceView
+from deepinfer_core.interfaces.protocol import MOST_CHARACTERS_PER_TOKEN, ServiceView
 
 __all__ = ["PlainText", "TextReader"]
 
@@ -25,23 +24,26 @@ class PlainText:
 
     Args:
         source: text of its ``tokenizer.json``.
+        max_model_len: tokens of the longest sequence.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, max_model_len: int) -> None:
         self.tokenizer: Tokenizer = read_tokenizer(source)
-        self._encoder: ConversationEncoder | None = None
+        self._most_characters = MOST_CHARACTERS_PER_TOKEN * max_model_len
 
-    @property
-    def conversations(self) -> ConversationEncoder:
-        """Writes conversations.
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without a beginning.
 
         Raises:
-            ConfigError: the library for it is not installed.
-            WeightsError: the tokenizer has no chat form.
+            RequestError: it is too long, or holds what is no character.
         """
-        if self._encoder is None:
-            self._encoder = ConversationEncoder(self.tokenizer)
-        return self._encoder
+        if len(text) > self._most_characters:
+            raise RequestError(
+                f"the text has {len(text)} characters",
+                hint=f"at most {self._most_characters} are read for this model: "
+                f"{MOST_CHARACTERS_PER_TOKEN} for each token of its longest sequence",
+            )
+        return self.tokenizer.encode(text)
 
     def prompt(self, prompt: str | tuple[int, ...], suffix: str = "") -> tuple[int, ...]:
         """Token ids of a prompt; those of a text begin with the beginning of the sequence.
@@ -51,12 +53,12 @@ class PlainText:
             suffix: text behind a gap that is to be filled; empty: no gap.
 
         Raises:
-            RequestError: the tokenizer lacks a control token that is needed.
+            RequestError: a text is too long, or the tokenizer lacks a control token that is needed.
         """
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
         if suffix:
             begin, gap, end = [self._control(spelling, _GAP_HINT) for spelling in _GAP]
-            ids = [begin, *ids, gap, *self.tokenizer.encode(suffix), end]
+            ids = [begin, *ids, gap, *self.encode(suffix), end]
         start = [self._control(_BEGIN, _BEGIN_HINT)] if isinstance(prompt, str) else []
         return (*start, *ids)
 
@@ -106,9 +108,11 @@ class TextReader:
             EngineUnavailable: none is.
             RequestError: it has no tokenizer.
         """
-        source = self._service.engine.facts.tokenizer_json
+        facts = self._service.engine.facts
+        source = facts.tokenizer_json
         if source is None:
             raise RequestError("this model has no tokenizer", hint="only token ids can be used")
         if self._opened is None or self._opened[0] is not source:
-            self._opened = (source, await self._service.in_threads(PlainText, source))
+            text = await self._service.in_threads(PlainText, source, facts.max_model_len)
+            self._opened = (source, text)
         return self._opened[1]

@@ -15,6 +15,7 @@ _Schema = Mapping[str, Any]
 _TOKENS: _Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _TEXT: _Schema = {"type": "string"}
 _FLAG: _Schema = {"type": ["boolean", "null"]}
+_OBJECT: _Schema = {"type": ["object", "null"]}
 
 
 def _number(low: float, high: float) -> _Schema:
@@ -57,6 +58,7 @@ COMPLETION: _Schema = {
             "type": ["object", "null"],
             "propertyNames": {"pattern": "^[0-9]{1,20}$"},
             "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+            "maxProperties": 1024,
         },
         "seed": _integer(0, (1 << 64) - 1),
         "stop": {"anyOf": [{**_TEXT, "minLength": 1}, {"type": "array", "maxItems": 16}]},
@@ -66,8 +68,21 @@ COMPLETION: _Schema = {
         "repetition_penalty": _number(0.01, 100),
         "min_tokens": _integer(0),
         "ignore_eos": _FLAG,
-        "stop_token_ids": _TOKENS,
-        "grammar": {"type": ["object", "null"]},
+        "stop_token_ids": {**_TOKENS, "maxItems": 1024},
+        "allowed_token_ids": {**_TOKENS, "minItems": 1},
+        "bad_words": {"type": "array", "maxItems": 1024, "items": {**_TEXT, "minLength": 1}},
+        "bad_words_ids": {"type": "array", "maxItems": 1024, "items": {**_TOKENS, "minItems": 1}},
+        "first_n_token_no_eos": _integer(0),
+        "include_stop_str_in_output": _FLAG,
+        "skip_special_tokens": _FLAG,
+        "grammar": _OBJECT,
+        "so_args": _OBJECT,
+        "response_format": _OBJECT,
+        "structured_outputs": _OBJECT,
+        "guided_json": {"type": ["object", "string", "null"]},
+        "guided_regex": {"type": ["string", "null"]},
+        "guided_choice": {"type": ["array", "null"], "items": _TEXT},
+        "guided_grammar": {"type": ["string", "null"]},
     },
 }
 """Of ``/v1/completions``."""

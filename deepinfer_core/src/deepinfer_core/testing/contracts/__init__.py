@@ -23,6 +23,7 @@ from deepinfer_core.testing.contracts.device import DeviceContract
 from deepinfer_core.testing.contracts.grammar import GrammarContract
 from deepinfer_core.testing.contracts.grouped_gemm import GroupedGemmContract
 from deepinfer_core.testing.contracts.indexer import IndexerContract
+from deepinfer_core.testing.contracts.kv_store import KvStoreContract
 from deepinfer_core.testing.contracts.ratio_rule import RatioRuleContract
 from deepinfer_core.testing.contracts.sampler import SamplerContract
 from deepinfer_core.testing.contracts.transform import TransformContract
@@ -36,6 +37,7 @@ __all__ = [
     "GrammarContract",
     "GroupedGemmContract",
     "IndexerContract",
+    "KvStoreContract",
     "RatioRuleContract",
     "SamplerContract",
     "TransformContract",

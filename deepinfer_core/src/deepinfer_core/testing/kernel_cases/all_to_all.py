@@ -30,6 +30,7 @@ def cases() -> list[KernelCase]:
         _order("one-choice", rows=1, experts=1, choices=1),
         _order("few", rows=7, experts=5, choices=3),
         _order("gaps", rows=70, experts=9, choices=2, absent=0.3),
+        _order("all-threads", rows=512, experts=9, choices=2, absent=0.3),
         _order("nobody", rows=3, experts=4, choices=2, absent=1.0),
         _order("one-expert", rows=67, experts=1, choices=1),
         _order("model-rows-64", rows=64, experts=384, choices=6, small=False),
@@ -64,10 +65,12 @@ def _choices(
 
 def _sent(expert_Tk: torch.Tensor, experts: int) -> Dispatched:
     """What the twin sends: as rows' weights, the choices themselves."""
-    number_Tk = torch.arange(expert_Tk.numel(), dtype=torch.float64).view_as(expert_Tk)
+    place = expert_Tk.device
+    number_Tk = torch.arange(expert_Tk.numel(), dtype=torch.float64, device=place)
+    number_Tk = number_Tk.view_as(expert_Tk)
     number_Tk = number_Tk.masked_fill(expert_Tk < 0, -1)
     plan = _plan(experts, expert_Tk.shape[1])
-    return _TWIN.dispatch(plan, torch.zeros(len(expert_Tk), 1), expert_Tk, number_Tk)
+    return _TWIN.dispatch(plan, torch.zeros(len(expert_Tk), 1, device=place), expert_Tk, number_Tk)
 
 
 def _plan(experts: int, choices: int) -> Plan:

@@ -22,6 +22,7 @@ from deepinfer_core.interfaces.operators.gemm import (
 from deepinfer_core.numeric import QuantTensor, number_format, quantise
 from deepinfer_core.reference.gemm import ReferenceGemm
 from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors, poisoned
+from deepinfer_core.testing.kernel_cases.gemm_loads import DENSE_LOADS, EXPERT_LOADS
 from deepinfer_core.testing.tolerance import roundoff
 
 __all__ = ["cases"]
@@ -69,6 +70,11 @@ def cases() -> list[KernelCase]:
         ),
         _experts(ends=[1, 1, 9, 40], in_width=5120, out_width=4608, small=False),
         _experts(ends=[0, 200, 200, 264], in_width=2304, out_width=5120, small=False),
+        *(
+            _dense(rows=rows, in_width=k, out_width=n, out_dtype=out_dtype, small=False)
+            for rows, k, n, out_dtype in DENSE_LOADS
+        ),
+        *(_experts(ends=ends, in_width=k, out_width=n, small=False) for ends, k, n in EXPERT_LOADS),
     ]
 
 
@@ -207,9 +213,7 @@ def _experts(
     )
 
     def arguments(generator: torch.Generator) -> Tensors:
-        weight = quantise(
-            torch.randn(experts, out_width, in_width, generator=generator), weight_format
-        )
+        weight = _weights(generator, (experts, out_width, in_width), weight_format, small)
         x_RK = torch.randn(rows, in_width, generator=generator).to(_dtype(x_dtype))
         # Rows of nobody: neither read nor written.
         x_RK[ends[-1] :] = torch.nan
@@ -241,10 +245,11 @@ def _experts(
         return {"out_RN": out}
 
     def bounds(given: Tensors, expected: Tensors) -> Tensors:
-        weight = _expert_weight(given, weight_format).dequantise(torch.float64).abs()
+        weight = _expert_weight(given, weight_format).dequantise(torch.float32).abs()
         size = torch.zeros(rows, out_width, dtype=torch.float64)
         for expert, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            size[start:end] = given["x_RK"][start:end].double().abs() @ weight[expert].t()
+            # As in ``_dense_bounds``.
+            size[start:end] = 1.001 * given["x_RK"][start:end].float().abs() @ weight[expert].t()
         return {"out_RN": _bound(size, in_width, expected["out_RN"])}
 
     active = sum(end > start for start, end in zip([0, *ends[:-1]], ends, strict=True))
@@ -261,7 +266,34 @@ def _experts(
         rows=0 if small else ends[-1],
         moved_bytes=0 if small else active * weight_bytes + ends[-1] * row_bytes,
         flops=0 if small else 2 * ends[-1] * in_width * out_width,
+        peer=None if small else ("cuBLAS, one weight", _one_product(in_width, out_width)),
     )
+
+
+def _one_product(in_width: int, out_width: int) -> Callable[[Tensors], object]:
+    """All rows by one bf16 weight: what the matrix rate would be without any grouping."""
+    weights: dict[torch.device, torch.Tensor] = {}
+
+    def multiply(given: Tensors) -> torch.Tensor:
+        x_RK = given["x_RK"]
+        if x_RK.device not in weights:
+            weight_NK = torch.randn(out_width, in_width, device=x_RK.device)
+            weights[x_RK.device] = weight_NK.to(x_RK.dtype)
+        return torch.mm(x_RK, weights[x_RK.device].t())
+
+    return multiply
+
+
+def _weights(
+    generator: torch.Generator, shape: tuple[int, int, int], weight_format: str, small: bool
+) -> QuantTensor:
+    """Rounded numbers; at the model's sizes codes and scales are drawn, which is soon done."""
+    if small:
+        return quantise(torch.randn(shape, generator=generator), weight_format)
+    experts, out_width, in_width = shape
+    data = torch.randint(0, 256, (experts, out_width, in_width // 2), generator=generator)
+    scale = torch.randint(118, 128, (experts, out_width, in_width // 32), generator=generator)
+    return QuantTensor(data=data.byte(), scale=scale.byte(), format=weight_format)
 
 
 def _expert_weight(given: Tensors, weight_format: str) -> QuantTensor:

@@ -6,6 +6,7 @@
     |- IndexOutOfRange        a lane that takes part reads or writes outside a buffer
     |- UnwrittenRead          on-chip memory is read that nobody wrote
     |- ConflictingLanes       two lanes of one statement write different values to one cell
+    |- DoubledStore           they write the same value; a fault only where a run is told so
     |- FailedAssertion        an assertion that the program itself makes does not hold
     |- EndlessLoop            a while loop does not come to an end
     `- BarrierStall           every warp group waits for an arrival that will not come
@@ -20,6 +21,7 @@ __all__ = [
     "ArgumentMismatch",
     "BarrierStall",
     "ConflictingLanes",
+    "DoubledStore",
     "EndlessLoop",
     "FailedAssertion",
     "IndexOutOfRange",
@@ -76,6 +78,15 @@ class ConflictingLanes(TileFault):
     """Lanes of one statement store different values into the same cell."""
 
     code = "conflicting_lanes"
+
+
+class DoubledStore(TileFault):
+    """Lanes of one statement store the same value into the same cell of common memory.
+
+    Only their equal values keep it from being a race. Raised where a run refuses it.
+    """
+
+    code = "doubled_store"
 
 
 class FailedAssertion(TileFault):

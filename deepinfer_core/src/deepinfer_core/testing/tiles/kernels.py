@@ -20,12 +20,16 @@ __all__ = ["InterpretedKernels"]
 class InterpretedKernels(Kernels):
     """Runs kernels on CPU tensors through the interpreter.
 
+    Args:
+        refuse_doubled_stores: as ``Program.run`` does.
+
     Attributes:
         programs: the translated programs by (builder, spec, tuning).
         calls: how many kernels ran.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, refuse_doubled_stores: bool = False) -> None:
+        self.refuse_doubled_stores = refuse_doubled_stores
         self.programs: dict[tuple[Build, Any, Any], Program] = {}
         self.calls = 0
 
@@ -46,4 +50,4 @@ class InterpretedKernels(Kernels):
         if program is None:
             program = self.programs[key] = Program(build(spec, tuning))
         self.calls += 1
-        program.run(tensors)
+        program.run(tensors, refuse_doubled_stores=self.refuse_doubled_stores)

@@ -4,7 +4,9 @@ Translation walks the program once; a run binds tensors by the names of the para
 symbolic extents from their shapes, and performs the closures. Results are in the tensors.
 """
 
+import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from time import monotonic
 from typing import Any
 
@@ -60,12 +62,21 @@ class Program:
             if type(extent).__name__ == "Var":
                 self.scope.define(extent)
 
-    def run(self, arguments: Mapping[str, Any], *, limit_s: float | None = None) -> None:
+    def run(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        limit_s: float | None = None,
+        refuse_doubled_stores: bool = False,
+    ) -> None:
         """Run on tensors, bound by parameter name; outputs are written in place.
 
         Args:
             arguments: one tensor for each parameter.
             limit_s: give up after this time; for programs that may be broken.
+            refuse_doubled_stores: no two lanes of a statement may store into one cell of shared or
+                global memory, not even the same value. A statement outside every loop is one of
+                all threads, if the program asks for the thread's index.
 
         Raises:
             ArgumentMismatch: an argument is missing, unknown, or does not fit.
@@ -81,6 +92,8 @@ class Program:
         run.extents[: len(scope.threads)] = scope.threads
         if limit_s is not None:
             run.deadline_s = monotonic() + limit_s
+        if refuse_doubled_stores:
+            run.threads = self.asked_threads
         tensors = bindings.match(self.parameters, arguments)
         for (name, buffer, allocation), tensor in zip(self.parameters, tensors, strict=True):
             bindings.solve(scope, run, name, buffer, tensor)
@@ -91,6 +104,20 @@ class Program:
             self.body(run)
         for tensor in tensors:
             tensor.give_back()
+
+    @cached_property
+    def asked_threads(self) -> int:
+        """How many threads perform what has no lanes: one, if nothing asks which thread it is."""
+        from tilelang import tvm
+
+        asked = set()
+
+        def look(node: Any) -> None:
+            if type(node).__name__ == "Var" and node in self.scope.bound_threads:
+                asked.add(node)
+
+        tvm.tirx.stmt_functor.post_order_visit(self.func.body, look)
+        return math.prod(self.scope.bound_threads[variable] for variable in asked)
 
     def view(
         self, run: Run, memory: Memory, node: Any, tensor: bindings.Bound, *, main: bool

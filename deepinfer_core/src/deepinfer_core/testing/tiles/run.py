@@ -29,6 +29,7 @@ class Run:
         core: the vector core that is running, where a block has several.
         deadline_s: when to give up, on the clock of ``time.monotonic``.
         barriers: phase barriers of the block by number.
+        threads: threads that perform a statement without lanes; 0 if nobody asks who stores what.
         stage: who runs, while warp groups run side by side; ``role`` is one's own number.
         stopped: lanes that left the innermost loop: None, True for all, or boolean lanes.
     """
@@ -46,6 +47,7 @@ class Run:
         "role",
         "stage",
         "stopped",
+        "threads",
         "values",
         "views",
     )
@@ -65,6 +67,7 @@ class Run:
         self.stage: Any = None
         self.deadline_s = float("inf")
         self.role = 0
+        self.threads = 0
 
     def split(self) -> "Run":
         """The same shared memory with variables, mask and loops of its own, for a warp group."""
@@ -74,7 +77,7 @@ class Run:
         part.views, part.barriers = self.views, self.barriers
         part.mask, part.stopped, part.aranges = self.mask, self.stopped, self.aranges
         part.stage, part.role = self.stage, self.role
-        part.deadline_s = self.deadline_s
+        part.deadline_s, part.threads = self.deadline_s, self.threads
         return part
 
     def lane_numbers(self, axis: int, count: int, first: int = 0) -> Lanes:

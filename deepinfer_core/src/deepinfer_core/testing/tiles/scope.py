@@ -51,6 +51,7 @@ class Scope:
     """Names of one program while it is translated."""
 
     threads: tuple[int, ...] = ()
+    bound_threads: dict[Any, int] = field(default_factory=dict)
     variables: dict[Any, int] = field(default_factory=dict)
     affine: dict[Any, Affine | None] = field(default_factory=dict)
     later: dict[Any, Any] = field(default_factory=dict)

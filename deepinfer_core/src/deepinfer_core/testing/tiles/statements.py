@@ -134,6 +134,7 @@ def is_thread_index(value: Any) -> bool:
 def bind_thread(scope: Scope, node: Any) -> Perform:
     axis = int(node.value.args[0])
     count = scope.threads[axis] if axis < len(scope.threads) else 1
+    scope.bound_threads[node.var] = count
     if count == 1:
         slot = scope.define(node.var, Affine(0))
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deepinfer_core.testing.tiles import accesses, formats
-from deepinfer_core.testing.tiles.faults import UnknownTileOperation
+from deepinfer_core.testing.tiles.faults import DoubledStore, UnknownTileOperation
 from deepinfer_core.testing.tiles.lane_accesses import store_lane_cell
 from deepinfer_core.testing.tiles.loads import Places, translate_indices
 from deepinfer_core.testing.tiles.memory import View
@@ -35,9 +35,11 @@ def translate_store(scope: Scope, node: Any, translate: Translate) -> Perform:
     if facts.allocation.per_lane:
         scope.lane_stores.add(facts.allocation.slot)
         return store_lane_cell(facts, places.evaluate, value)
-    slot = facts.slot
+    slot, is_common = facts.slot, str(node.buffer.scope()).startswith(("global", "shared"))
 
     def perform(run: Run) -> None:
+        if is_common and run.threads:
+            check_lone(run, run.views[slot], places, value)
         store_value(run, run.views[slot], places, value(run))
 
     return perform
@@ -48,6 +50,25 @@ def store_value(run: Run, view: View, places: Places, value: Any) -> None:
     placed = places.placed(run, view)
     if placed is None or not store_window(run, view, places, placed, value):
         accesses.store_cells(run, view, places.cells(run, view), value)
+
+
+def check_lone(run: Run, view: View, places: Places, value: Evaluate) -> None:
+    """Raise if several lanes would store into one cell."""
+    cells, stored = places.cells(run, view), value(run)
+    lanes = [x for x in (cells, stored, run.mask) if isinstance(x, np.ndarray)]
+    if not lanes:
+        count, distinct = run.threads, 1
+    else:
+        shape = np.broadcast_shapes(*(x.shape for x in lanes))
+        taken = np.broadcast_to(cells, shape)
+        if run.mask is not None:
+            taken = taken[np.broadcast_to(run.mask, shape)]
+        count, distinct = taken.size, np.unique(taken).size
+    if count > distinct:
+        raise DoubledStore(
+            f"{count} lanes of one statement store into {distinct} cells of {view.name!r}",
+            hint="let one lane store, or use an atomic operation",
+        )
 
 
 def fits(value: Any, shape: list[int]) -> bool:

@@ -7,8 +7,10 @@
 // the order of the registers, and 128 bytes of scales.
 //
 // One warp group copies, the others multiply. Work items (a tile of rows, a tile of channels) are
-// dealt out in a fixed order, from running ends that live on the device. Each sum runs over K in
-// ascending order whatever the tile, so a row's bits do not depend on the other rows.
+// dealt out in a fixed order, from running ends that live on the device. Where tiles are halved, an
+// item of few rows, and one of a last wave that is at most half full, is multiplied with half as many
+// rows. Each sum runs over K in ascending order whatever the tile, so a row's bits do not depend on
+// the other rows.
 
 namespace deepinfer {
 
@@ -53,7 +55,7 @@ __device__ __forceinline__ uint32_t spread(uint32_t bytes, int which) {
 }
 
 template <int kExperts, int kN, int kK, int kGroups, int kTilesPerGroup, int kRows, int kDepth,
-          int kStages, typename Out, int kFlags, int kRegisters>
+          int kStages, typename Out, int kFlags, int kRegisters, bool kIsHalved>
 struct Experts {
   static constexpr int kSteps = (kK + 63) / 64;                  // records along K
   static constexpr int kTurns = (kSteps + kDepth - 1) / kDepth;  // stages along K
@@ -68,10 +70,11 @@ struct Experts {
   static constexpr int kRowBytes = kDepth * kRows * 128;
   static constexpr int kWeightBytes = kTiles * kDepth * kRecordBytes;
   static constexpr int kStageBytes = (kRowBytes + kWeightBytes + 1023) / 1024 * 1024;
-  static constexpr int kAccumulators = kRows / 2;
+  static constexpr int kHalf = kIsHalved ? kRows / 2 : kRows;    // rows of one copy
 
   struct Item {
     int expert, first, rows, channel_tile;
+    __device__ __forceinline__ bool is_half() const { return kIsHalved && rows <= kHalf; }
   };
 
   // Shared memory behind the ring: barriers, then ends and tile starts of the experts.
@@ -116,6 +119,31 @@ struct Experts {
 
   __device__ __forceinline__ int items() const { return tile_ends()[kExperts - 1] * kItemsN; }
 
+  // Items of a last wave that is at most half full are cut into two, so that twice as many blocks
+  // share it: those from ``whole`` on.
+  struct Deal {
+    int whole, all;
+  };
+  __device__ __forceinline__ Deal deal() const {
+    const int all = items(), blocks = gridDim.x, left = all % blocks;
+    if (kIsHalved && left > 0 && 2 * left <= blocks)
+      return {all - left, all + left};
+    return {all, all};
+  }
+  __device__ __forceinline__ Item item(const Deal &deal, int index) const {
+    if (!kIsHalved || index < deal.whole)
+      return item(index);
+    const int behind = index - deal.whole;
+    Item it = item(deal.whole + behind / 2);
+    if (behind % 2) {
+      it.first += kHalf;
+      it.rows -= kHalf;
+    } else {
+      it.rows = min(it.rows, kHalf);
+    }
+    return it;
+  }
+
   __device__ __forceinline__ Item item(int index) const {
     int row_tile = index / kItemsN, low = 0, high = kExperts - 1;
     while (low < high) {
@@ -135,8 +163,12 @@ struct Experts {
   __device__ __forceinline__ void copy_rows(uint32_t to, const Item &it, int turn,
                                             uint32_t bar) const {
 #pragma unroll
-    for (int step = 0; step < kDepth; ++step)
+    for (int step = 0; step < kDepth; ++step) {
       tensor_copy(to + step * kRows * 128, x, (turn * kDepth + step) * 64, it.first, bar);
+      if (kIsHalved && !it.is_half())
+        tensor_copy(to + step * kRows * 128 + kHalf * 128, x, (turn * kDepth + step) * 64,
+                    it.first + kHalf, bar);
+    }
   }
 
   __device__ __forceinline__ void copy_weights(uint32_t to, const Item &it, int turn,
@@ -154,16 +186,19 @@ struct Experts {
 
   // One thread.
   __device__ __forceinline__ void produce() const {
-    constexpr int kBytes = (kFlags & kNoRows ? 0 : kRowBytes) +
-                           (kFlags & kNoWeights ? 0 : kWeightBytes);
     int stage = 0;
     uint32_t phase = 1;
-    for (int index = blockIdx.x; index < items(); index += gridDim.x) {
-      Item it = item(index);
+    const Deal dealt = deal();
+    for (int index = blockIdx.x; index < dealt.all; index += gridDim.x) {
+      Item it = item(dealt, index);
+      if (it.rows <= 0)
+        continue;
+      const int bytes = (kFlags & kNoRows ? 0 : it.is_half() ? kRowBytes / 2 : kRowBytes) +
+                        (kFlags & kNoWeights ? 0 : kWeightBytes);
       for (int turn = 0; turn < kTurns; ++turn) {
         barrier_wait(empty(stage), phase);
         uint32_t to = shared_address(shared + stage * kStageBytes);
-        barrier_expect(full(stage), kBytes);
+        barrier_expect(full(stage), bytes);
         if constexpr (!(kFlags & kNoWeights))
           copy_weights(to + kRowBytes, it, turn, full(stage));
         if constexpr (!(kFlags & kNoRows))
@@ -174,93 +209,107 @@ struct Experts {
     }
   }
 
+  template <int kCount>
   __device__ __forceinline__ void store(const float *sum, const Item &it, int tile) const {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     int channel = (it.channel_tile + tile) * 64 + warp * 16 + lane / 4;
 #pragma unroll
-    for (int j = 0; j < kAccumulators; ++j) {
+    for (int j = 0; j < kCount; ++j) {
       int row = j / 4 * 8 + lane % 4 * 2 + j % 2, n = channel + (j / 2 % 2) * 8;
       if (row < it.rows && n < kN)
         out[int64_t(it.first + row) * kN + n] = static_cast<Out>(sum[j]);
     }
   }
 
-  __device__ __forceinline__ void consume() const {
+  // An item of up to kWide rows.
+  template <int kWide>
+  __device__ __forceinline__ void multiply(const Item &it, int &stage, uint32_t &phase) const {
+    constexpr int kAccumulators = kWide / 2;
     int group = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    int stage = 0;
-    uint32_t phase = 0;
     uint32_t a[2][16];
-    for (int index = blockIdx.x; index < items(); index += gridDim.x) {
-      Item it = item(index);
-      float sum[kTilesPerGroup][kAccumulators];
+    float sum[kTilesPerGroup][kAccumulators];
+#pragma unroll
+    for (int m = 0; m < kTilesPerGroup; ++m)
+#pragma unroll
+      for (int j = 0; j < kAccumulators; ++j)
+        sum[m][j] = 0.f;
+    int previous = -1;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      barrier_wait(full(stage), phase);
+      // Alike in all lanes, which the compiler cannot know.
+      const int offset = __shfl_sync(0xFFFFFFFFu, stage * kStageBytes, 0);
+      const char *here = shared + offset;
+#pragma unroll
+      for (int step = 0; step < kDepth; ++step) {
+        uint64_t rows = descriptor(shared_address(here + step * kRows * 128));
+#pragma unroll
+        for (int m = 0; m < kTilesPerGroup; ++m) {
+          uint32_t *set = a[(step * kTilesPerGroup + m) & 1];
+          const char *record = here + kRowBytes +
+                               ((group * kTilesPerGroup + m) * kDepth + step) * kRecordBytes;
+          uint4 codes = *reinterpret_cast<const uint4 *>(record + warp * 512 + lane * 16);
+          uint32_t scales =
+              *reinterpret_cast<const uint32_t *>(record + kCodeBytes + warp * 32 + lane / 4 * 4);
+          uint32_t low0 = spread(scales, 0), low1 = spread(scales, 1);
+          uint32_t high0 = spread(scales, 2), high1 = spread(scales, 3);
+          widen<kFlags>(codes.x, low0, high0, set);
+          widen<kFlags>(codes.y, low0, high0, set + 4);
+          widen<kFlags>(codes.z, low1, high1, set + 8);
+          widen<kFlags>(codes.w, low1, high1, set + 12);
+          if constexpr (kFlags & kNoMma) {
+#pragma unroll
+            for (int k = 0; k < 16; ++k)
+              sum[m][k % kAccumulators] += __uint_as_float(set[k]);
+          } else {
+#pragma unroll
+            for (int j = 0; j < kAccumulators; ++j)
+              asm volatile("" : "+f"(sum[m][j])::"memory");
+#pragma unroll
+            for (int k = 0; k < 16; ++k)
+              asm volatile("" : "+r"(set[k])::"memory");
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+              tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16,
+                           tl::DataType::kFloat32, 64, kWide, 16, false, false>(
+                  set + 4 * k, rows + 2 * k, reinterpret_cast<uint32_t *>(sum[m]), true);
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          }
+          if (step == 0 && m == 0 && previous >= 0)
+            release(previous);
+        }
+      }
+      previous = stage;
+      if (++stage == kStages)
+        stage = 0, phase ^= 1;
+    }
+    if constexpr (!(kFlags & kNoMma)) {
+      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
       for (int m = 0; m < kTilesPerGroup; ++m)
 #pragma unroll
         for (int j = 0; j < kAccumulators; ++j)
-          sum[m][j] = 0.f;
-      int previous = -1;
-      for (int turn = 0; turn < kTurns; ++turn) {
-        barrier_wait(full(stage), phase);
-        // Alike in all lanes, which the compiler cannot know.
-        const int offset = __shfl_sync(0xFFFFFFFFu, stage * kStageBytes, 0);
-        const char *here = shared + offset;
+          asm volatile("" : "+f"(sum[m][j])::"memory");
+    }
+    release(previous);
 #pragma unroll
-        for (int step = 0; step < kDepth; ++step) {
-          uint64_t rows = descriptor(shared_address(here + step * kRows * 128));
-#pragma unroll
-          for (int m = 0; m < kTilesPerGroup; ++m) {
-            uint32_t *set = a[(step * kTilesPerGroup + m) & 1];
-            const char *record = here + kRowBytes +
-                                 ((group * kTilesPerGroup + m) * kDepth + step) * kRecordBytes;
-            uint4 codes = *reinterpret_cast<const uint4 *>(record + warp * 512 + lane * 16);
-            uint32_t scales =
-                *reinterpret_cast<const uint32_t *>(record + kCodeBytes + warp * 32 + lane / 4 * 4);
-            uint32_t low0 = spread(scales, 0), low1 = spread(scales, 1);
-            uint32_t high0 = spread(scales, 2), high1 = spread(scales, 3);
-            widen<kFlags>(codes.x, low0, high0, set);
-            widen<kFlags>(codes.y, low0, high0, set + 4);
-            widen<kFlags>(codes.z, low1, high1, set + 8);
-            widen<kFlags>(codes.w, low1, high1, set + 12);
-            if constexpr (kFlags & kNoMma) {
-#pragma unroll
-              for (int k = 0; k < 16; ++k)
-                sum[m][k % kAccumulators] += __uint_as_float(set[k]);
-            } else {
-#pragma unroll
-              for (int j = 0; j < kAccumulators; ++j)
-                asm volatile("" : "+f"(sum[m][j])::"memory");
-#pragma unroll
-              for (int k = 0; k < 16; ++k)
-                asm volatile("" : "+r"(set[k])::"memory");
-              asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-              for (int k = 0; k < 4; ++k)
-                tl::wgmma_rs<tl::DataType::kBFloat16, tl::DataType::kBFloat16,
-                             tl::DataType::kFloat32, 64, kRows, 16, false, false>(
-                    set + 4 * k, rows + 2 * k, reinterpret_cast<uint32_t *>(sum[m]), true);
-              asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-              asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-            }
-            if (step == 0 && m == 0 && previous >= 0)
-              release(previous);
-          }
-        }
-        previous = stage;
-        if (++stage == kStages)
-          stage = 0, phase ^= 1;
-      }
-      if constexpr (!(kFlags & kNoMma)) {
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-        for (int m = 0; m < kTilesPerGroup; ++m)
-#pragma unroll
-          for (int j = 0; j < kAccumulators; ++j)
-            asm volatile("" : "+f"(sum[m][j])::"memory");
-      }
-      release(previous);
-#pragma unroll
-      for (int m = 0; m < kTilesPerGroup; ++m)
-        store(sum[m], it, group * kTilesPerGroup + m);
+    for (int m = 0; m < kTilesPerGroup; ++m)
+      store<kAccumulators>(sum[m], it, group * kTilesPerGroup + m);
+  }
+
+  __device__ __forceinline__ void consume() const {
+    int stage = 0;
+    uint32_t phase = 0;
+    const Deal dealt = deal();
+    for (int index = blockIdx.x; index < dealt.all; index += gridDim.x) {
+      const Item it = item(dealt, index);
+      if (it.rows <= 0)
+        continue;
+      if (it.is_half())
+        multiply<kHalf>(it, stage, phase);
+      else
+        multiply<kRows>(it, stage, phase);
     }
   }
 

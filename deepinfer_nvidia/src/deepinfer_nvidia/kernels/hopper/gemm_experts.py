@@ -41,6 +41,8 @@ class Tuning(KernelTuning):
         blocks_per_core: blocks that share a core.
         cores: streaming multiprocessors of the device.
         registers: of a multiplying thread when they are moved between warp groups; 0 leaves them.
+        is_halved: items of few rows, and those of a last wave that is at most half full, are
+            multiplied with half as many rows.
     """
 
     groups: int
@@ -51,6 +53,7 @@ class Tuning(KernelTuning):
     blocks_per_core: int = 1
     cores: int = 132
     registers: int = 0
+    is_halved: bool = False
 
     @property
     def shared_bytes(self) -> int:
@@ -90,7 +93,7 @@ def build(spec: GemmExpertsSpec, tuning: Tuning) -> Any:
     records = -(-in_width // 256) * 4
     out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
     numbers = (experts, out_width, in_width, tuning.groups, tuning.tiles, tuning.rows, tuning.depth)
-    tail = (out_type, 0, tuning.registers)
+    tail = (out_type, 0, tuning.registers, str(tuning.is_halved).lower())
     struct = f"deepinfer::Experts<{', '.join(map(str, (*numbers, tuning.stages, *tail)))}>"
     entry = f"""
 namespace deepinfer {{
@@ -123,7 +126,7 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
                 "deepinfer::gemm_experts_packed_entry",
                 T.address_of(shared[0]),
                 T.address_of(weight_P[0, 0, 0, 0]),
-                matrix_map(x_RK, rows, in_width, tuning.rows),
+                matrix_map(x_RK, rows, in_width, tuning.rows // (2 if tuning.is_halved else 1)),
                 T.address_of(ends_E[0]),
                 T.address_of(out_RN[0, 0]),
             )

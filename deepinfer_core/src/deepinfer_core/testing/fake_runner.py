@@ -1,4 +1,4 @@
-"""Which stand-ins run the engine without a model?
+"""Which runner runs the engine without a model?
 
 ``FakeRunner`` keeps tokens where a model would keep keys, so that a wrong block table, a leaked or
 shared block, a lost row or a wrong state slot shows at once.
@@ -6,11 +6,8 @@ shared block, a lost row or a wrong state slot shows at once.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 
-from deepinfer_core.engine.byte_letters import BYTE_LETTERS
 from deepinfer_core.engine.rows import (
     Drafted,
     DraftRequest,
@@ -22,59 +19,9 @@ from deepinfer_core.engine.rows import (
 )
 from deepinfer_core.interfaces.device import Event, InlineStream, Stream
 from deepinfer_core.schedule.plan import Copy, SequenceStep, StepPlan
+from deepinfer_core.testing.fake_draws import MOST_FAKE_DRAFTS, Guesses, fake_token
 
-__all__ = ["CONTROL_TOKENS", "FakeGuesses", "FakeRunner", "byte_tokenizer_source", "fake_token"]
-
-
-CONTROL_TOKENS = (
-    "<｜begin▁of▁sentence｜>",
-    "<｜end▁of▁sentence｜>",
-    "<｜▁pad▁｜>",
-    "<｜User｜>",
-    "<｜Assistant｜>",
-    "<｜System｜>",
-    "<think>",
-    "</think>",
-    "｜DSML｜",
-)
-"""Control tokens of ``byte_tokenizer_source``, at ids 0 and following; byte b has id 9 + b."""
-
-
-def fake_token(seed: int, position: int, history: tuple[int, ...], vocabulary: int) -> int:
-    """The token that ``FakeRunner`` draws for a position behind a history of all earlier tokens."""
-    text = f"{seed}:{position}:{history}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) % vocabulary
-
-
-MOST_FAKE_DRAFTS = 5
-"""Drafts of a round that ``FakeRunner`` takes, at most: so far may a state be ahead."""
-
-Guesses = Callable[[int, tuple[int, ...]], tuple[int, ...]]
-
-
-class FakeGuesses:
-    """Drafts that are right three times in four, and end early now and then.
-
-    Args:
-        count: of a round.
-        vocabulary: number of token ids.
-    """
-
-    def __init__(self, count: int, vocabulary: int) -> None:
-        self.count = count
-        self.vocabulary = vocabulary
-
-    def __call__(self, seed: int, history: tuple[int, ...]) -> tuple[int, ...]:
-        """Guess what a seed draws behind a history."""
-        drafts: list[int] = []
-        for _ in range(self.count):
-            known = (*history, *drafts)
-            luck = fake_token(seed + 1, len(known), known, 16)
-            if luck == 0:
-                break
-            token = fake_token(seed, len(known), known, self.vocabulary)
-            drafts.append((token + (luck < 4)) % self.vocabulary)
-        return tuple(drafts)
+__all__ = ["FakeRunner"]
 
 
 class _FakeStep(StepHandle):
@@ -338,53 +285,3 @@ def _kept(step: _FakeStep, first: int, rows: int) -> int:
     while kept < rows - 1 and step.results[first + kept].accepted:
         kept += 1
     return kept
-
-
-def byte_tokenizer_source() -> str:
-    """A ``tokenizer.json`` with one token for each byte and the control tokens of the family."""
-    letters = {byte: letter for letter, byte in BYTE_LETTERS.items()}
-    # Added tokens keep their ids only if the model's vocabulary has them too.
-    vocabulary = {text: number for number, text in enumerate(CONTROL_TOKENS)}
-    vocabulary |= {letters[byte]: len(CONTROL_TOKENS) + byte for byte in range(256)}
-    byte_level = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
-    added = [
-        {
-            "id": number,
-            "content": text,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-        for number, text in enumerate(CONTROL_TOKENS)
-    ]
-    model: dict[str, object] = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        "vocab": vocabulary,
-        "merges": [],
-    }
-    spec = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": model,
-    }
-    return json.dumps(spec, ensure_ascii=False)

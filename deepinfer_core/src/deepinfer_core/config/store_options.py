@@ -1,0 +1,55 @@
+"""What may the core's own stores of blocks keep, where, and for how long?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from deepinfer_core.config.components import Section
+
+__all__ = ["MemoryStoreOptions", "StoreOptions"]
+
+_GIB = 1 << 30
+
+RETENTION_S: dict[str, float] = {"agent": 3 * 86400.0, "chat": 7 * 86400.0, "state": 180.0}
+"""Chats are taken up again after days, agents seldom; a state is of use for minutes."""
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class StoreOptions(Section):
+    """Options of every store of the core.
+
+    Attributes:
+        capacity_bytes: that blocks may take, headers included.
+        quota_bytes: that blocks of one namespace may take; 0: no limit of its own.
+        retention_s: seconds behind its last use after which a block expires, by retention class;
+            joins the classes ``agent``, ``chat`` and ``state``.
+        young_s: for so long a new block makes no room for others.
+        high_ratio: share of the capacity above which a sweep makes room.
+        low_ratio: share of the capacity that is taken when room has been made.
+    """
+
+    capacity_bytes: int = Field(default=4 * _GIB, ge=1)
+    quota_bytes: int = Field(default=0, ge=0)
+    retention_s: Mapping[str, Seconds] = Field(default=RETENTION_S)
+    young_s: float = Field(default=60.0, ge=0, allow_inf_nan=False)
+    high_ratio: float = Field(default=0.90, gt=0, le=1)
+    low_ratio: float = Field(default=0.85, gt=0, le=1)
+
+    @field_validator("retention_s")
+    @classmethod
+    def _own_classes_join(cls, value: Mapping[str, float]) -> Mapping[str, float]:
+        return {**RETENTION_S, **value}
+
+    @model_validator(mode="after")
+    def _marks_are_in_order(self) -> Self:
+        if self.low_ratio > self.high_ratio:
+            raise ValueError(f"low_ratio is {self.low_ratio}, above high_ratio {self.high_ratio}")
+        return self
+
+
+class MemoryStoreOptions(StoreOptions):
+    """Options of kv_store ``core.memory``."""

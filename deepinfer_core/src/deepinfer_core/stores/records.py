@@ -1,0 +1,195 @@
+"""What does a stored block say of itself, and is it what was asked for?
+
+A record is a header of 192 bytes and the block. The header repeats all that the block was stored
+under, so that an index can be made from records alone, and that a record which is whole but lies in
+another's place is found. Numbers are little-endian; texts are ASCII, filled up with zeros::
+
+    at   0  8 bytes  magic
+         8  2        version of the format
+        10  2        bytes of the header
+        12  4        CRC-32 of the header, these four bytes taken as zeros
+        16  16       fingerprint of the layout
+        32  16       name of the group
+        48  32       key
+        80  32       namespace
+       112  16       retention class
+       128  4        depth in the chain
+       132  2        number of the checksum
+       134  2        zeros
+       136  8        seconds since 1970 at which the block was stored
+       144  8        bytes of the block
+       152  16       checksum of the block
+       168  24       zeros
+
+The first 16 bytes mean the same in every version, so that a damaged version number is told from a
+newer one. CRC-32 finds every change of up to 32 bits in a row, and so every single bit.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, StoreItem, check_item
+from deepinfer_core.stores.checksums import CHECKSUMS, best_checksum
+
+__all__ = [
+    "FORMAT_VERSION",
+    "HEADER_BYTES",
+    "RecordFacts",
+    "pack_record",
+    "read_block",
+    "read_facts",
+    "record_bytes",
+]
+
+HEADER_BYTES = 192
+"""A multiple of a cache line, so that blocks are as aligned as records."""
+
+FORMAT_VERSION = 1
+
+_MAGIC = b"DIblock\x00"
+_PROLOGUE = struct.Struct("<8sHHI")
+_BODY = struct.Struct("<16s16s32s32s16sIHHQQ16s24x")
+_CRC_AT = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFacts:
+    """What a record's header says.
+
+    Attributes:
+        group, layout, key, namespace, retention, depth: as of ``BlockGroup`` and ``StoreItem``.
+        checksum_kind: which checksum.
+        checksum: of the block.
+        written_s: seconds since 1970 at which it was stored.
+        data_bytes: bytes of the block.
+    """
+
+    group: str
+    layout: bytes
+    key: bytes
+    namespace: bytes
+    retention: str
+    depth: int
+    checksum_kind: int
+    checksum: bytes
+    written_s: int
+    data_bytes: int
+
+
+def record_bytes(group: BlockGroup) -> int:
+    """Bytes of every record of a group."""
+    return HEADER_BYTES + group.block_bytes
+
+
+def pack_record(group: BlockGroup, item: StoreItem, written_s: float) -> bytes:
+    """The record of a block.
+
+    Args:
+        group: of the block.
+        item: the block.
+        written_s: seconds since 1970.
+
+    Raises:
+        ValueError: the item does not fit the group, or the time is before 1970.
+    """
+    check_item(group, item)
+    if written_s < 0:
+        raise ValueError(f"stored {-written_s} s before 1970")
+    kind = best_checksum()
+    body = _BODY.pack(
+        group.layout,
+        group.name.encode(),
+        item.key,
+        item.namespace,
+        (item.retention or group.retention).encode(),
+        item.depth,
+        kind,
+        0,
+        int(written_s),
+        len(item.data),
+        CHECKSUMS[kind](item.data),
+    )
+    open_end = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, HEADER_BYTES, 0) + body
+    prologue = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, HEADER_BYTES, zlib.crc32(open_end))
+    return b"".join((prologue, body, item.data))
+
+
+def read_facts(record: memoryview) -> RecordFacts | Outcome:
+    """What the header says, if it is whole; the block is not looked at.
+
+    Returns:
+        The facts; otherwise ``corrupt``, or ``version`` where another version wrote it.
+    """
+    if len(record) < _PROLOGUE.size:
+        return _corrupt(f"{len(record)} bytes are no record")
+    magic, version, header_bytes, crc = _PROLOGUE.unpack_from(record)
+    if magic != _MAGIC:
+        return _corrupt("it does not begin like a record")
+    if not _PROLOGUE.size <= header_bytes <= len(record):
+        return _corrupt("the header is cut off")
+    behind = zlib.crc32(bytes(4), zlib.crc32(record[:_CRC_AT]))
+    if zlib.crc32(record[_PROLOGUE.size : header_bytes], behind) != crc:
+        return _corrupt("the header has changed")
+    if version != FORMAT_VERSION:
+        return Outcome(
+            status="version", reason=f"format {version}; this software reads {FORMAT_VERSION}"
+        )
+    if header_bytes != HEADER_BYTES:
+        return _corrupt(f"a header of {header_bytes} bytes")
+    layout, group, key, namespace, retention, depth, kind, _, written_s, data_bytes, checksum = (
+        _BODY.unpack_from(record, _PROLOGUE.size)
+    )
+    return RecordFacts(
+        group=_text(group),
+        layout=layout,
+        key=key,
+        namespace=namespace,
+        retention=_text(retention),
+        depth=depth,
+        checksum_kind=kind,
+        checksum=checksum,
+        written_s=written_s,
+        data_bytes=data_bytes,
+    )
+
+
+def read_block(record: memoryview, group: BlockGroup, key: bytes) -> memoryview | Outcome:
+    """The block of a record, if it is whole and the one that was asked for.
+
+    Args:
+        record: from its first byte to its last.
+        group: that was asked for.
+        key: that was asked for.
+
+    Returns:
+        The block, without a copy; otherwise ``corrupt`` or ``version``.
+    """
+    facts = read_facts(record)
+    if isinstance(facts, Outcome):
+        return facts
+    if (facts.group, facts.key) != (group.name, key):
+        return _corrupt("it is the record of another block")
+    if facts.layout != group.layout:
+        return Outcome(status="version", reason="it has another layout")
+    if not facts.data_bytes == group.block_bytes == len(record) - HEADER_BYTES:
+        return _corrupt(f"{len(record)} bytes, expected {record_bytes(group)}")
+    compute = CHECKSUMS.get(facts.checksum_kind)
+    if compute is None:
+        return Outcome(
+            status="version", reason=f"no checksum {facts.checksum_kind} here: install xxhash"
+        )
+    data = record[HEADER_BYTES:]
+    if compute(data) != facts.checksum:
+        return _corrupt("the block has changed")
+    return data
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\x00").decode("ascii", "replace")
+
+
+def _corrupt(reason: str) -> Outcome:
+    return Outcome(status="corrupt", reason=reason)

@@ -1,0 +1,76 @@
+"""Are stores found, chosen, given their options and built like every component?"""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from deepinfer_core.config import load_settings
+from deepinfer_core.config.resolution import resolve_components
+from deepinfer_core.errors import NoUsableComponent, PluginError
+from deepinfer_core.plugin.resolved import load
+from deepinfer_core.stores.memory import MemoryStore
+from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS
+
+
+def resolved(*overrides: str) -> Any:
+    settings = ("plugins.autoload=false", *overrides)
+    return resolve_components(load_settings(None, settings, environ={}))
+
+
+def test_no_store_is_used_unless_one_is_named() -> None:
+    assert not resolved().require().fills("kv_store")
+
+
+def test_the_store_in_memory_is_built_with_its_options() -> None:
+    resolution = resolved(
+        "components.kv_store.use=core.memory",
+        "components.kv_store.options.capacity_bytes=65536",
+        "components.kv_store.options.retention_s={long = 1e6}",
+    )
+    store = load(resolution.require(), "kv_store")
+    assert isinstance(store, MemoryStore)
+    assert store.report().capacity_bytes == 65536
+    store.open([BLOCKS])
+    store.touch("blocks", [], retention="long")
+
+
+def test_a_strict_engine_takes_stores() -> None:
+    strict = 'strict=["batch_invariant", "deterministic"]'
+    resolution = resolved(strict, "components.kv_store.use=core.memory")
+    assert resolution.require().fills("kv_store")
+
+
+def test_a_store_that_nobody_offers_is_an_error_that_names_those_there_are() -> None:
+    with pytest.raises(NoUsableComponent, match=r"core\.memory"):
+        resolved("components.kv_store.use=acme.store").require()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "capacity_bytes=0",
+        "capacity_bytes=true",
+        "capacity=1",
+        "quota_bytes=-1",
+        "retention_s={agent = 0}",
+        "retention_s={agent = inf}",
+        "young_s=-1.0",
+        "high_ratio=1.1",
+        "low_ratio=0.95",
+    ],
+)
+def test_options_that_no_store_can_keep_are_refused(option: str) -> None:
+    resolution = resolved(
+        "components.kv_store.use=core.memory", f"components.kv_store.options.{option}"
+    )
+    assert resolution.resolved is None
+    (problem,) = resolution.report.problems
+    assert "components.kv_store.options" in str(problem)
+    assert not isinstance(problem, PluginError)
+
+
+def test_stores_load_neither_torch_nor_pydantic() -> None:
+    code = "import sys, deepinfer_core.stores.memory; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"torch", "pydantic", "pluggy"}.isdisjoint(done.stdout.split())
