@@ -1,6 +1,7 @@
 """An engine that gives the tokens of a test, split as the test says, and calls without HTTP."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +17,14 @@ from deepinfer_core.errors import (
     RequestError,
 )
 from deepinfer_core.interfaces.async_engine import (
+    AbortedBy,
     AsyncEngine,
-    EngineState,
     GenerateRequest,
     Tokens,
 )
 from deepinfer_core.interfaces.protocol import (
     CallNotes,
+    DirectWrite,
     Endpoint,
     HttpCall,
     JsonAnswer,
@@ -61,7 +63,7 @@ def logprob_of(token: int, alternatives: int) -> TokenLogprob:
 class ScriptedEngine(FakeAsyncEngine):
     """Gives ``steps`` to every request, one item each, and counts them.
 
-    Without ``starts`` a request ends while it waits, and has no steps. It ends in ``state``.
+    Without ``starts`` a request ends while it waits, and has no steps.
     """
 
     def __init__(
@@ -73,13 +75,15 @@ class ScriptedEngine(FakeAsyncEngine):
         starts: bool = True,
         refusal: DeepInferError | None = None,
         failure: DeepInferError | None = None,
-        state: EngineState = "ready",
+        aborted_by: AbortedBy | None = None,
         **facts: Any,
     ) -> None:
         facts = {"grammar_kinds": ALL_KINDS, "max_model_len": 1_000_000, **facts}
         super().__init__(self.script, failure=lambda request, count: refusal, **facts)
-        self.given, self.items_given, self.end_state = steps, 0, state
-        self.ends: dict[str, Any] = {"reason": reason, "starts": starts, "failure": failure}
+        self.given, self.items_given = steps, 0
+        self.ends: dict[str, Any] = {
+            "reason": reason, "aborted_by": aborted_by, "starts": starts, "failure": failure,
+        }  # fmt: skip
         self.cached = cached
 
     @property
@@ -96,7 +100,6 @@ class ScriptedEngine(FakeAsyncEngine):
             self.items_given += 1
             logprobs = () if wanted is None else tuple(made_up_logprobs(step, wanted))
             yield Tokens(tuple(step), "", logprobs)
-        self.become(self.end_state)
 
 
 @dataclass
@@ -173,10 +176,17 @@ async def ask_async(
         body=body,
     )
     writes: list[bytes] = []
+    # The client takes what is written at once, but not always.
+    takes = itertools.cycle((True, False, True, True))
+    direct = DirectWrite(
+        is_free=lambda: bool(writes) and next(takes), write=writes.append, last_s=lambda: 0.0
+    )
     try:
         answer = await endpoint.handle(call)
         if isinstance(answer, JsonAnswer):
             return Reply(answer.status, answer.content, call.notes)
+        if answer.begin is not None:
+            answer.begin(direct)
         async for part in answer.events:
             writes.append(part)  # noqa: PERF401 - what came before an error counts
     except DeepInferError as error:

@@ -15,7 +15,7 @@ from deepinfer_core.errors import (
     NotFound,
     RequestError,
 )
-from deepinfer_core.interfaces.async_engine import EngineState
+from deepinfer_core.interfaces.async_engine import AbortedBy
 from deepinfer_core.interfaces.protocol import EventAnswer, HttpCall
 from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.dialects import CHAT_DIALECT, MESSAGES_DIALECT
@@ -325,23 +325,24 @@ ENDS = [(CHAT, "length"), (RESPONSES, "max_output_tokens"), (MESSAGES, "max_toke
 
 @pytest.mark.parametrize(("surface", "word"), ENDS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_that_its_caller_ended_keeps_what_it_has_and_is_called_cut(
+def test_an_answer_that_was_ended_by_its_name_keeps_what_it_has_and_is_called_cut(
     surface: Surface, word: str, stream: bool
 ) -> None:
-    engine = ScriptedEngine(steps=[[*tokens_of("so"), THINK_END], tokens_of("é")], reason="abort")
+    steps = [[*tokens_of("so"), THINK_END], tokens_of("é")]
+    engine = ScriptedEngine(steps=steps, reason="abort", aborted_by="operator")
     reply = ask(surface, body_of(surface, stream=stream), engine)
     assert reply.status == 200
     assert end_of(surface, reply, stream=stream) == word
     assert "é" in reply.raw.decode()
-    assert reply.notes.finish_reason == "abort"
+    assert (reply.notes.finish_reason, reply.notes.ended_by) == ("abort", "operator")
 
 
 @pytest.mark.parametrize(("surface", "word"), ENDS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_its_caller_ended_while_it_waited_is_an_empty_cut_answer(
+def test_a_request_that_was_ended_while_it_waited_is_an_empty_cut_answer(
     surface: Surface, word: str, stream: bool
 ) -> None:
-    engine = ScriptedEngine(starts=False, reason="abort")
+    engine = ScriptedEngine(starts=False, reason="abort", aborted_by="operator")
     reply = ask(surface, body_of(surface, stream=stream), engine)
     assert reply.status == 200
     assert end_of(surface, reply, stream=stream) == word
@@ -354,15 +355,16 @@ def test_a_request_that_its_caller_ended_while_it_waited_is_an_empty_cut_answer(
 
 
 @pytest.mark.parametrize("surface", [CHAT, RESPONSES, MESSAGES])
-@pytest.mark.parametrize("state", ["draining", "dead"])
+@pytest.mark.parametrize("aborted_by", ["shutdown", "deadline"])
 @pytest.mark.parametrize("starts", [False, True])
 def test_an_answer_that_the_service_ended_may_be_asked_for_again(
-    surface: Surface, state: EngineState, starts: bool
+    surface: Surface, aborted_by: AbortedBy, starts: bool
 ) -> None:
     steps = [tokens_of("ab")] if starts else []
-    ends: Any = {"reason": "abort", "state": state, "starts": starts}
+    ends: Any = {"reason": "abort", "aborted_by": aborted_by, "starts": starts}
     assert ask(surface, body_of(surface), ScriptedEngine(steps, **ends)).status == 503
     reply = ask(surface, body_of(surface, stream=True), ScriptedEngine(steps, **ends))
+    assert reply.notes.ended_by == aborted_by
     if not starts:
         assert reply.status == 503
         return

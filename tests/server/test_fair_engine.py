@@ -206,7 +206,7 @@ def test_nobody_but_its_caller_ends_a_request(run: Any, waits: bool) -> None:
         assert shared.abort("a")
         [*_, end] = await task
         assert isinstance(end, Finished)
-        assert end.reason == "abort"
+        assert (end.reason, end.aborted_by) == ("abort", "operator")
         assert not shared.abort("a")
 
     run(body)

@@ -195,7 +195,7 @@ def test_aborting_by_name_ends_the_iterator_and_says_whether_there_was_one(
             assert engine.abort("a")
             *_, last = [item async for item in stream]
             assert isinstance(last, Finished)
-            assert last.reason == "abort"
+            assert (last.reason, last.aborted_by) == ("abort", "operator")
             assert not engine.abort("a")
 
     run_async(main)

@@ -1,6 +1,6 @@
 """What an engine's process and the one in front of it say arrives as it was said."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from deepinfer_core.channel.frames import HEADER_BYTES
@@ -38,7 +38,7 @@ from deepinfer_core.engine.service.requests import (
     token_logprob,
 )
 from deepinfer_core.errors import RequestError
-from deepinfer_core.interfaces.async_engine import EngineFacts, GenerateRequest
+from deepinfer_core.interfaces.async_engine import AbortedBy, EngineFacts, GenerateRequest
 from deepinfer_core.telemetry.progress import PhaseAdvanced, PhaseFinished, PhaseStarted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +76,7 @@ ended = st.builds(
     *[st.integers(0, 1 << 40)] * 5,
     st.floats(0, 1e9),
     st.none() | st.lists(st.none() | likelihoods, max_size=3).map(tuple),
+    st.sampled_from((None, *get_args(AbortedBy))),
 )
 steps = st.builds(
     StepDone,
@@ -116,7 +117,7 @@ def test_each_message_of_the_engine_arrives_as_it_was_sent(message: FromEngine) 
     [
         Start(settings="{}", path=["", "/a"]),
         Submit(1, b"\x00\x01", {"seed": (1 << 64) - 1, "stop": ["a"]}, "é", -16, None),
-        Abort(3),
+        Abort(3, "operator"),
         FiguresAsked(4),
         Stop("why"),
     ],

@@ -37,7 +37,7 @@ def left() -> list[int]:
 
 @pytest.fixture
 def outbox(sent: list[StepDone], left: list[int]) -> Outbox:
-    return Outbox(sent.append, left.append)
+    return Outbox(sent.append, left.append, {}.get)
 
 
 def limited(
@@ -48,7 +48,7 @@ def limited(
             raise MessageTooLarge("too large")
         sent.append(step)
 
-    return Outbox(send, left.append)
+    return Outbox(send, left.append, {}.get)
 
 
 def test_nothing_is_sent_where_nothing_happened(outbox: Outbox, sent: list[StepDone]) -> None:

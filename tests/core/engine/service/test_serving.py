@@ -145,12 +145,14 @@ def test_an_aborted_request_ends_as_such_and_others_go_on(
     service.obey(submit(1, 50))
     assert gate.reached.wait(WAIT_S)
     service.obey(submit(2, 5))
-    service.obey(Abort(1))
-    service.obey(Abort(99))  # one that is not there, or not any more
+    service.obey(Abort(1, "operator"))
+    service.obey(Abort(1, "client"))  # whoever came first
+    service.obey(Abort(99, "client"))  # one that is not there, or not any more
     gate.opened.set()
     sent.wait(2)
     close(service)
-    assert {one.number: one.reason for one in sent.of("ended")} == {1: "abort", 2: "length"}
+    ends = {one.number: (one.reason, one.aborted_by) for one in sent.of("ended")}
+    assert ends == {1: ("abort", "operator"), 2: ("length", None)}
 
 
 def test_a_request_that_ends_before_a_second_step_started_once(
@@ -160,7 +162,7 @@ def test_a_request_that_ends_before_a_second_step_started_once(
     service = service_of(make_engine(runner=gate.runner), sent)
     service.obey(submit(1, 50))
     assert gate.reached.wait(WAIT_S)
-    service.obey(Abort(1))
+    service.obey(Abort(1, "client"))
     gate.opened.set()
     sent.wait(1)
     close(service)
