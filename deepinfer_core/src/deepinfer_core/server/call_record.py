@@ -6,6 +6,7 @@ a model that is served, nothing else, not even its path: a call is named by the 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -62,6 +63,8 @@ class CallRecord:
 
 def write_access_log(record: CallRecord) -> None:
     """Log the end of a call."""
+    if not _log.isEnabledFor(logging.INFO):
+        return  # as usual, and what follows takes a while
     notes = record.notes
     _log.info(
         "call.answered",
