@@ -1,6 +1,7 @@
 """``core.completions`` over an engine that answers by a script, without HTTP."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from deepinfer_core.interfaces.protocol import (
     CallNotes,
+    DirectWrite,
     Endpoint,
     EventAnswer,
     HttpAnswer,
@@ -27,6 +29,8 @@ class Service:
     ) -> None:
         self.engine = engine
         self.notes = CallNotes()
+        self.claimed: list[int] = []
+        self.pulled = 0
         view = ServiceView(
             engine=engine,
             model_names=model_names,
@@ -58,6 +62,7 @@ class Service:
                 path_values=values or {},
                 body=dict(body or {}),
                 notes=self.notes,
+                claim=self.claimed.append,
             )
         )
 
@@ -79,7 +84,21 @@ class Service:
             body = {"prompt": prompt, "stream": True, **fields}
             answer = await self.call("POST", "/v1/completions", body)
             assert isinstance(answer, EventAnswer)
-            return [write async for write in answer.events]
+            assert answer.begin is not None
+            found: list[bytes] = []
+            # The client takes what is written at once, but not always.
+            takes = itertools.cycle((True, False, True, True))
+            answer.begin(
+                DirectWrite(
+                    is_free=lambda: bool(found) and next(takes),
+                    write=found.append,
+                    last_s=lambda: 0.0,
+                )
+            )
+            async for write in answer.events:
+                self.pulled += 1
+                found.append(write)
+            return found
 
         return asyncio.run(run())
 

@@ -315,3 +315,27 @@ def test_an_engine_that_is_not_loaded_refuses(service: Any) -> None:
     service.engine.become("loading")
     with pytest.raises(EngineUnavailable):
         service.complete()
+
+
+def test_a_call_claims_one_sequence_for_each_choice(service: Any) -> None:
+    service.complete("a")
+    service.complete(["a", "b"], n=3)
+    assert service.claimed == [1, 6]
+
+
+@pytest.mark.parametrize(("samples", "is_direct"), [(1, True), (2, False)])
+def test_tokens_of_an_only_choice_are_written_where_they_come(
+    service_over: Any, samples: int, is_direct: bool
+) -> None:
+    service = service_over(lambda request: "so a fox")
+    writes = service.writes(n=samples, max_tokens=20)
+    text = "".join(
+        choice["text"]
+        for write in writes
+        for event in write.decode().split("\n\n")[:-1]
+        if event != "data: [DONE]"
+        for choice in json.loads(event.removeprefix("data: "))["choices"]
+        if choice["index"] == 0
+    )
+    assert text == "so a fox"
+    assert (service.pulled < len(writes)) == is_direct
