@@ -132,7 +132,10 @@ def tiles(session: nox.Session) -> None:
 def backend(session: nox.Session, name: str) -> None:
     """A backend with the core, on the CPU: registration, probes, kernels interpreted."""
     group(session, "test")
-    editable(session, "deepinfer_core[chat]", f"deepinfer_{name}", "plugins/deepinfer_tiny")
+    editable(
+        session, "deepinfer_core[chat]", f"deepinfer_{name}", "plugins/deepinfer_tiny",
+        "plugins/deepinfer_dspark",
+    )  # fmt: skip
     pytest(session, f"tests/{name}")
 
 

@@ -91,10 +91,13 @@ class Judge:
         matcher = grammar.matcher()
         mask_RW = np.zeros((1, self.vocabulary.words), dtype=np.int32)
         bits = mask_RW.view(np.uint32)[0]
-        for token in (*ids, self.vocabulary.end_ids[0]):
-            matcher.fill_mask(mask_RW, 0)
-            if not int(bits[token // 32]) >> (token % 32) & 1 or not matcher.accept(token):
-                return False
+        try:
+            for token in (*ids, self.vocabulary.end_ids[0]):
+                matcher.fill_mask(mask_RW, 0)
+                if not int(bits[token // 32]) >> (token % 32) & 1 or not matcher.accept(token):
+                    return False
+        except RequestError:  # a limit of the engine
+            return False
         return True
 
     def row(self, row: dict[str, Any], report: Report) -> None:
@@ -108,6 +111,7 @@ class Judge:
         must_fail = row.get("expect") == "error"
         try:
             compiled = self.component.compile(_grammar(row), self.vocabulary)
+            grammar = self.component.open(compiled, self.vocabulary)
         except RequestError as error:
             score.kept_out += len(others)
             score.refused += not must_fail
@@ -116,7 +120,6 @@ class Judge:
         if must_fail:
             self._note(row["id"], False, "not refused", score, report)
             return
-        grammar = self.component.open(compiled, self.vocabulary)
         shut_out = [text for text in members if not self.produces(grammar, self._split(text))]
         let_in = [
             text for text in others if any(self.produces(grammar, x) for x in self._all(text))

@@ -96,7 +96,14 @@ def test_reasoning_ends_with_its_token_and_not_with_its_spelling() -> None:
 
 
 def test_a_second_end_of_reasoning_is_nothing() -> None:
+    """What follows it is answer, as the library has it; reasoning never begins anew."""
     assert content([tokens_of("a"), [THINK_END], tokens_of("b")]) == "ab"
+    steps = [marked("a«/think»b«/think»c"), [EOS]]
+    reply, _ = answered(steps, thinking={"type": "enabled"})
+    message = reply.body["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("a", "bc")
+    assert reply.body["usage"]["completion_tokens_details"] == {"reasoning_tokens": 1}
+    assert reply.notes.reasoning_tokens == 1
 
 
 def test_a_control_token_that_was_drawn_nevertheless_is_no_text() -> None:

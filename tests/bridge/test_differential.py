@@ -22,7 +22,7 @@ from deepinfer_recipe_bridge.chat import Chat
 from deepinfer_recipe_bridge.messages import Messages
 from deepinfer_recipe_bridge.options import ChatOptions, MessagesOptions, ResponsesOptions
 from deepinfer_recipe_bridge.responses import Responses
-from scripted import EOS, MODEL, ScriptedEngine, ask_async, logprob_of
+from scripted import EOS, MODEL, ScriptedEngine, ask_async, logprob_of, marked
 
 from deepinfer_recipe_bridge import preparing, surface
 
@@ -164,6 +164,37 @@ def test_every_split_is_every_way_to_cut(count: int) -> None:
     assert len({str(one) for one in found}) == len(found) == 2 ** (count - 1)
     assert all(step for one in found for step in one)
     assert all(list(itertools.chain(*one)) == tokens for one in found)
+
+
+ENDS_TWICE = {
+    "behind text": "a«/think»b«/think»\n\nc",
+    "behind line feeds": "a«/think»\n\n«/think»\n\nc",
+    "at once": "«/think»«/think»c",
+    "and once more": "a«/think»b«/think»c«/think»",
+}
+
+
+@pytest.mark.parametrize("tokens", ENDS_TWICE.values(), ids=ENDS_TWICE)
+@pytest.mark.parametrize("thinking", ["enabled", "disabled"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("protocol", KINDS)
+def test_a_second_end_of_reasoning_means_what_it_means_to_the_library(
+    protocol: str, stream: bool, thinking: str, tokens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surface.secrets, "token_hex", lambda size: "id")
+    body: dict[str, Any] = {"model": MODEL, "stream": stream}
+    if protocol == "responses":
+        effort = "high" if thinking == "enabled" else "none"
+        body |= {"input": "hi", "reasoning": {"effort": effort}}
+    else:
+        said = [{"role": "user", "content": "hi"}]
+        body |= {"messages": said, "max_tokens": 99, "thinking": {"type": thinking}}
+    one = Case(protocol=protocol, body=body, tokens=marked(tokens), reason="stop")
+    _, raw = expected(one, surface._fingerprint(ScriptedEngine().facts))
+    for steps in ([[token] for token in one.tokens], [one.tokens]):
+        engine = ScriptedEngine(steps=[*steps, [EOS]], cached=CACHED)
+        reply = asyncio.run(ask_async(PROTOCOLS[protocol], body, engine))
+        assert settled(reply.raw) == settled(raw)
 
 
 @pytest.mark.parametrize("share", range(SHARES))

@@ -308,6 +308,60 @@ def test_streams_that_were_cut_are_forgotten_when_others_are() -> None:
     assert "r69" not in protocol._open._cut
 
 
+LONG = "x" * 5000
+LONG_FIELDS: dict[str, Any] = {
+    "input": LONG,
+    "instructions": LONG,
+    "metadata": {"a": LONG},
+    "include": [LONG],
+    "prompt_cache_key": LONG,
+    "safety_identifier": LONG,
+    "service_tier": LONG,
+    "truncation": LONG,
+    "unknown": LONG,
+    "text": {
+        "format": {
+            "type": "json_schema",
+            "name": "a",
+            "schema": {"type": "object", "description": LONG},
+        }
+    },
+    "tools": [
+        {
+            "type": "function",
+            "name": "f",
+            "description": LONG,
+            "parameters": {"type": "object"},
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("store", [0, 4])
+@pytest.mark.parametrize("field", LONG_FIELDS)
+def test_nothing_long_of_a_request_is_kept_beside_its_stream(field: str, store: int) -> None:
+    protocol = Responses(ResponsesOptions(store_responses=store))
+    engine = ScriptedEngine(steps=[tokens_of("ab")])
+    body = body_of(RESPONSES, stream=True, reasoning={"effort": "none"})
+    call = HttpCall(
+        request_id="r",
+        key_label="",
+        headers={},
+        path_values={},
+        body=body | {field: LONG_FIELDS[field]},
+    )
+
+    async def main() -> int:
+        answer = await endpoint_of(protocol, engine).handle(call)
+        assert isinstance(answer, EventAnswer)
+        await anext(answer.events)
+        [kept] = protocol._open._open.values()
+        await answer.events.aclose()  # type: ignore[attr-defined]
+        return len(json.dumps(kept.response))
+
+    assert asyncio.run(main()) < 1500
+
+
 def end_of(surface: Surface, reply: Reply, *, stream: bool) -> Any:
     """The word that a protocol ends an answer with."""
     shown = reply.events if stream else [(None, reply.body)]

@@ -13,6 +13,13 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from recorded_tests import figures_in, pytest_addoption
+
+__all__ = ["figures", "pytest_addoption"]
+
+figures = figures_in("clients.json", "nox -s clients -- --record")
 _START_S = 60.0
 
 

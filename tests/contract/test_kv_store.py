@@ -1,9 +1,13 @@
-"""Does core.memory keep the contract of kv_store?"""
+"""Do core.memory and core.disk keep the contract of kv_store?"""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore
+from deepinfer_core.stores.disk.clock import Clock
+from deepinfer_core.stores.disk.index import AGE_STEP_S, address_of
+from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.retention import Limits
 from deepinfer_core.testing.contracts import KvStoreContract
@@ -16,7 +20,7 @@ LIMITS = Limits(
 )
 
 
-class Clock:
+class Passing:
     """Time that passes when a test says so."""
 
     def __init__(self) -> None:
@@ -29,7 +33,7 @@ class Clock:
 class TestMemoryStore(KvStoreContract):
     @pytest.fixture(autouse=True)
     def _clock(self) -> None:
-        self.clock = Clock()
+        self.clock = Passing()
 
     @pytest.fixture
     def component(self) -> MemoryStore:
@@ -49,3 +53,43 @@ class TestMemoryStore(KvStoreContract):
         record = bytearray(kept.record)
         record[bit // 8] ^= 1 << bit % 8
         kept.record = bytes(record)
+
+
+class TestDiskStore(KvStoreContract):
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path) -> None:
+        self.folder, self.clock = tmp_path / "store", Passing()
+
+    def disk(self, limits: Limits = LIMITS) -> DiskStore:
+        clock = Clock(wall=self.clock, steady=self.clock)
+        # Not durable: that is tested on its own, and each commit would wait for the disk.
+        limits = replace(limits, age_step_s=AGE_STEP_S, refresh_ratio=1 / 16)
+        return DiskStore(self.folder, limits, durable=False, clock=clock)
+
+    @pytest.fixture
+    def component(self) -> DiskStore:
+        return self.disk()
+
+    @pytest.fixture
+    def limited(self) -> DiskStore:
+        return self.disk(replace(LIMITS, quota_bytes=8 * PAGE))
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.now_s += seconds
+
+    def again(self) -> DiskStore:
+        return self.disk()
+
+    def flip(self, store: KvStore, group: BlockGroup, name: object, bit: int) -> None:
+        assert isinstance(store, DiskStore)
+        assert store._opened is not None
+        index = store._opened.reader._index
+        with store._opened.environment.reading() as txn:
+            found = txn.get(address_of(group.name, key(name)), db=index.records)
+            record = bytes(found)
+        # In the file, beside the library: the map shows what others write there.
+        path = self.folder / "data.mdb"
+        at = path.read_bytes().rindex(record)
+        with path.open("r+b") as file:
+            file.seek(at + bit // 8)
+            file.write(bytes([record[bit // 8] ^ 1 << bit % 8]))

@@ -15,7 +15,7 @@ FOLDERS = {
     for name in ("nvidia", "ascend")
     if (folder := ROOT / f"deepinfer_{name}/src/deepinfer_{name}/kernels").is_dir()
 }
-FAMILIES = ("attention_", "gemm_", "transform_", "sampler_")
+FAMILIES = ("all_to_all_", "attention_", "gemm_", "transform_", "sampler_")
 
 
 def surface(folder: Path) -> dict[str, str]:

@@ -12,6 +12,8 @@ import pytest
 import torch
 from deepinfer_core.cli import main
 from deepinfer_core.config import LoadedSettings, load_settings, resolve_components
+from deepinfer_core.config.components import OptionalSlotSettings
+from deepinfer_core.engine.drafts.opening import open_stage
 from deepinfer_core.engine.kernels import preparing, rehearsal
 from deepinfer_core.engine.kernels.preparing import Prepared
 from deepinfer_core.engine.kernels.rehearsal import wanted_kernels
@@ -20,13 +22,23 @@ from deepinfer_core.engine.model_folder import model_needs, read_config
 from deepinfer_core.engine.model_loading import model_parts
 from deepinfer_core.engine.readiness import StepSizes, rehearse
 from deepinfer_core.engine.runner import ModelRunner
+from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.device import InlineStream
+from deepinfer_core.interfaces.drafter import (
+    Choose,
+    Drafter,
+    DrafterCapabilities,
+    DraftHost,
+    DraftRound,
+    Drafts,
+)
 from deepinfer_core.interfaces.operators.rehearsal import NotedKernels
 from deepinfer_core.interfaces.operators.wanted import Rehearsal, WantedKernel
 from deepinfer_core.model.builder import build_model
 from deepinfer_core.model.caches import allocate_caches
 from deepinfer_core.plugin import BuildContext, DeviceTarget, ModelNeeds, Resolved
 from deepinfer_core.reference.device import build_cpu
+from deepinfer_core.reference.promises import PROMISES
 from deepinfer_core.testing.byte_checkpoint import make_byte_checkpoint
 from deepinfer_core.weights.checkpoint import open_checkpoint
 from deepinfer_core.weights.manifest import manifest_of
@@ -55,9 +67,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def case(folder: Path, tmp_path: Path) -> Case:
+def drafter() -> str:
+    return "none"
+
+
+@pytest.fixture
+def case(folder: Path, tmp_path: Path, drafter: str) -> Case:
     own = [f"model.path={folder}", f"kernels.cache_dir={tmp_path}"]
-    loaded = load_settings(None, [*OVERRIDES, *own])
+    loaded = load_settings(None, [*OVERRIDES, *own, f"components.drafter.use={drafter}"])
     needs = model_needs(read_config(folder, loaded.settings), loaded.settings)
     return folder, loaded, resolve_components(loaded, needs, DeviceTarget(arch="sm_90a")).require()
 
@@ -72,9 +89,29 @@ class NumberedKernels(NotedKernels):
 
     def call(self, build: Any, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
         super().call(build, spec, tuning, **tensors)
-        for name in ("expert_Tk", "index_TL", "row_TC"):
+        for name in ("expert_Tk", "index_TL", "row_TC", "token_R"):
             if name in tensors:
                 tensors[name].zero_()
+
+
+class Bare(Drafter):
+    """Runs the draft network of a checkpoint."""
+
+    @property
+    def properties(self) -> Properties:
+        return PROMISES
+
+    @property
+    def capabilities(self) -> DrafterCapabilities:
+        return DrafterCapabilities(max_drafts=5, law="full", uses_block=True)
+
+    def attach(self, host: DraftHost) -> None:
+        self.host = host
+
+    def propose(self, wanted: DraftRound, choose: Choose) -> Drafts:
+        assert self.host.block is not None
+        token_Qn, _ = self.host.block(wanted, count=self.host.drafts, choose=choose)
+        return Drafts(token_Qn=token_Qn)
 
 
 def called_with_numbers(case: Case) -> set[WantedKernel]:
@@ -107,15 +144,27 @@ def called_with_numbers(case: Case) -> set[WantedKernel]:
         num_blocks=memory.num_blocks, num_slots=memory.num_slots,
         max_backtracking=memory.max_backtracking, block_tokens=BLOCK_TOKENS,
     )  # fmt: skip
-    sampler = TileLangSampler(kernels, "cpu")
-    runner = ModelRunner(
-        model, caches, sampler, InlineStream(), vocabulary=config.text_config.vocab_size
+    sampler, stage, vocabulary = (
+        TileLangSampler(kernels, "cpu"),
+        None,
+        config.text_config.vocab_size,
     )
-    sizes = StepSizes(max_rows=40, max_sequences=3, max_tokens=300, block_tokens=BLOCK_TOKENS)
+    if settings.drafts:
+        host = DraftHost(
+            drafts=settings.drafts, vocabulary=vocabulary, max_sequences=3, max_tokens=300,
+            rule="match", torch_device=parts.device.torch_device,
+        )  # fmt: skip
+        stage = open_stage(Bare(), host, model, caches, sampler)
+    runner = ModelRunner(model, caches, sampler, InlineStream(), vocabulary=vocabulary, stage=stage)
+    sizes = StepSizes(
+        max_rows=40, max_sequences=3, max_tokens=300, block_tokens=BLOCK_TOKENS,
+        rows_each=1 + settings.drafts,
+    )  # fmt: skip
     rehearse(runner, sizes, records=True)
     return set(noted.wanted)
 
 
+@pytest.mark.parametrize("drafter", ["none", "dspark.block"])
 def test_a_rehearsal_names_the_kernels_that_an_engine_with_numbers_calls(case: Case) -> None:
     named, called = set(rehearsed(case)), called_with_numbers(case)
     assert {one.operator for one in named} >= {
@@ -124,6 +173,17 @@ def test_a_rehearsal_names_the_kernels_that_an_engine_with_numbers_calls(case: C
         "sampler_scan_logits",
     }
     assert named == called
+
+
+@pytest.mark.parametrize("drafter", ["dspark.block"])
+def test_a_draft_network_wants_kernels_of_its_own(case: Case) -> None:
+    """Its Markov head has another width than all the model's products."""
+    folder, loaded, resolved = case
+    components = loaded.settings.components.model_copy(update={"drafter": OptionalSlotSettings()})
+    plain = loaded.settings.model_copy(update={"components": components})
+    without = wanted_kernels(read_config(folder, plain), plain, resolved, {})
+    more = set(rehearsed(case)) - set(without)
+    assert {one.operator for one in more} >= {"gemm_dense"}
 
 
 @pytest.mark.parametrize("graphs", [True, False])

@@ -32,6 +32,9 @@ from deepinfer_nvidia.transform.tilelang import TileLangTransform
 TOKENS = words("whole model", 30)
 """More than a window of 16 and its ring of 22."""
 
+KERNELS = InterpretedKernels()
+"""Each kernel is built once for all tests, which takes as long as running it a few times."""
+
 BF16_STEP = 2.0**-8
 """Between two neighbours in bf16, at most, in shares of the smaller one."""
 
@@ -125,8 +128,8 @@ class SteppedAttention(ReferenceAttention):
 
 
 def interpreted_parts(numerics: Numerics) -> ModelParts:
-    kernels, reference = InterpretedKernels(), reference_parts(numerics)
-    attention, gemm = TileLangAttention(kernels), TileLangGemm(kernels)
+    reference = reference_parts(numerics)
+    attention, gemm = TileLangAttention(KERNELS), TileLangGemm(KERNELS)
     return replace(
         reference,
         prefill=attention,
@@ -135,8 +138,8 @@ def interpreted_parts(numerics: Numerics) -> ModelParts:
         codec=attention,
         dense=gemm,
         grouped=gemm,
-        transform=TileLangTransform(kernels),
-        all_to_all=TileLangExchange(kernels),
+        transform=TileLangTransform(KERNELS),
+        all_to_all=TileLangExchange(KERNELS),
     )
 
 

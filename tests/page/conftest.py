@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 from deepinfer_core.config.server import ServerSettings
 from deepinfer_core.interfaces.async_engine import GenerateRequest
+from deepinfer_core.interfaces.grammar import GRAMMAR_KINDS
 from deepinfer_core.interfaces.protocol import Protocol
 from deepinfer_core.server.app import App, AppParts
 from deepinfer_core.server.completions.protocol import CompletionsProtocol
@@ -70,8 +71,9 @@ class CountedEngine(FakeAsyncEngine):
 def protocols(*, with_chat: bool) -> list[ServedProtocol]:
     found: dict[str, Protocol] = {"core.completions": CompletionsProtocol()}
     if with_chat:
-        chat = pytest.importorskip("deepinfer_recipe_bridge.chat", reason="the bridge is missing")
-        options = pytest.importorskip("deepinfer_recipe_bridge.options")
+        reason = "pip install -e ./deepinfer_recipe_bridge runs this"
+        chat = pytest.importorskip("deepinfer_recipe_bridge.chat", reason=reason)
+        options = pytest.importorskip("deepinfer_recipe_bridge.options", reason=reason)
         found["bridge.chat"] = chat.build(options.ChatOptions(), None)
     return [
         ServedProtocol(name=name, distribution="", options={}, protocol=protocol)
@@ -84,13 +86,17 @@ def serve(browser: Browser) -> Serve:
     """Serve with the page, in a thread of its own, and give the address."""
 
     @contextmanager
-    def serving(*, with_chat: bool = True, keys: dict[str, str] | None = None) -> Iterator[str]:
+    def serving(
+        *,
+        with_chat: bool = True,
+        keys: dict[str, str] | None = None,
+        kinds: tuple[str, ...] = GRAMMAR_KINDS,
+    ) -> Iterator[str]:
         address: list[str] = []
         is_up, is_over = threading.Event(), threading.Event()
         loaded = protocols(with_chat=with_chat)
 
         async def run() -> None:
-            kinds = ("json_schema", "json_object", "regex", "ebnf", "structural_tag")
             engine = CountedEngine(answer, step_s=0.01, grammar_kinds=kinds)
             settings = ServerSettings()
             app = App(

@@ -134,12 +134,10 @@ def test_settings_reach_the_service_and_a_wrong_one_is_named(
     with serve() as address:
         opened(browser, address)
         listen(browser)
+        browser.click("#thinking")
         for field, text in {"#temperature": "0.5", "#max-tokens": "40", "#seed": "7"}.items():
             browser.write(field, text)
-        browser.run(
-            "const f = document.querySelector('#format'); f.value = 'json_schema';"
-            "f.dispatchEvent(new Event('input', {bubbles: true}))"
-        )
+        choose(browser, "#format", "json_schema")
         browser.write("#schema", '{"type": "object"')
         ask(browser, "json")
         browser.wait_text(".error .words", "JSON Schema of the answer")
@@ -151,6 +149,72 @@ def test_settings_reach_the_service_and_a_wrong_one_is_named(
         [body] = sent(browser)
         assert (body["temperature"], body["max_tokens"], body["seed"]) == (0.5, 40, 7)
         assert body["response_format"]["type"] == "json_schema"  # type: ignore[index]
+
+
+def choose(browser: Browser, selector: str, value: str) -> None:
+    browser.run(
+        "const field = document.querySelector(arguments[0]); field.value = arguments[1];"
+        "field.dispatchEvent(new Event('input', {bubbles: true}))",
+        selector,
+        value,
+    )
+
+
+def shown_forms(browser: Browser) -> dict[str, bool]:
+    """Whether each form of an answer can be chosen."""
+    script = (
+        "return [...document.querySelectorAll('#format option')].map(x => [x.value, !x.disabled])"
+    )
+    return dict(browser.run(script))
+
+
+def test_temperature_is_offered_only_where_it_means_something(
+    browser: Browser, serve: Serve
+) -> None:
+    is_offered = "return !document.querySelector('#temperature').disabled"
+    with serve() as address:
+        opened(browser, address)
+        listen(browser)
+        assert not browser.run(is_offered)
+        assert browser.run("return document.querySelector('#temperature-help').checkVisibility()")
+        ask(browser, "hi")
+        wait_until_idle(browser)
+        browser.click("#thinking")
+        assert browser.run(is_offered)
+        assert not browser.run(
+            "return document.querySelector('#temperature-help').checkVisibility()"
+        )
+        ask(browser, "hi")
+        wait_until_idle(browser)
+        assert ["temperature" in body for body in sent(browser)] == [False, True]
+        browser.click("#thinking")
+        choose(browser, "#mode", "completion")
+        assert browser.run(is_offered)
+
+
+def test_forms_that_nothing_enforces_are_not_offered_and_the_reason_is_said(
+    browser: Browser, serve: Serve
+) -> None:
+    help_is_shown = "return document.querySelector('#format-help').checkVisibility()"
+    with serve() as address:
+        opened(browser, address)
+        assert shown_forms(browser) == {"text": True, "json_object": True, "json_schema": True}
+        assert not browser.run(help_is_shown)
+    with serve(kinds=("json_object",)) as address:
+        opened(browser, address)
+        assert shown_forms(browser) == {"text": True, "json_object": True, "json_schema": False}
+        assert "does not take every form" in browser.text("#format-help")
+    with serve(kinds=()) as address:
+        opened(browser, address)
+        assert shown_forms(browser) == {"text": True, "json_object": False, "json_schema": False}
+        assert browser.run(help_is_shown)
+        assert "no grammar component" in browser.text("#format-help")
+        choose(browser, "#format", "json_object")  # as a form that a browser filled in again
+        value = "return document.querySelector('#format').value"
+        browser.wait(lambda: browser.run(value) == "text", "the form that is offered")
+        ask(browser, "hi")
+        browser.wait_text(".assistant .words", "Hello")
+        wait_until_idle(browser)
 
 
 def test_charts_move_and_components_are_listed(browser: Browser, serve: Serve) -> None:

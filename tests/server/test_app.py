@@ -24,6 +24,7 @@ from deepinfer_core.interfaces.protocol import (
     HttpCall,
     JsonAnswer,
 )
+from deepinfer_core.server.call_record import CallRecord
 from deepinfer_core.server.dialect import OPENAI
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 from deepinfer_core.testing.served import until
@@ -375,6 +376,44 @@ def test_the_access_log_has_numbers_and_no_words_of_the_client(
     assert KEYS["alice"] not in str(logged)
 
 
+def test_who_only_looks_how_the_server_is_is_logged_for_debugging_unless_refused(
+    run: Any, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        async with serve(FakeAsyncEngine(), keys=KEYS) as client:
+            headers = {"x-api-key": KEYS["alice"]}
+            for path in ("/health", "/ready", "/progress", "/metrics", "/openapi.json"):
+                assert (await client.get(path, headers=headers)).status_code == 200
+            assert (await client.get("/metrics")).status_code == 401
+
+    with caplog.at_level(logging.DEBUG, logger="deepinfer"):
+        run(body)
+    levels = [
+        (record.msg["status"], record.levelname)
+        for record in caplog.records
+        if record.msg["event"] == "call.answered"
+    ]
+    assert levels == [*[(200, "DEBUG")] * 5, (401, "INFO")]
+
+
+@pytest.mark.parametrize(
+    ("owner", "status", "is_look"),
+    [
+        ("server", 200, True),
+        ("server", 503, True),
+        ("server", 404, False),
+        ("page", 304, True),
+        ("core.completions", 200, False),
+        ("core.completions", 503, False),
+        ("none", 200, False),
+    ],
+)
+def test_a_look_is_a_call_of_the_server_s_own_that_was_answered(
+    owner: str, status: int, is_look: bool
+) -> None:
+    assert CallRecord(request_id="a", owner=owner, status=status).is_look is is_look
+
+
 def test_a_failure_nobody_foresaw_is_logged_without_its_text(
     run: Any, serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -388,6 +427,46 @@ def test_a_failure_nobody_foresaw_is_logged_without_its_text(
     assert failed["exception"] == "KeyError"
     assert "in handle" in failed["stack"]
     assert "secret" not in str([record.msg for record in caplog.records])
+
+
+MEBIBYTE = 1 << 20
+
+
+def test_large_bodies_have_a_limit_together_and_small_ones_have_none(run: Any, serve: Any) -> None:
+    may_end = asyncio.Event()
+    begun: list[int] = []
+
+    async def handle(call: HttpCall) -> HttpAnswer:
+        begun.append(len(call.body["a"]))
+        await may_end.wait()
+        return JsonAnswer(content=b"{}")
+
+    async def body() -> None:
+        settings = {"max_bodies_bytes": MEBIBYTE}
+        async with serve(make=answering(handle), settings=settings) as client:
+
+            def call(size_bytes: int) -> asyncio.Task[Any]:
+                text = b'{"a":"%b"}' % (b"x" * (size_bytes - len(b'{"a":""}')))
+                headers = {"content-type": "application/json"}
+                return asyncio.create_task(client.post("/x", content=text, headers=headers))
+
+            half = call(MEBIBYTE // 2)
+            await until(lambda: len(begun) == 1)
+            refused = await call(MEBIBYTE // 2 + 1)
+            assert refused.status_code == 429
+            assert refused.json()["error"]["code"] == "too_many_large_bodies"
+            assert int(refused.headers["retry-after"]) > 0
+            other_half = call(MEBIBYTE // 2)
+            small = [call((256 << 10) - 1) for _ in range(3)]
+            await until(lambda: len(begun) == 5)
+            assert (await call(256 << 10)).status_code == 429
+            may_end.set()
+            for one in (half, other_half, *small):
+                assert (await one).status_code == 200
+            assert (await call(MEBIBYTE)).status_code == 200
+            assert (await call(MEBIBYTE + 1)).status_code == 429
+
+    run(body)
 
 
 def test_two_protocols_cannot_have_one_path() -> None:

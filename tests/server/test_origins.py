@@ -47,9 +47,32 @@ def test_without_keys_other_names_are_refused(host: str | None) -> None:
     assert lets_in(host, keys=True)
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:1"])
-def test_pages_of_this_machine_may_call(origin: str) -> None:
-    assert lets_in("localhost", origin)
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]", "[::1]:8000"]
+)
+@pytest.mark.parametrize("scheme", ["http", "https", "HTTP"])
+def test_a_page_of_this_server_may_call(host: str, scheme: str) -> None:
+    assert lets_in(host, f"{scheme}://{host}")
+    assert lets_in(host, f"{scheme}://{host.lower()}")
+
+
+OTHERS = [
+    "http://localhost",
+    "http://localhost:3000",
+    "http://127.0.0.1:8000",
+    "http://[::1]:8000",
+    "ftp://localhost:8000",
+    "localhost:8000",
+    "http://localhost:8000/",
+    "http://a@localhost:8000",
+]
+
+
+@pytest.mark.parametrize("origin", OTHERS)
+def test_without_keys_pages_of_other_services_of_this_machine_may_not(origin: str) -> None:
+    assert not lets_in("localhost:8000", origin)
+    assert lets_in("localhost:8000", origin, origin)
+    assert lets_in("localhost:8000", origin, keys=True)
 
 
 @pytest.mark.parametrize("origin", [SITE, "null", "http://localhost.evil.example", "x"])

@@ -11,6 +11,7 @@ from deepinfer_core.interfaces.protocol import Endpoint, HttpAnswer, HttpCall, J
 from deepinfer_core.server import threads as module
 from deepinfer_core.server.dialect import OPENAI
 from deepinfer_core.server.threads import IS_LARGE, LARGE_BODY_BYTES, Threads
+from deepinfer_core.testing.served import until
 
 
 @asynccontextmanager
@@ -48,23 +49,49 @@ def test_large_work_is_done_one_at_a_time_and_small_work_does_not_wait_for_it(ru
     run(body)
 
 
-def test_memory_is_given_back_behind_large_work_however_it_ends(
+def test_memory_is_given_back_once_for_all_that_was_let_go_of_meanwhile(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_back: list[int] = []
     monkeypatch.setattr(module, "_give_back", given_back.append)
-
-    def fail() -> None:
-        assert not given_back
-        raise ValueError
+    monkeypatch.setattr(module, "_GIVE_BACK_S", 0.01)
 
     async def body() -> None:
+        complaints: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
         async with opened() as threads:
-            assert await threads.run(lambda: 1) == 1
-            assert given_back == []
-            with pytest.raises(ValueError):  # noqa: PT011 - the one that is raised above
-                await asyncio.create_task(as_large(threads, fail))
-            assert given_back == [0]
+            for times in (1, 2):
+                threads.give_back_soon()
+                threads.give_back_soon()
+                await until(lambda times=times: len(given_back) == times)
+            threads.give_back_soon()
+        await asyncio.sleep(0.05)
+        assert given_back == [0, 0]  # nothing is begun any more behind the end
+        assert complaints == []
+
+    run(body)
+
+
+@pytest.mark.parametrize(("more", "times"), [(-1, 0), (0, 1)])
+@pytest.mark.parametrize("text", [b'{"a":"%b"}', b'{"a":"%b",'])
+def test_memory_of_large_bodies_is_given_back_whatever_becomes_of_them(
+    run: Any, serve: Any, monkeypatch: pytest.MonkeyPatch, more: int, times: int, text: bytes
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(module, "_give_back", given_back.append)
+    monkeypatch.setattr(module, "_GIVE_BACK_S", 0.01)
+
+    async def body() -> None:
+        async with serve() as client:
+            length = LARGE_BODY_BYTES + more - len(text % b"")
+            headers = {"content-type": "application/json"}
+            answer = await client.post("/say", content=text % (b"x" * length), headers=headers)
+            assert answer.status_code == (200 if text.endswith(b"}") else 400)
+            if times:
+                await until(lambda: len(given_back) == times)
+            await asyncio.sleep(0.05)
+            assert len(given_back) == times
 
     run(body)
 

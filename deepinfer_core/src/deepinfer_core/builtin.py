@@ -93,6 +93,16 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
         properties={**_PROMISES, "graph_safe": "always"},
     )
     yield ComponentSpec(
+        kind="kv_store",
+        name="core.disk",
+        slots=ALL_SLOTS["kv_store"],
+        contract=CONTRACTS["kv_store"],
+        factory="deepinfer_core.stores.disk.store:build",
+        probe="deepinfer_core.stores.disk.probe:probe",
+        options="deepinfer_core.config.store_options:DiskStoreOptions",
+        properties={**_PROMISES, "graph_safe": "always"},
+    )
+    yield ComponentSpec(
         kind="protocol",
         name="core.completions",
         slots=SERVED_SLOTS["protocol"],

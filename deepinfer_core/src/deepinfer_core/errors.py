@@ -12,6 +12,7 @@
     |- WeightsError           a checkpoint is incomplete, damaged or of another architecture
     |- RequestError           one request is invalid; the others are unharmed (becomes a 4xx)
     |  |- DeadlineExceeded    one request ran out of the time that it gave itself
+    |  |- UnsupportedGrammar  its text was to have a form that is wrong, or that cannot be enforced
     |  `- NotFound            it asks for something that is not there (becomes a 404)
     |- EngineBusy             there is no room for one more request now (becomes a 429)
     `- EngineError            the engine failed; not the request's fault (becomes a 5xx)
@@ -37,6 +38,7 @@ __all__ = [
     "PluginError",
     "PluginFailed",
     "RequestError",
+    "UnsupportedGrammar",
     "VersionSkew",
     "WeightsError",
 ]
@@ -131,6 +133,12 @@ class DeadlineExceeded(RequestError):
     """A request did not end within the time that it gave itself; what it drew is kept."""
 
     code = "deadline_exceeded"
+
+
+class UnsupportedGrammar(RequestError):
+    """The grammar of a request is wrong, cannot be enforced, or takes too much; says where."""
+
+    code = "unsupported_grammar"
 
 
 class NotFound(RequestError):

@@ -60,6 +60,7 @@ def service_over(tokenizer: Tokenizer) -> Callable[..., Service]:
             "fingerprint": "fp_1",
             "engine_seed": None,
             "seats": SEATS,
+            "model": "the model",
         }
         return Service(**(fields | changes))
 

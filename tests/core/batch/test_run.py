@@ -48,6 +48,15 @@ def test_every_request_is_answered_once(
     assert len(engine.batch) == 0
 
 
+def test_an_answer_has_the_model_that_was_named_or_else_that_of_the_run(
+    make_engine: MakeEngine, service_over: ServiceOver, request_text: RequestText
+) -> None:
+    texts = [request_text("a"), request_text("b", model="named"), request_text("c", model=None)]
+    answers = list(answer_lines(service_over(make_engine()), lines_of(*texts)))
+    names = {shown["custom_id"]: shown["response"]["body"]["model"] for shown in answers}
+    assert names == {"a": "the model", "b": "named", "c": "the model"}
+
+
 def test_bad_lines_and_requests_are_answered_and_stop_no_others(
     make_engine: MakeEngine, service_over: ServiceOver, request_text: RequestText
 ) -> None:

@@ -79,7 +79,9 @@ def test_answers_are_those_of_the_python_interface(
         ]
         first, second = llm.generate(["a", "b"], params)
     assert tokens(target) == {"a": list(first.token_ids), "b": list(second.token_ids)}
-    assert answers(target)["a"]["response"]["body"]["choices"][0]["text"] == first.text
+    body = answers(target)["a"]["response"]["body"]
+    assert body["choices"][0]["text"] == first.text
+    assert body["model"] == byte_checkpoint.name
 
 
 def test_a_conversation_is_answered_like_the_python_interface_does(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from deepinfer_core.config import checkpoint_folder, checkpoints
+from deepinfer_core.config import checkpoint_folder, checkpoints, load_settings
 from deepinfer_core.errors import ConfigError, PluginFailed
 from importlib_metadata import EntryPoint
 
@@ -93,3 +93,10 @@ def test_a_model_is_called_like_its_folder_or_the_distribution_that_ships_it(
     assert checkpoints.checkpoint_name(str(tmp_path), tmp_path) == tmp_path.name
     ship(tiny="folder")
     assert checkpoints.checkpoint_name(None, Path("/models/tiny/checkpoint")) == "tiny"
+
+
+def test_a_model_is_served_under_the_names_of_the_settings_or_its_own(tmp_path: Path) -> None:
+    own = {"model.path": str(tmp_path)}
+    assert checkpoints.served_names(load_settings(environ={}, api=own).settings) == (tmp_path.name,)
+    named = load_settings(environ={}, api={**own, "server.model_names": ["a", "b"]}).settings
+    assert checkpoints.served_names(named) == ("a", "b")

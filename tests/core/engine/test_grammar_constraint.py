@@ -11,7 +11,7 @@ from deepinfer_core.engine.grammar_constraint import Constraint, Trigger
 from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.grammar_request import GrammarRequest
 from deepinfer_core.engine.rows import RowRequest, RowSettings
-from deepinfer_core.errors import EngineError, RequestError
+from deepinfer_core.errors import EngineError, RequestError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarVocabulary
 from deepinfer_core.testing.letter_grammar import LetterGrammar
 
@@ -68,7 +68,8 @@ def test_a_constraint_that_is_behind_catches_up() -> None:
 
 def test_a_text_that_has_begun_goes_on_behind_its_beginning() -> None:
     one = constraint("yes", "yet", "no", prefix=b"ye")
-    assert one.failure is None
+    assert one.settle() is None
+    assert one.is_settled
     assert masks(one, b"") == [letters("st")]
     assert masks(one, b"s") == [{END}]
 
@@ -78,7 +79,37 @@ def test_a_beginning_that_is_the_whole_text_can_only_end() -> None:
 
 
 def test_a_beginning_that_no_text_has_fails_the_request() -> None:
-    assert "cannot begin" in str(constraint("yes", prefix=b"yo").failure)
+    failure = constraint("yes", prefix=b"yo").settle()
+    assert isinstance(failure, UnsupportedGrammar)
+    assert "cannot begin" in str(failure)
+
+
+def test_a_long_beginning_is_followed_a_part_at_a_time() -> None:
+    text = "ab" * 200
+    one, other = constraint(text + "c", prefix=text.encode()), constraint(text, prefix=b"ab" * 201)
+    parts = 0
+    while not one.is_settled:
+        assert one.settle() is None
+        parts += 1
+    assert parts == 4
+    assert masks(one, b"") == [letters("c")]
+    refusals = [other.settle() for _ in range(4)]
+    assert [refusal is None for refusal in refusals] == [True, True, True, False]
+
+
+def test_a_long_beginning_need_not_have_been_followed_before_it_is_used() -> None:
+    one = constraint("ab" * 200, prefix=b"ab" * 199)
+    assert one.settle() is None
+    assert masks(one, b"") == [letters("a")]
+
+
+def test_a_constraint_that_is_released_wants_no_grammar_any_more() -> None:
+    future: Future[CompiledGrammar] = Future()
+    Constraint(GrammarRequest(kind="choice", grammar=["a"]), future, frozenset()).release()
+    assert future.cancelled()
+    settled = constraint("yes")
+    settled.release()
+    assert masks(settled, b"y") == [letters("e")]
 
 
 def test_drafts_behind_a_beginning_are_forgotten_again() -> None:
@@ -163,10 +194,10 @@ def test_a_failure_is_known_only_once_settled() -> None:
     future: Future[CompiledGrammar] = Future()
     one = Constraint(GrammarRequest(kind="choice", grammar=["a"]), future, frozenset())
     assert not one.is_settled
-    assert one.failure is None
+    assert one.settle() is None
     future.set_exception(RequestError("bad"))
     assert one.is_settled
-    assert str(one.failure) == "bad"
+    assert str(one.settle()) == "bad"
 
 
 @pytest.mark.parametrize("pattern", [b"a", b"ab", b"aa", b"aab", b"abab", b"aabaaab"])

@@ -1,6 +1,6 @@
 """Are the masks of a step made together, and does each sequence fail alone?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -8,15 +8,58 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from deepinfer_core.engine import grammar_masks, grammar_pace
 from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.engine.grammar_masks import Grammars
+from deepinfer_core.engine.grammar_pace import LONG_S
 from deepinfer_core.engine.grammar_request import GrammarRequest
 from deepinfer_core.engine.rows import RowRequest, RowSettings
+from deepinfer_core.errors import UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarMatcher, GrammarVocabulary
 from deepinfer_core.testing.letter_grammar import LetterGrammar
 
 END = 0
 VOCABULARY = GrammarVocabulary(pieces=tuple(bytes([byte]) for byte in range(128)), end_ids=(END,))
+
+
+class Clock:
+    """Time of the wall and of the processor, which passes when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall_s = self.processor_s = 0.0
+        source = SimpleNamespace(
+            perf_counter=lambda: self.wall_s, thread_time=lambda: self.processor_s
+        )
+        monkeypatch.setattr(grammar_pace, "time", source)
+        monkeypatch.setattr(grammar_masks, "perf_counter", source.perf_counter)
+
+    def work(self, elapsed_s: float) -> None:
+        self.wall_s += elapsed_s
+        self.processor_s += elapsed_s
+
+
+class Slow(GrammarMatcher):
+    """Takes so long for each token where it is told to."""
+
+    def __init__(self, work: Callable[[float], None], where: str, took_s: float) -> None:
+        self.work = work
+        self.where = where
+        self.took_s = took_s
+
+    def _at(self, where: str) -> None:
+        if where == self.where:
+            self.work(self.took_s)
+
+    def accept(self, token_id: int) -> bool:
+        self._at("accept")
+        return True
+
+    def rollback(self, count: int) -> None:
+        pass
+
+    def fill_mask(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
+        self._at("fill_mask")
+        mask_RW[row] = -1
 
 
 class Together(LetterGrammar):
@@ -56,11 +99,6 @@ class Broken(GrammarMatcher):
     def fill_mask(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
         self._at("fill_mask")
 
-    can_end = is_terminated = property(lambda self: False)
-
-    def fork(self) -> "Broken":
-        return self
-
 
 def settled(compiled: Any) -> Future[CompiledGrammar]:
     future: Future[CompiledGrammar] = Future()
@@ -68,8 +106,8 @@ def settled(compiled: Any) -> Future[CompiledGrammar]:
     return future
 
 
-def sequence(compiled: Any, output: bytes) -> Any:
-    request = GrammarRequest(kind="choice", grammar=["x"])
+def sequence(compiled: Any, output: bytes, prefix: tuple[int, ...] = ()) -> Any:
+    request = GrammarRequest(kind="choice", grammar=["x"], prefix_token_ids=prefix)
     constraint = Constraint(request, settled(compiled), frozenset({END}))
     return SimpleNamespace(constraint=constraint, prompt_tokens=1, tokens=[7, *output])
 
@@ -134,3 +172,75 @@ def test_what_was_drawn_against_the_grammar_ends_its_sequence_alone() -> None:
     found, broken = masked(Together(), [(of("abc"), b""), (bad, b"")])
     assert [(owner, str(failure)[:10]) for owner, failure in broken] == [(bad, "token 120 ")]
     assert found == [[ord("a")], list(range(128))]
+
+
+@pytest.mark.parametrize("where", ["accept", "fill_mask"])
+def test_a_grammar_that_takes_long_for_each_token_ends_its_sequence_alone(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    clock = Clock(monkeypatch)
+    bad = sequence(SimpleNamespace(matcher=lambda: Slow(clock.work, where, 2 * LONG_S)), b"k")
+    them = [(of("abcd", b"a"), b""), (bad, b""), (of("wxyz", b"w"), b"")]
+    for output in b"bxc":
+        _, broken = masked(Together(), them)
+        if broken:
+            break
+        bad.tokens.append(output)
+    [(owner, failure)] = broken
+    assert owner is bad
+    assert isinstance(failure, UnsupportedGrammar)
+    assert "0.50 s for one token, over 0.25 s" in str(failure)
+    for good, _ in (them[0], them[2]):
+        good.tokens.append({b"a": ord("b"), b"w": ord("x")}[bytes(good.tokens[1:2])])
+    found, broken = masked(Together(), [them[0], them[2]])
+    assert not broken
+    assert found == [[ord("c")], [ord("y")]]
+
+
+@pytest.mark.parametrize("where", ["accept", "fill_mask"])
+def test_a_grammar_that_waits_for_the_processor_is_not_to_blame(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    clock = Clock(monkeypatch)
+
+    def wait(elapsed_s: float) -> None:
+        clock.wall_s += elapsed_s
+
+    one = sequence(SimpleNamespace(matcher=lambda: Slow(wait, where, 2 * LONG_S)), b"k")
+    for _ in range(4):
+        assert not masked(Together(), [(one, b"")])[1]
+        one.tokens.append(ord("k"))
+
+
+def test_one_that_took_long_once_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    matcher = Slow(clock.work, "fill_mask", 2 * LONG_S)
+    one = sequence(SimpleNamespace(matcher=lambda: matcher), b"k")
+    for took_s in (2 * LONG_S, 0.5 * LONG_S, 2 * LONG_S, 0.9 * LONG_S):
+        matcher.took_s = took_s
+        assert not masked(Together(), [(one, b"")])[1]
+        one.tokens.append(ord("k"))
+
+
+def test_drafts_that_take_long_to_follow_end_their_sequence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    one = sequence(SimpleNamespace(matcher=lambda: Slow(clock.work, "accept", 2 * LONG_S)), b"")
+    one.drafts, one.sequence_id = SimpleNamespace(ids=(5, 6)), 1
+    pool: Any = SimpleNamespace(component=Together(), vocabulary=VOCABULARY)
+    grammars = Grammars(pool)
+    grammars.cut_drafts([one], "match")
+    assert not grammars.failed([one])
+    grammars.cut_drafts([one], "match")
+    [(owner, failure)] = grammars.failed([one])
+    assert owner is one
+    assert "holds up other requests" in str(failure)
+
+
+def test_a_matcher_that_breaks_on_a_beginning_ends_its_sequence_alone() -> None:
+    one = sequence(SimpleNamespace(matcher=lambda: Broken("accept")), b"", prefix=(5,))
+    one.sequence_id = 1
+    pool: Any = SimpleNamespace(component=Together(), vocabulary=VOCABULARY)
+    [(_, failure)] = Grammars(pool).failed([one])
+    assert "a bug in accept" in str(failure)

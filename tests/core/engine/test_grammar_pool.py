@@ -1,17 +1,19 @@
 """Are grammars compiled apart from the engine, each at its own risk?"""
 
+import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
 import pytest
 from deepinfer_core.engine.grammar_child import ChildStart
-from deepinfer_core.engine.grammar_pool import GrammarPool, PoolLimits
+from deepinfer_core.engine.grammar_limits import PoolLimits, Unmetered
+from deepinfer_core.engine.grammar_pool import GrammarPool
 from deepinfer_core.engine.grammar_process import GrammarProcess
-from deepinfer_core.errors import EngineError, RequestError
+from deepinfer_core.errors import EngineError, RequestError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarText, GrammarVocabulary
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Resolved
 from deepinfer_core.plugin.resolved import Pick
@@ -48,6 +50,46 @@ def pool() -> Iterator[GrammarPool]:
     pool.close()
 
 
+class Meter(Unmetered):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.known = self.waiting = self.compiling = 0
+        self.compiled_s: list[float] = []
+
+    def grammar_asked(self, *, is_known: bool) -> None:
+        self.known += is_known
+
+    def grammar_compiled(self, elapsed_s: float) -> None:
+        self.compiled_s.append(elapsed_s)
+
+    def grammars_now(self, *, waiting: int, compiling: int) -> None:
+        self.waiting, self.compiling = waiting, compiling
+
+
+class MeteredPool(GrammarPool):
+    """With a limit that no test waits for."""
+
+    def __init__(self) -> None:
+        self.meter = Meter()
+        limits = PoolLimits(workers=2, timeout_s=10 * WAIT_S)
+        super().__init__(resolved(), VOCABULARY, limits, self.meter)
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[MeteredPool]:
+    pool = MeteredPool()
+    yield pool
+    pool.close()
+
+
+def wait_until(meter: Meter, holds: Callable[[Meter], object]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not holds(meter):
+        assert time.monotonic() < end_s, vars(meter)
+        time.sleep(0.01)
+
+
 def works(future: Future[CompiledGrammar]) -> bool:
     return future.result(WAIT_S).matcher().replay(b"ok")
 
@@ -76,9 +118,73 @@ def test_one_that_takes_too_long_is_given_up_and_others_are_not_held_up(pool: Gr
     slow = pool.compiled(choice("!sleep50"))
     assert works(pool.compiled(choice("ok", "2")))
     assert not slow.done()
-    with pytest.raises(RequestError, match=r"not compiled within 2 s"):
+    with pytest.raises(UnsupportedGrammar, match=r"not compiled within 2 s"):
         slow.result(WAIT_S)
     assert works(pool.compiled(choice("ok", "3")))
+    with pytest.raises(UnsupportedGrammar, match=r"not compiled within 2 s"):
+        pool.compiled(choice("!sleep50")).result(0)
+
+
+def test_a_quick_one_is_not_held_up_by_a_heap_of_slow_ones(patient: MeteredPool) -> None:
+    heap = [patient.compiled(choice(f"!sleep{10 * WAIT_S}", f"{n}")) for n in range(8)]
+    assert works(patient.compiled(choice("ok", "quick")))
+    assert not any(slow.done() for slow in heap)
+    for slow in heap:
+        slow.cancel()
+    wait_until(patient.meter, lambda meter: not meter.waiting and not meter.compiling)
+
+
+def test_what_gives_way_is_compiled_in_the_end(patient: MeteredPool) -> None:
+    """Each of them is too long for its first turns, and others wait at the end of those."""
+    several = [patient.compiled(choice("!sleep0.5", "ok", f"{n}")) for n in range(4)]
+    assert all(works(one) for one in several)
+
+
+@pytest.mark.parametrize("how", ["sleep", "deaf"])
+def test_one_that_nobody_wants_any_more_is_given_up(patient: MeteredPool, how: str) -> None:
+    """Also one that does not stop when it is told to: its process is ended."""
+    future = patient.compiled(choice(f"!{how}{10 * WAIT_S}", "unwanted"))
+    wait_until(patient.meter, lambda meter: meter.compiling)
+    future.cancel()
+    wait_until(patient.meter, lambda meter: not meter.compiling)
+    assert works(patient.compiled(choice("ok", f"after {how}")))
+
+
+def test_one_that_somebody_still_wants_is_not_given_up(patient: MeteredPool) -> None:
+    text = choice("!sleep1", "ok", "two want it")
+    first, second = patient.compiled(text), patient.compiled(text)
+    first.cancel()
+    assert works(second)
+
+
+def test_one_that_waits_is_dropped_when_nobody_wants_it_any_more(patient: MeteredPool) -> None:
+    heap = [patient.compiled(choice(f"!deaf{10 * WAIT_S}", f"waits {n}")) for n in range(4)]
+    wait_until(patient.meter, lambda meter: meter.waiting)
+    for future in heap:
+        future.cancel()
+    wait_until(patient.meter, lambda meter: not meter.waiting and not meter.compiling)
+
+
+def test_what_takes_long_to_open_holds_up_nobody(patient: MeteredPool) -> None:
+    slow = patient.compiled(choice("!open1", "ok"))
+    assert works(patient.compiled(choice("ok", "beside")))
+    assert works(slow)
+
+
+def test_what_could_not_be_opened_in_time_is_refused_before_that(pool: GrammarPool) -> None:
+    with pytest.raises(UnsupportedGrammar, match=r"opening would take 1\.\d s"):
+        pool.compiled(choice("!open1.2", "ok")).result(WAIT_S)
+
+
+def test_what_was_compiled_or_refused_counts_as_known(patient: MeteredPool) -> None:
+    meter, texts = patient.meter, (choice("ok", "known"), choice("!fault", "known"))
+    before = meter.known
+    for _ in range(3):
+        for text in texts:
+            with contextlib.suppress(UnsupportedGrammar):
+                patient.compiled(text).result(WAIT_S)
+    assert meter.known - before == 4
+    assert all(elapsed_s >= 0 for elapsed_s in meter.compiled_s)
 
 
 def test_one_that_aborts_ends_alone(pool: GrammarPool) -> None:
@@ -120,8 +226,8 @@ def test_what_stays_behind_in_a_child_is_no_later_grammars_fault_and_has_an_end(
 
 def test_equal_grammars_are_compiled_once(pool: GrammarPool) -> None:
     first, second = (pool.compiled(choice("!sleep0.3", "ok")) for _ in range(2))
-    assert first is second
     compiled = first.result(WAIT_S)
+    assert second.result(WAIT_S) is compiled
     again = pool.compiled(choice("!sleep0.3", "ok"))
     assert again.done()
     assert again.result() is compiled
@@ -168,7 +274,7 @@ def test_one_whose_compiled_form_takes_too_much_memory_is_refused() -> None:
     limits = PoolLimits(workers=1, timeout_s=WAIT_S, memory_bytes=(8 << 20) - 1)
     pool = GrammarPool(resolved(), VOCABULARY, limits)
     try:
-        with pytest.raises(RequestError, match=r"takes \d+ bytes, over 8388607"):
+        with pytest.raises(UnsupportedGrammar, match="too much memory"):
             pool.compiled(choice("!large")).result(WAIT_S)
         assert works(pool.compiled(choice("ok")))
         assert pool.kept_bytes == size_of("ok")
@@ -177,7 +283,7 @@ def test_one_whose_compiled_form_takes_too_much_memory_is_refused() -> None:
 
 
 def test_a_kind_that_the_component_does_not_take_is_refused_at_once(pool: GrammarPool) -> None:
-    with pytest.raises(RequestError, match="'regex'"):
+    with pytest.raises(UnsupportedGrammar, match="'regex'"):
         pool.compiled(GrammarText(kind="regex", text="a"))
 
 
@@ -197,8 +303,12 @@ def test_a_closed_pool_leaves_nobody_waiting() -> None:
 
 
 def test_a_child_that_another_thread_ended_is_gone_whatever_is_asked_of_it() -> None:
-    start = ChildStart(resolved=resolved(), vocabulary=VOCABULARY, memory_bytes=256 << 20)
-    child = GrammarProcess(start)
+    child = GrammarProcess()
+    child.begin(ChildStart(resolved=resolved(), vocabulary=VOCABULARY, memory_bytes=256 << 20))
     child.kill()
-    with pytest.raises((EOFError, OSError)):
-        child.ask(choice("ok"), WAIT_S)
+    for _ in range(2):
+        with pytest.raises((EOFError, OSError)):
+            child.ask(choice("ok"))
+    child.give_up()
+    child.strike()
+    child.kill()

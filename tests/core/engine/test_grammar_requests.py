@@ -5,18 +5,20 @@ The model is random and its tokens are bytes; the component is the slow and obvi
 """
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from deepinfer_core.engine.grammar_limits import PoolLimits
 from deepinfer_core.engine.grammar_masks import Grammars
-from deepinfer_core.engine.grammar_pool import GrammarPool, PoolLimits
+from deepinfer_core.engine.grammar_pool import GrammarPool
 from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
-from deepinfer_core.errors import RequestError
+from deepinfer_core.errors import RequestError, UnsupportedGrammar
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Resolved
 from deepinfer_core.plugin.resolved import Pick
 
-from deepinfer_core import LLM, SamplingParams
+from deepinfer_core import LLM, RequestOptions, SamplingParams
 
 TEXTS = ["yes", "no", "yes!", "abcdefgh" * 4]
 
@@ -37,14 +39,27 @@ def resolved() -> Resolved:
 @pytest.fixture(scope="module", params=[True, False], ids=["asynchronous", "lockstep"])
 def llm(byte_checkpoint: Path, request: pytest.FixtureRequest) -> Iterator[LLM]:
     with LLM(byte_checkpoint, asynchronous=request.param, num_blocks=24) as llm:
-        end = llm.loaded.config.eos_token_id
-        size = llm.loaded.config.text_config.vocab_size
-        vocabulary = grammar_vocabulary(llm.tokenizer, end_ids=[end], size=size)
-        limits = PoolLimits(workers=2, timeout_s=3.0)
-        llm.engine.grammars = Grammars(
-            GrammarPool(resolved(), vocabulary, limits), frozenset({end})
-        )
+        llm.engine.grammars = grammars_of(llm, 3.0)
         yield llm
+
+
+def grammars_of(llm: LLM, timeout_s: float) -> Grammars:
+    end = llm.loaded.config.eos_token_id
+    size = llm.loaded.config.text_config.vocab_size
+    vocabulary = grammar_vocabulary(llm.tokenizer, end_ids=[end], size=size)
+    limits = PoolLimits(workers=2, timeout_s=timeout_s)
+    pool = GrammarPool(resolved(), vocabulary, limits, llm.engine.instruments)
+    return Grammars(pool, frozenset({end}))
+
+
+@pytest.fixture
+def patient(llm: LLM) -> Iterator[LLM]:
+    """The same with a limit that no test waits for."""
+    wait_until(lambda: not compiling(llm))  # both count in one place
+    usual, llm.engine.grammars = llm.engine.grammars, grammars_of(llm, 600.0)
+    yield llm
+    llm.engine.grammars.close()
+    llm.engine.grammars = usual
 
 
 def asked(*texts: str, **more: object) -> SamplingParams:
@@ -90,6 +105,70 @@ def test_a_grammar_that_fails_fails_its_request_alone(llm: LLM, first: str, mess
     assert answers[1].finish_reason == "error"
     assert message in str(answers[1].error)
     assert answers[2].finish_reason == "length"
+
+
+def test_a_request_is_not_held_up_by_slow_grammars_of_others(llm: LLM) -> None:
+    heap = [asked(f"!sleep600.{number}", "x") for number in range(6)]
+    quick = asked("a new one", "another")
+    deltas = llm.stream(["a"] * 7, [*heap, quick])
+    ended = [delta for delta in deltas if delta.completion is not None]
+    assert ended[0].index == 6
+    assert ended[0].completion is not None
+    assert ended[0].completion.text in ("a new one", "another")
+    assert {delta.completion.finish_reason for delta in ended[1:] if delta.completion} == {"error"}
+
+
+def compiling(llm: LLM) -> bool:
+    return bool(llm.metrics.get_sample_value("deepinfer_grammars", {"state": "compiling"}))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 30.0
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", ["abort", "close", "deadline"])
+def test_a_request_that_ends_before_its_grammar_is_there_gives_it_up(
+    patient: LLM, how: str
+) -> None:
+    slow = asked("!sleep600", how)
+    beside = SamplingParams(max_tokens=20, seed=1, ignore_eos=True)
+    options = RequestOptions(timeout_s=0.5 if how == "deadline" else None)
+    deltas = patient.stream(["a", "b"], [slow, beside], options=[options, RequestOptions()])
+    assert next(deltas).index == 1
+    wait_until(lambda: compiling(patient))
+    if how == "abort":
+        deltas.abort(0)
+    if how == "close":
+        deltas.close()
+    ended = {delta.index: delta.completion for delta in deltas if delta.completion is not None}
+    wait_until(lambda: not compiling(patient))
+    if how != "close":
+        assert ended[0].finish_reason == {"abort": "abort", "deadline": "error"}[how]
+        assert ended[1].finish_reason == "length"
+
+
+def test_samples_of_one_request_wait_for_one_grammar(llm: LLM) -> None:
+    before = llm.metrics.get_sample_value("deepinfer_grammar_compile_seconds_count")
+    answers = llm.generate("a", asked("one of", "two of", n=4))
+    assert {answer.text for answer in answers} <= {"one of", "two of"}
+    after = llm.metrics.get_sample_value("deepinfer_grammar_compile_seconds_count")
+    assert before is not None
+    assert after == before + 1
+
+
+def test_a_grammar_that_failed_fails_at_once_when_asked_again(llm: LLM) -> None:
+    first = llm.generate("a", asked("!fault", "again"))[0]
+    hits = llm.metrics.get_sample_value("deepinfer_grammar_cache_hits_total")
+    second = llm.generate("a", asked("!fault", "again"))[0]
+    assert hits is not None
+    assert llm.metrics.get_sample_value("deepinfer_grammar_cache_hits_total") == hits + 1
+    assert str(first.error) == str(second.error)
+    assert first.error is not second.error
+    assert second.error is not None
+    assert second.error.code == "unsupported_grammar"
 
 
 def test_others_run_while_a_grammar_is_compiled(llm: LLM) -> None:
@@ -149,6 +228,7 @@ def test_published_words_that_cannot_be_followed_are_refused(
 
 def test_a_kind_that_nobody_takes_is_refused(llm: LLM) -> None:
     [answer] = llm.generate("a", SamplingParams(grammar={"kind": "regex", "grammar": "a"}))
+    assert isinstance(answer.error, UnsupportedGrammar)
     assert "found a component without it" in str(answer.error)
 
 
@@ -161,6 +241,7 @@ def test_what_goes_against_a_grammar_is_refused(more: dict[str, object]) -> None
 def test_without_a_component_the_error_names_the_distribution(byte_checkpoint: Path) -> None:
     with LLM(byte_checkpoint) as llm:
         [answer] = llm.generate("a", asked("x"))
+    assert isinstance(answer.error, UnsupportedGrammar)
     assert "install deepinfer-grammar" in str(answer.error)
     assert 'components.grammar.use to "auto"' in str(answer.error)
 

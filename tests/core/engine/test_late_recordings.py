@@ -183,10 +183,24 @@ def test_one_recording_serves_rows_however_they_are_spread_over_texts(
     model: TextModel, recorder: CountingRecorder
 ) -> None:
     got, want = Batch(model, recorder, rows_each=6), Batch(model, None)
-    for counts in [(6,), (1, 1, 1, 1, 1, 1), (2, 4), (1, 5), (3, 1, 2)]:
+    for counts in [(6,), (2, 1, 1, 1, 1), (2, 4), (1, 5), (3, 1, 2)]:
         fed = [Fed(text, rows) for text, rows in enumerate(counts)]
         assert_same_bits(got.texts.feed(*fed), want.texts.feed(*fed))
     assert recorder.counts == (1, 4)
+
+
+def test_a_step_of_one_row_a_text_repeats_what_an_engine_without_drafts_repeats(
+    model: TextModel, recorder: CountingRecorder
+) -> None:
+    lengths = []
+    for each in (1, 6):
+        batch = Batch(model, recorder, rows_each=each)
+        for _ in range(2):
+            batch.decode(0, 1, 2)
+        assert batch.graphs is not None
+        (step,) = batch.graphs._recordings.values()
+        lengths.append(len(step.recording._own._steps))  # type: ignore[attr-defined]
+    assert lengths[0] == lengths[1]
 
 
 def test_more_texts_than_the_padding_has_sequences_are_padded(

@@ -66,11 +66,16 @@ def test_steps_of_every_size_are_run_and_none_beyond_the_limits() -> None:
 def test_steps_of_as_many_rows_a_text_as_are_verified_at_once_are_run(
     each: int, max_tokens: int, counts: list[list[int]]
 ) -> None:
-    plans = warm_up_steps(replace(SIZES, rows_each=each, max_tokens=max_tokens))
+    plans = list(warm_up_steps(replace(SIZES, rows_each=each, max_tokens=max_tokens)))
     found = [[len(one.token_ids) for one in plan.sequences] for plan in plans]
     behind = found[found.index([1] * 4) :]
+    # Then any smaller number of rows of one text, as few texts may verify few drafts.
+    counts += [[rows] for rows in range(counts[-1][0] - 1, 1, -1)]
     assert behind[3 : 3 + len(counts)] == counts
     assert behind[3 + len(counts)] == [1] * 4
+    plans = [plan for plan in plans if all(one.scored_rows for one in plan.sequences)]
+    assert [[len(one.token_ids) for one in plan.sequences] for plan in plans] == counts
+    assert all(one.scored_rows == len(one.token_ids) - 1 for p in plans for one in p.sequences)
 
 
 def test_a_prompt_is_no_longer_than_a_text() -> None:

@@ -98,18 +98,18 @@ def verifying(rows: int, start: int = 3) -> SequenceStep:
 @pytest.mark.parametrize(
     ("steps", "rung"),
     [
-        ([verifying(1)], Rung(1, 128)),
-        ([verifying(3)], Rung(3, 128)),
+        ([verifying(1)], Rung(1, 128, 3)),
+        ([verifying(3)], Rung(3, 128, 3)),
         ([verifying(4)], None),
-        ([verifying(3), verifying(2)], Rung(6, 128)),
-        ([verifying(3), verifying(1), verifying(2)], Rung(6, 128)),
-        ([verifying(3)] * 5, Rung(15, 128)),
-        ([verifying(1)] * 5, Rung(6, 128)),
+        ([verifying(3), verifying(2)], Rung(6, 128, 3)),
+        ([verifying(3), verifying(1), verifying(2)], Rung(6, 128, 3)),
+        ([verifying(3)] * 5, Rung(15, 128, 3)),
+        ([verifying(1)] * 5, Rung(6, 128, 3)),
         ([verifying(1)] * 6, None),
-        ([verifying(3, start=14)], Rung(3, 128)),
-        ([verifying(3, start=111)], Rung(3, 128)),
-        ([verifying(3, start=126)], Rung(3, 128)),
-        ([verifying(3, start=128)], Rung(3, 128)),
+        ([verifying(3, start=14)], Rung(3, 128, 3)),
+        ([verifying(3, start=111)], Rung(3, 128, 3)),
+        ([verifying(3, start=126)], Rung(3, 128, 3)),
+        ([verifying(3, start=128)], Rung(3, 128, 3)),
         ([verifying(3, start=129)], None),
         ([verifying(3)._replace(scored_rows=1)], None),
         ([verifying(3)._replace(wants_token=False)], None),
@@ -125,9 +125,15 @@ def test_the_rung_of_several_rows_a_sequence_is_that_of_all_rows_together(
 
 def test_near_rungs_of_several_rows_a_sequence_end_at_all_rows_together() -> None:
     ladder = NearRungs(max_sequences=11, max_tokens=1000, block_tokens=BLOCK, rows_each=3)
-    assert ladder.rung_of(StepPlan((verifying(2),) * 11)) == Rung(22, 256)
-    assert ladder.rung_of(StepPlan((*[verifying(3)] * 10, verifying(1)))) == Rung(32, 256)
-    assert ladder.rung_of(StepPlan((verifying(3),) * 11)) == Rung(33, 256)
+    assert ladder.rung_of(StepPlan((verifying(2),) * 11)) == Rung(22, 256, 3)
+    assert ladder.rung_of(StepPlan((*[verifying(3)] * 10, verifying(1)))) == Rung(32, 256, 3)
+    assert ladder.rung_of(StepPlan((verifying(3),) * 11)) == Rung(33, 256, 3)
+
+
+def test_steps_of_one_row_a_sequence_have_near_rungs_of_their_own() -> None:
+    ladder = NearRungs(max_sequences=11, max_tokens=1000, block_tokens=BLOCK, rows_each=3)
+    assert ladder.rung_of(StepPlan((verifying(1),) * 9)) == Rung(9, 256, 1)
+    assert ladder.rung_of(StepPlan((*[verifying(1)] * 7, verifying(2)))) == Rung(9, 256, 3)
 
 
 @pytest.mark.parametrize(

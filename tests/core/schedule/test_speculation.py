@@ -99,6 +99,15 @@ def test_beyond_the_curve_every_number_of_rows_is_looked_at() -> None:
     assert choose_total(rates, costs, other_rows=10).rows == 12
 
 
+@pytest.mark.parametrize(("least", "rows"), [(0, 2), (1, 3), (2, 4), (3, 4)])
+def test_as_many_drafts_are_verified_as_are_asked_for_if_there_are_as_many(
+    least: int, rows: int
+) -> None:
+    """A row more doubles the time."""
+    costs = StepCosts(curve=CostCurve(rows=(2, 3, 4, 5), milliseconds=(1.0, 2.0, 4.0, 8.0)))
+    assert choose_total([(0.5,), (0.5, 0.0)], costs, least_drafts=least).rows == rows
+
+
 def test_no_total_goes_beyond_the_largest_measured_step() -> None:
     costs = StepCosts(curve=CostCurve(rows=(4,), milliseconds=(1.0,)))
     assert choose_total(RATES, costs).rows == 4

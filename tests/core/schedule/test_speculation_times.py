@@ -5,28 +5,28 @@ from deepinfer_core.schedule.speculation import Total, choose_total
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
 from deepinfer_core.schedule.speculation_mode import DraftingMode, next_mode
 from deepinfer_core.schedule.speculation_prior import MeanSurvival
-from deepinfer_core.schedule.speculation_times import RecentTimes
+from deepinfer_core.schedule.speculation_times import Drift, RecentTimes, followed
 from hypothesis import given
 from hypothesis import strategies as st
 
 CURVE = CostCurve(rows=(2, 4, 8), milliseconds=(1.0, 2.0, 4.0))
 
 
-def times_of(*measured: tuple[int, float]) -> list[float]:
+def recent_of(*measured: tuple[int, float]) -> RecentTimes:
     recent = RecentTimes(CURVE)
     for size, time_ms in measured:
         recent.add(size, time_ms)
-    return recent.times_ms()
+    return recent
+
+
+def times_of(*measured: tuple[int, float]) -> list[float]:
+    return followed(CURVE, recent_of(*measured).known_ms)
 
 
 @pytest.mark.parametrize(("count", "now_ms"), [(0, 2.0), (2, 2.0), (3, 3.0), (4, 3.0)])
 def test_a_size_is_known_from_three_on(count: int, now_ms: float) -> None:
     """3 rows are padded to 4; the others follow by the same factor."""
     assert times_of(*[(3, 3.0)] * count) == [now_ms / 2, now_ms, 2 * now_ms]
-    recent = RecentTimes(CURVE)
-    for _ in range(count):
-        recent.add(3, 3.0)
-    assert (recent.knows(3), recent.knows(4), recent.knows(2)) == (count > 2, count > 2, False)
 
 
 def test_the_mean_of_the_middle_half_of_the_last_nine_counts() -> None:
@@ -51,8 +51,55 @@ def test_what_is_larger_than_the_curve_or_takes_no_time_says_nothing(
     assert times_of(*[(size, time_ms)] * 9) == [1.0, 2.0, 4.0]
 
 
-def test_no_size_beyond_the_curve_is_known() -> None:
-    assert not RecentTimes(CURVE).knows(9)
+def test_times_that_are_scaled_count_beside_new_ones() -> None:
+    """Four of 3 become four of 6; of nine, five of 2 and four of 6, the middle five are counted."""
+    recent = recent_of(*[(4, 3.0)] * 4)
+    recent.scale(2.0)
+    assert recent.known_ms == {1: 6.0}
+    for _ in range(5):
+        recent.add(4, 2.0)
+    assert recent.known_ms == {1: (3 * 2 + 2 * 6) / 5}
+
+
+def drift_of(*times_ms: float, place: int = 1) -> float:
+    drift = Drift()
+    for time_ms in times_ms:
+        drift.add(place, time_ms, {1: 3.0, 2: 5.0})
+    return drift.factor
+
+
+@pytest.mark.parametrize(
+    ("after", "factor"), [(0, 1.0), (2, 1.0), (3, 6 / 5), (5, 8 / 5), (7, 2.0), (20, 2.0)]
+)
+def test_a_drift_is_the_mean_of_the_middle_half_of_nine_behind_the_first_nine(
+    after: int, factor: float
+) -> None:
+    assert drift_of(*[3.0] * 9, *[6.0] * after) == factor
+
+
+def test_a_drift_is_followed_as_fast_as_the_times_of_a_size() -> None:
+    recent, drift = RecentTimes(CURVE), Drift()
+    for time_ms in (*[3.0] * 9, *[6.0] * 4, *[1.5] * 5, 900.0, 3.0):
+        drift.add(1, time_ms, recent.known_ms)
+        recent.add(4, time_ms)
+        if 1 in recent.known_ms:
+            assert drift.factor == pytest.approx(recent.known_ms[1] / 3.0)
+
+
+def test_steps_of_a_size_that_is_not_known_say_nothing_of_drift() -> None:
+    assert drift_of(*[9.0] * 30, place=0) == 1.0
+
+
+def test_a_size_that_comes_later_begins_with_the_drift_until_then() -> None:
+    """Steps of 3 ms take 6 by now; those that come then take 5 and go on so: still twice."""
+    drift = Drift()
+    for place, time_ms, times in ((1, 3.0, 9), (1, 6.0, 9), (2, 5.0, 9)):
+        for _ in range(times):
+            drift.add(place, time_ms, {1: 3.0, 2: 5.0})
+    assert drift.factor == 2.0
+    for _ in range(9):
+        drift.add(2, 7.5, {1: 3.0, 2: 5.0})
+    assert drift.factor == 3.0
 
 
 def test_nothing_known_is_certain_to_survive() -> None:
@@ -64,8 +111,9 @@ def test_estimates_are_averaged_over_blocks() -> None:
     for _ in range(20_000):
         mean.add_rates((0.8, 0.4))
         mean.add_rates((0.4, 0.0))
-    # 40,000 blocks leave exp(-20) of the start, and the newest counts 1 / 2000 more.
-    assert mean.rates == pytest.approx((0.6, 0.2), abs=2e-4)
+    # 40,000 blocks leave exp(-80) of the start, and the newest counts 1 / 500 more: of the first
+    # draft 0.2 / 1000 too much or too little, of the second as much of its own spread of 0.4.
+    assert mean.rates == pytest.approx((0.6, 0.2), abs=8e-4)
 
 
 COSTS = StepCosts(curve=CURVE, drafter_ms=1.0)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from deepinfer_core.config import load_settings
 from deepinfer_core.config.resolution import resolve_components
 from deepinfer_core.errors import NoUsableComponent, PluginError
 from deepinfer_core.plugin.resolved import load
+from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.memory import MemoryStore
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS
+from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, item
 
 
 def resolved(*overrides: str) -> Any:
@@ -33,6 +35,52 @@ def test_the_store_in_memory_is_built_with_its_options() -> None:
     assert store.report().capacity_bytes == 65536
     store.open([BLOCKS])
     store.touch("blocks", [], retention="long")
+
+
+def test_the_store_on_a_disk_is_built_with_its_options(tmp_path: Path) -> None:
+    resolution = resolved(
+        "components.kv_store.use=core.disk",
+        f"components.kv_store.options.folder={tmp_path}/store",
+        "components.kv_store.options.capacity_bytes=1048576",
+    )
+    store = load(resolution.require(), "kv_store")
+    assert isinstance(store, DiskStore)
+    assert not (tmp_path / "store").exists()
+    store.open([BLOCKS])
+    assert store.report().capacity_bytes == 1 << 20
+    options = ("writes=false", "durable=false", f"folder={tmp_path}/store")
+    reading = resolved(
+        "components.kv_store.use=core.disk",
+        *(f"components.kv_store.options.{one}" for one in options),
+    )
+    reader = load(reading.require(), "kv_store")
+    store.close()
+    reader.open([BLOCKS])
+    (outcome,) = reader.store("blocks", [item(0)], deadline_s=FOREVER)
+    assert outcome.status == "unavailable"
+    reader.close()
+
+
+def test_a_disk_store_needs_a_folder() -> None:
+    resolution = resolved("components.kv_store.use=core.disk")
+    (problem,) = resolution.report.problems
+    assert "folder" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"), [("lmdb", "needs the package lmdb"), ("fcntl", "needs file locks")]
+)
+def test_a_disk_store_says_what_is_missing(
+    missing: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(NoUsableComponent, match=reason):
+        resolved("components.kv_store.use=core.disk").require()
+
+
+def test_auto_takes_the_store_that_needs_no_folder() -> None:
+    store = load(resolved("components.kv_store.use=auto").require(), "kv_store")
+    assert isinstance(store, MemoryStore)
 
 
 def test_a_strict_engine_takes_stores() -> None:
@@ -71,6 +119,9 @@ def test_options_that_no_store_can_keep_are_refused(option: str) -> None:
 
 
 def test_stores_load_neither_torch_nor_pydantic() -> None:
-    code = "import sys, deepinfer_core.stores.memory; print(*sys.modules)"
+    code = (
+        "import sys, deepinfer_core.stores.memory, deepinfer_core.stores.disk.store;"
+        "print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"torch", "pydantic", "pluggy"}.isdisjoint(done.stdout.split())

@@ -34,6 +34,9 @@ GOLDEN = {
     "deepinfer_prefix_cache_evicted_blocks_total counter",
     "deepinfer_prefix_cache_evicted_snapshots_total counter",
     "deepinfer_late_kernels_total counter",
+    "deepinfer_grammars gauge state",
+    "deepinfer_grammar_cache_hits_total counter",
+    "deepinfer_grammar_cache_misses_total counter",
     "deepinfer_queue_seconds histogram",
     "deepinfer_time_to_first_token_seconds histogram",
     "deepinfer_inter_token_latency_seconds histogram",
@@ -46,6 +49,7 @@ GOLDEN = {
     "deepinfer_step_wait_seconds histogram",
     "deepinfer_step_output_seconds histogram",
     "deepinfer_step_send_seconds histogram",
+    "deepinfer_grammar_compile_seconds histogram",
 }
 """A name leaves this list two minor versions after its successor entered it."""
 

@@ -1,5 +1,6 @@
 """Is progress a stream that starts, advances and always finishes?"""
 
+import contextlib
 import io
 from collections.abc import Iterator
 from typing import Any
@@ -125,24 +126,51 @@ def test_lines_need_a_verb_that_wants_them_and_no_terminal(
     assert sum(isinstance(item, ProgressLines) for item in consumers) == lines
 
 
-def lines_of(total: int | None, steps: int) -> list[str]:
-    stream = io.StringIO()
-    with ProgressStream(ProgressLines(stream)).phase("work", total, "kernels") as phase:
+def lines_of(total: int | None, steps: int, step_s: float) -> list[str]:
+    """Lines of a phase of equal steps, whose clock is read again and again."""
+    stream, now_s = io.StringIO(), [0.0]
+
+    def clock_s() -> float:
+        return now_s[0]
+
+    lines = ProgressLines(stream, clock_s)
+    with ProgressStream(lines, clock_s=clock_s).phase("work", total, "kernels") as phase:
         for _ in range(steps):
+            now_s[0] += step_s
             phase.advance()
     return stream.getvalue().splitlines()
 
 
-def test_a_line_says_how_much_there_is_and_one_more_follows_for_each_tenth() -> None:
-    assert lines_of(25, 25) == [
-        f"work: {done} of 25 kernels" for done in (0, 3, 5, 8, 10, 13, 15, 18, 20, 23, 25)
+def test_short_work_has_a_line_where_it_begins_and_one_where_it_ends() -> None:
+    assert lines_of(25, 25, 0.0625) == ["work: 0 of 25 kernels", "work: 25 of 25 kernels in 1.6 s"]
+    assert lines_of(4, 4, 1.125) == ["work: 0 of 4 kernels", "work: 4 of 4 kernels in 4.5 s"]
+    assert lines_of(0, 0, 1) == ["work: 0 of 0 kernels", "work: 0 of 0 kernels in 0.0 s"]
+
+
+def test_long_work_has_a_line_in_five_seconds_at_most() -> None:
+    assert lines_of(11, 11, 2) == [
+        "work: 0 of 11 kernels",
+        *[f"work: {done} of 11 kernels" for done in (3, 6, 9)],
+        "work: 11 of 11 kernels in 22.0 s",
     ]
-    assert lines_of(2, 2) == [f"work: {done} of 2 kernels" for done in (0, 1, 2)]
+    assert lines_of(2, 2, 5)[1:] == [
+        "work: 1 of 2 kernels", "work: 2 of 2 kernels", "work: 2 of 2 kernels in 10.0 s",
+    ]  # fmt: skip
 
 
-def test_work_of_no_or_unknown_amount_has_one_line() -> None:
-    assert lines_of(0, 0) == ["work: 0 of 0 kernels"]
-    assert lines_of(None, 3) == ["work: begun"]
+def test_work_of_unknown_amount_says_how_much_is_done() -> None:
+    assert lines_of(None, 3, 4) == [
+        "work: begun", "work: 2 kernels", "work: 3 kernels in 12.0 s",
+    ]  # fmt: skip
+
+
+def test_work_that_failed_says_so() -> None:
+    stream = io.StringIO()
+    lines = ProgressStream(ProgressLines(stream), clock_s=lambda: 0.0)
+    with contextlib.suppress(KeyError), lines.phase("work", 2, "kernels") as phase:
+        phase.advance()
+        raise KeyError
+    assert stream.getvalue().splitlines()[-1] == "work: failed, 1 of 2 kernels in 0.0 s"
 
 
 def test_nobody_who_closes_the_stream_stops_the_work() -> None:

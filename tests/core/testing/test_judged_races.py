@@ -81,6 +81,7 @@ def test_a_judgement_is_stale_if_all_trials_of_its_kernel_do_without() -> None:
     assert stale({"racecheck": needed}, [JUDGED], names) == []
     unfinished = Checked(clean=names[:1], unfinished=names[1:])
     assert stale({"racecheck": unfinished}, [JUDGED], names) == []
+    assert stale({"racecheck": clean}, [JUDGED], ["another[case]"]) == []
 
 
 def test_an_entry_has_all_fields_and_a_known_way(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.tiles.survey import caught_share, survey
 from deepinfer_nvidia.kernels.catalogue import catalogue
 
-MISTAKES = 120
-"""Of the 200 that the command judges for each seed; more would take CI too long."""
+MISTAKES = 200
+"""As many as the command judges for each seed."""
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ def followed(*steps: StepTimes) -> PresentCosts:
     return costs
 
 
-def took(rows: int, step_ms: float, times: int = 1) -> list[StepTimes]:
-    return [StepTimes(sequences=1, rows=rows, step_s=step_ms / 1e3, drafted=False)] * times
+def took(rows: int, step_ms: float, times: int = 1, sequences: int = 1) -> list[StepTimes]:
+    return [StepTimes(sequences, rows, step_ms / 1e3, drafted=False)] * times
 
 
 def curve(costs: PresentCosts) -> Sequence[float]:
@@ -70,6 +70,49 @@ def test_a_round_is_no_part_of_what_a_step_takes(tells: bool) -> None:
     assert curve(followed(*[step] * 3)) == [1.5, 3.0, 6.0, 12.0]
 
 
-def test_a_size_is_known_when_there_were_steps_of_it() -> None:
-    costs = followed(*took(3, 5.0, 3))
-    assert (costs.knows(4), costs.knows(5)) == (True, False)
+def test_a_size_takes_with_drafts_what_it_took_with_drafts() -> None:
+    """Two rows of two sequences took 4 ms, two of one 6: that is with a draft."""
+    costs = followed(*took(2, 4.0, 3, sequences=2), *took(2, 6.0, 3))
+    assert costs.of(2).plain_ms(2) == 4.0
+    assert costs.of(1).plain_ms(2) == 6.0
+
+
+def test_a_size_that_was_run_in_one_kind_only_takes_what_it_took_there() -> None:
+    assert followed(*took(2, 6.0, 3)).of(2).plain_ms(2) == 6.0
+    assert followed(*took(2, 4.0, 3, sequences=2)).of(1).plain_ms(2) == 4.0
+
+
+def test_what_is_not_run_at_present_slows_down_as_what_is() -> None:
+    """First both kinds take what was measured, then steps without drafts take twice as long."""
+    both = (*took(4, 4.0, 9), *took(1, 1.0, 19))
+    assert curve(followed(*both)) == [1.0, 2.0, 4.0, 8.0]
+    assert curve(followed(*both, *took(1, 2.0, 9))) == [2.0, 4.0, 8.0, 16.0]
+
+
+def test_rounds_that_are_not_run_at_present_slow_down_as_steps_do() -> None:
+    drafting = StepTimes(sequences=1, rows=4, step_s=0.007, drafted=True, round_s=0.003)
+    costs = followed(*[drafting] * 3, *took(1, 1.0, 19), *took(1, 2.0, 9))
+    assert costs.of(1).drafter_ms == 6.0
+
+
+def test_what_slowed_down_meanwhile_is_where_the_new_times_begin() -> None:
+    """Drafts are tried after the machine got twice as slow; what they took counts as doubled."""
+    before = (*took(4, 4.0, 9), *took(1, 1.0, 19), *took(1, 2.0, 9))
+    after = curve(followed(*before, *took(4, 8.0, 2)))
+    assert after == [2.0, 4.0, 8.0, 16.0]
+
+
+@pytest.mark.parametrize(("times", "plain_ms"), [(9, 1.0), (19, 1.0), (28, 3.0)])
+def test_steps_of_another_kind_say_nothing_of_drift_until_they_are_usual(
+    times: int, plain_ms: float
+) -> None:
+    """Ten make them usual, with what they take then; behind nine more, what they take is drift."""
+    before = (*took(4, 4.0, 9), *took(1, 1.0, 19), *took(4, 4.0, min(times, 19)))
+    costs = followed(*before, *took(4, 12.0, max(times - 19, 0)))
+    assert costs.of(1).plain_ms(1) == plain_ms
+
+
+def test_a_change_just_before_others_are_tried_is_seen_behind_them() -> None:
+    """Three of 8 ms among nine of 4 count little; then all is seen to take twice as long."""
+    costs = followed(*took(4, 4.0, 9), *took(1, 1.0, 19), *took(4, 8.0, 2), *took(1, 2.0, 9))
+    assert curve(costs) == [2.0, 4.0, 8.0, 16.0]

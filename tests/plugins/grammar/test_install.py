@@ -19,6 +19,16 @@ def test_the_requirements_for_a_cpu_name_an_engine_that_needs_nothing_else() -> 
     assert not [line for line in lines if "xgrammar" in line and not line.startswith("#")]
 
 
+@pytest.mark.parametrize("device", ["cpu", "nvidia"])
+def test_the_requirements_bring_what_a_service_with_grammars_needs(device: str) -> None:
+    path = ROOT / "requirements" / f"{device}.txt"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert "-e ./deepinfer_core[chat,serve]" in lines
+    assert "-e ./deepinfer_recipe_bridge" in lines
+    engines = [f"-e ./plugins/deepinfer_grammar[{engine}]" for engine in probe.TESTED]
+    assert len(set(engines) & set(lines)) == 1
+
+
 @pytest.mark.parametrize("engine", sorted(probe.TESTED))
 def test_an_extra_installs_the_version_that_the_probe_wants(engine: str) -> None:
     pin = f"{engine}=={probe.TESTED[engine]}"

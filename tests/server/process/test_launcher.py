@@ -62,7 +62,11 @@ async def main():
     service = Service(
         app=app, engine=app.engine, process=process, settings=settings, listener=listener
     )
-    await run_service(service, lambda: print("ready", process.process_id, flush=True))
+    await run_service(
+        service,
+        lambda: print("ready", process.process_id, flush=True),
+        lambda *told: print("stopping", *told, flush=True),
+    )
     print("ended", flush=True)
 
 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -169,27 +173,83 @@ def test_everything_that_was_admitted_ends_well_after_a_signal_to_stop(run_async
             assert late.status_code == 503
             assert int(late.headers["retry-after"]) > 0
             assert all(is_whole(found, 100) for found in await asyncio.gather(*running))
+            assert await served.line() == f"stopping {count} 30.0"
             assert await served.line() == "ended"
             assert await served.process.wait() == 0
 
     run_async(main)
 
 
-def test_a_call_whose_body_never_came_is_told_that_the_service_stops(run_async: Run) -> None:
+LATE = "timeout graceful shutdown exceeded"
+"""What uvicorn logs when it waited for a call in vain."""
+
+
+async def half_a_call(served: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    url = served.client.base_url
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    head = b"POST /say HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    writer.write(head + b"content-length: 100\r\n\r\n{")
+    await writer.drain()
+    return reader, writer
+
+
+def test_a_call_whose_body_is_not_there_is_refused_while_what_was_admitted_goes_on(
+    run_async: Run,
+) -> None:
     async def main() -> None:
-        async with serving(FakeService(), server__drain_seconds=0.1) as served:
-            url = served.client.base_url
-            reader, writer = await asyncio.open_connection(url.host, url.port)
-            head = b"POST /say HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-            writer.write(head + b"content-length: 100\r\n\r\n{")
-            await asyncio.sleep(0.2)
+        async with serving(FakeService(step_s=0.01), server__drain_seconds=30) as served:
+            begun = asyncio.Event()
+            long = asyncio.create_task(served.say(400, begun.set))
+            await begun.wait()
+            reader, writer = await half_a_call(served)
+            in_work = "deepinfer_http_requests_in_work 3.0"  # this one, that one, and this question
+            await served.until("/metrics", lambda answer: in_work in answer.text)
             served.process.send_signal(signal.SIGTERM)
             answer = await reader.read()
-            writer.close()
+            assert not long.done()
             assert answer.startswith(b"HTTP/1.1 503")
             assert b"retry-after" in answer
+            assert b"shutting down" in answer
+            assert is_whole(await long, 400)
+            writer.close()
             assert await served.process.wait() == 0
             assert "Exception in ASGI application" not in served.logged()
+            assert LATE not in served.logged()
+
+    run_async(main)
+
+
+def test_a_call_whose_body_never_comes_is_not_waited_for_at_the_end(run_async: Run) -> None:
+    async def main() -> None:
+        async with serving(FakeService(step_s=0.01), server__drain_seconds=30) as served:
+            begun = asyncio.Event()
+            long = asyncio.create_task(served.say(200, begun.set))
+            await begun.wait()
+            served.process.send_signal(signal.SIGTERM)
+            await served.until("/ready", is_refused)
+            reader, writer = await half_a_call(served)
+            assert is_whole(await long, 200)
+            answer = await reader.read()
+            assert answer.startswith(b"HTTP/1.1 503")
+            assert b"shutting down" in answer
+            writer.close()
+            assert await served.process.wait() == 0
+            assert LATE not in served.logged()
+
+    run_async(main)
+
+
+def test_a_signal_while_nothing_is_in_work_says_so_and_ends_the_service(run_async: Run) -> None:
+    async def main() -> None:
+        async with serving(FakeService(), server__drain_seconds=30) as served:
+            reader, writer = await half_a_call(served)
+            served.process.send_signal(signal.SIGTERM)
+            assert await served.line() == "stopping 0 30.0"
+            assert await served.line() == "ended"
+            assert b"503" in await reader.read()
+            writer.close()
+            assert await served.process.wait() == 0
+            assert LATE not in served.logged()
 
     run_async(main)
 
@@ -292,6 +352,7 @@ def test_probes_are_answered_while_the_engine_loads_and_a_signal_ends_that_too(
             progress = answer.json()
             assert progress["loading"]["phases"][0]["done"] == 1
             served.process.send_signal(signal.SIGTERM)
+            assert await served.line() == "stopping 0 30.0"
             assert await served.line() == "ended"
             assert await served.process.wait() == 0
 

@@ -6,14 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from deepinfer_core.cli.serve import add_arguments, served_settings
-from deepinfer_core.config import resolution
+from deepinfer_core.cli.serve import add_arguments, log_settings, served_settings, stopping
+from deepinfer_core.config import load_settings, resolution
 
 COMMAND = [sys.executable, "-P", "-m", "deepinfer_core", "serve"]
 
@@ -65,7 +66,61 @@ def test_it_shows_what_was_loaded_serves_and_ends_well_after_a_signal(
         assert process.stderr is not None
         errors = process.stderr.read()
         assert "weights.load: 0 of" in errors
-        assert "error" not in errors
+        logged = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
+        calls = [one for one in logged if one["event"] == "call.answered"]
+        assert [(one["route"], one["status"]) for one in calls] == [("/v1/completions", 200)]
+        assert "error:" not in errors
+        assert "stopping: no request is in work" in errors.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [([], "info"), (["telemetry.level=error"], "error"), (["telemetry.level=warning"], "warning")],
+)
+def test_calls_are_logged_where_the_settings_do_not_say_otherwise(
+    given: list[str], level: str
+) -> None:
+    loaded = load_settings(None, given, environ={})
+    assert log_settings(loaded).level == level
+    assert loaded.settings.telemetry.level == (level if given else "warning")
+
+
+@pytest.mark.parametrize(
+    ("in_work", "shown"), [(1, "1 request is in work"), (2, "2 requests are in work")]
+)
+def test_a_service_that_stops_says_what_it_waits_for_and_until_when(
+    in_work: int, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = time.localtime()
+    stopping(in_work, 0.0)
+    after = time.localtime()
+    said = capsys.readouterr()
+    times = [time.strftime("%H:%M:%S", moment) for moment in (before, after)]
+    assert said.out == ""
+    assert said.err in [
+        f"stopping: {shown} and may end until {moment}, within 0 s; a second signal ends the wait\n"
+        for moment in times
+    ]
+
+
+EARLY = """
+import os, signal, sys
+from deepinfer_core.cli import main, serve
+def served_settings(args):
+    try:
+        os.kill(os.getpid(), signal.{number})
+    except BaseException as error:  # as plugins are isolated
+        print(type(error))
+serve.served_settings = served_settings
+sys.exit(main(["serve"]))
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_signal_before_anything_is_loaded_ends_it_as_well(number: str) -> None:
+    code = EARLY.format(number=number)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_an_open_address_without_keys_is_wrong_usage(byte_checkpoint: Path) -> None:

@@ -34,7 +34,7 @@ def answer_of(
 
     Args:
         line: what was asked.
-        model: the name that the request gave.
+        model: the name that the request gave, or that of the run.
         fingerprint: of what makes equal requests give equal tokens.
         done: what the engine gave; without an error.
         tokenizer: spells the tokens of log-probabilities.

@@ -64,7 +64,7 @@ class Asked:
         prompt: a text or token ids; empty in a conversation.
         messages: of a conversation; None in a completion.
         params: how to draw; with a seed.
-        model: the name that the answer repeats.
+        model: the name that the answer repeats; empty: none was given.
     """
 
     prompt: str | tuple[int, ...]

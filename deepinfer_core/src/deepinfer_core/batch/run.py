@@ -38,6 +38,7 @@ class Service:
         fingerprint: equal where equal requests get equal tokens.
         engine_seed: ``engine.seed`` of the settings.
         seats: sequences that can run at a time.
+        model: name in answers to requests that give none.
     """
 
     open_stream: Callable[[], Stream]
@@ -46,6 +47,7 @@ class Service:
     fingerprint: str
     engine_seed: int | None
     seats: int
+    model: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,4 +109,4 @@ def _start(service: Service, stream: Stream, line: BatchLine) -> tuple[int, _Run
     if asked.messages is not None:
         prompt = tuple(service.encode_chat(asked.messages))
     index = stream.add(prompt, asked.params)
-    return index, _Running(line=replace(line, body={}), model=asked.model)
+    return index, _Running(line=replace(line, body={}), model=asked.model or service.model)

@@ -87,6 +87,7 @@ def _refuse_same_file(source: Path, output: Path) -> None:
 def _service(llm: LLM, loaded: LoadedSettings) -> Service:
     from deepinfer_core.batch.fingerprint import fingerprint_of
     from deepinfer_core.batch.run import Service
+    from deepinfer_core.config.checkpoints import served_names
 
     return Service(
         open_stream=lambda: llm.stream([]),
@@ -95,6 +96,7 @@ def _service(llm: LLM, loaded: LoadedSettings) -> Service:
         fingerprint=fingerprint_of(llm.loaded, loaded.settings),
         engine_seed=loaded.settings.engine.seed,
         seats=llm.engine.batch.limits.max_sequences,
+        model=served_names(loaded.settings)[0],
     )
 
 

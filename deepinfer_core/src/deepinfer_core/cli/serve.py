@@ -1,32 +1,37 @@
 """Who answers requests over HTTP, and what was loaded for it?
 
 Standard output gets one summary when requests are taken, with the address in its last line.
-Progress and problems go to standard error. The exit status is 0 after SIGTERM or SIGINT, whatever
-was ended with it; 1 or 2 if there is no engine, or no engine any more.
+Progress, problems and a line for each call go to standard error. The exit status is 0 after SIGTERM
+or SIGINT, whatever was ended with it; 1 or 2 if there is no engine, or no engine any more.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from deepinfer_core.cli.memory_check import memory_table
-from deepinfer_core.cli.output import print_table
+from deepinfer_core.cli.output import complain, print_table
 from deepinfer_core.cli.parser import add_settings_arguments, settings_from
 from deepinfer_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from deepinfer_core.config import LoadedSettings
+    from deepinfer_core.config.settings import TelemetrySettings
     from deepinfer_core.interfaces.async_engine import EngineFacts
     from deepinfer_core.server.launcher import Service
     from deepinfer_core.server.protocols import ServedProtocol
     from deepinfer_core.telemetry.progress import ProgressConsumer
 
-__all__ = ["add_arguments", "run", "served_settings", "summary"]
+__all__ = ["add_arguments", "log_settings", "run", "served_settings", "stopping", "summary"]
 
 _GRAMMAR_KEY = "components.grammar.use"
+_LEVEL_KEY = "telemetry.level"
 _LIBRARIES = frozenset({"httptools", "msgspec", "starlette", "uvicorn", "uvloop"})
 
 
@@ -40,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve; 0 after a signal to stop."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stopped_early)
     options = {"model.path": args.model, "server.host": args.host, "server.port": args.port}
     named = [f"{key}={value}" for key, value in options.items() if value is not None]
     args.overrides = [*args.overrides, *named]
@@ -52,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
     from deepinfer_core.telemetry.logs import configure_logging
 
-    configure_logging(loaded.settings.telemetry)
+    configure_logging(log_settings(loaded))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(loaded))
     return 0
@@ -73,6 +80,17 @@ def served_settings(args: argparse.Namespace) -> LoadedSettings:
     return settings_from(args)
 
 
+def log_settings(loaded: LoadedSettings) -> TelemetrySettings:
+    """What this process logs: where the settings say nothing, also a line for each call.
+
+    The engine's process goes by the settings alone.
+    """
+    telemetry = loaded.settings.telemetry
+    if loaded.origins[_LEVEL_KEY].kind != "default":
+        return telemetry
+    return telemetry.model_copy(update={"level": "info"})
+
+
 async def _serve(loaded: LoadedSettings) -> None:
     try:
         from deepinfer_core.server.launcher import run_service
@@ -84,12 +102,12 @@ async def _serve(loaded: LoadedSettings) -> None:
     protocols = serve_protocols(loaded)
     service = _service(loaded, protocols)
     address = address_of(service.listener)
-    await run_service(service, lambda: summary(service.process.facts, protocols, address))
+    await run_service(service, lambda: summary(service.process.facts, protocols, address), stopping)
 
 
 def _service(loaded: LoadedSettings, protocols: Sequence[ServedProtocol]) -> Service:
     """Everything that is made before the engine is loaded; the engine begins to load."""
-    from deepinfer_core.config.checkpoints import checkpoint_folder, checkpoint_name
+    from deepinfer_core.config.checkpoints import served_names
     from deepinfer_core.config.server_keys import read_keys
     from deepinfer_core.server.app import App, AppParts
     from deepinfer_core.server.engine_process import EngineProcess
@@ -99,15 +117,13 @@ def _service(loaded: LoadedSettings, protocols: Sequence[ServedProtocol]) -> Ser
 
     settings, server = loaded.settings, loaded.settings.server
     keys = read_keys(server)
-    path = settings.model.path
-    names = server.model_names or (checkpoint_name(path, checkpoint_folder(path)),)
     listener = open_listener(server, has_keys=bool(keys))
     process = EngineProcess(loaded, progress=_shown_progress(loaded))
     parts = AppParts(
         engine=process,
         settings=server,
         protocols=protocols,
-        model_names=names,
+        model_names=served_names(settings),
         keys=keys,
         running=settings.engine.max_num_seqs,
         max_queued=settings.engine.max_queued,
@@ -144,6 +160,30 @@ def summary(facts: EngineFacts, protocols: Sequence[ServedProtocol], address: st
         ]
     )
     print(f"\nserving at {address}", flush=True)
+
+
+def _stopped_early(number: int, frame: object) -> None:
+    """End before there is anything to wait for; later the launcher takes the signals.
+
+    Nothing is raised: a plugin may be loading, and would be blamed for it. An engine's process that
+    has begun ends by itself when this one is gone.
+    """
+    os._exit(0)
+
+
+def stopping(in_work: int, seconds: float) -> None:
+    """Say on standard error what a service that stops waits for, and until when."""
+    if in_work == 0:
+        complain("no request is in work", "", kind="stopping")
+        return
+    requests = "1 request is" if in_work == 1 else f"{in_work} requests are"
+    end = time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))
+    complain(
+        f"{requests} in work and may end until {end}, within {seconds:g} s; "
+        "a second signal ends the wait",
+        "",
+        kind="stopping",
+    )
 
 
 def _not_installed(error: ImportError) -> Exception:

@@ -8,13 +8,23 @@ default is asked for.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from importlib_metadata import EntryPoint
 
 from deepinfer_core.errors import ConfigError, PluginFailed
 from deepinfer_core.plugin.discovery import entry_points
 
-__all__ = ["CHECKPOINT_GROUP", "checkpoint_folder", "checkpoint_name", "shipped_checkpoints"]
+if TYPE_CHECKING:
+    from deepinfer_core.config.settings import Settings
+
+__all__ = [
+    "CHECKPOINT_GROUP",
+    "checkpoint_folder",
+    "checkpoint_name",
+    "served_names",
+    "shipped_checkpoints",
+]
 
 CHECKPOINT_GROUP = "deepinfer.checkpoints.v1"
 
@@ -80,3 +90,14 @@ def checkpoint_name(path: str | None, folder: Path) -> str:
         return folder.resolve().name
     [item] = shipped_checkpoints()
     return item.dist.name if item.dist is not None else item.name
+
+
+def served_names(settings: Settings) -> tuple[str, ...]:
+    """Names of the model in requests and answers, its own first.
+
+    Raises:
+        ConfigError: there is no checkpoint; see ``checkpoint_folder``.
+        PluginFailed: the same.
+    """
+    path = settings.model.path
+    return settings.server.model_names or (checkpoint_name(path, checkpoint_folder(path)),)

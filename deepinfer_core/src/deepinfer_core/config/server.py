@@ -80,6 +80,7 @@ class ServerSettings(Section):
         max_connections: open connections; more are closed at once.
         max_header_bytes: request line and headers of one request.
         max_body_bytes: body of one request.
+        max_bodies_bytes: bodies from 256 KiB on, of all requests in work together.
         header_timeout_s: from the first byte of a request, or from the connection, to the end of
             its headers.
         body_timeout_s: between two pieces of a body; all of it may take ten times as long.
@@ -107,6 +108,7 @@ class ServerSettings(Section):
     max_connections: int = Field(default=4096, ge=1)
     max_header_bytes: int = Field(default=64 << 10, ge=1 << 10, le=1 << 20)
     max_body_bytes: int = Field(default=48 << 20, ge=1 << 10, le=1 << 30)
+    max_bodies_bytes: int = Field(default=1 << 30, ge=1 << 20)
     header_timeout_s: float = Field(default=15.0, gt=0, le=LONGEST_WAIT_S)
     body_timeout_s: float = Field(default=60.0, gt=0, le=LONGEST_WAIT_S)
     write_timeout_s: float = Field(default=60.0, gt=0, le=LONGEST_WAIT_S)

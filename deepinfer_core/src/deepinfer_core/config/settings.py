@@ -200,8 +200,9 @@ class GrammarSettings(Section):
     """Compiling of grammars, which runs in processes of its own.
 
     Attributes:
-        workers: grammars compiled at once.
-        timeout_s: for one grammar; the request fails then.
+        workers: grammars compiled at once; all but one of them may be slow ones.
+        timeout_s: for one grammar, waiting for its turn included; the request fails then.
+        max_waiting: grammars that may wait for their turn; a request with one more fails.
         memory_bytes: for one grammar; the request fails then.
         cache_bytes: compiled grammars that are kept for other requests, in the memory that they
             hold; each request also holds its own while it runs.
@@ -209,6 +210,7 @@ class GrammarSettings(Section):
 
     workers: int = Field(default=2, ge=1, le=64)
     timeout_s: float = Field(default=20.0, gt=0, le=LONGEST_WAIT_S)
+    max_waiting: int = Field(default=1024, ge=1)
     memory_bytes: int = Field(default=2 << 30, ge=1 << 20)
     cache_bytes: int = Field(default=1 << 30, ge=0)
 
@@ -251,8 +253,8 @@ class TelemetrySettings(Section):
 
     Attributes:
         format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
-        level: least severe event that is shown.
-        progress: show bars on a terminal; ``kernels compile`` writes lines elsewhere.
+        level: least severe event that is shown; where it is not set, ``serve`` also logs calls.
+        progress: show bars on a terminal; ``kernels compile`` and ``serve`` write lines elsewhere.
         statistics_interval_s: least time between two lines about what the engine does, at level
             ``info``; 0: none.
     """

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from deepinfer_core.config.components import Section
 
-__all__ = ["MemoryStoreOptions", "StoreOptions"]
+__all__ = ["DiskStoreOptions", "MemoryStoreOptions", "StoreOptions"]
 
 _GIB = 1 << 30
 
@@ -53,3 +53,19 @@ class StoreOptions(Section):
 
 class MemoryStoreOptions(StoreOptions):
     """Options of kv_store ``core.memory``."""
+
+
+class DiskStoreOptions(StoreOptions):
+    """Options of kv_store ``core.disk``.
+
+    Attributes:
+        folder: where blocks are kept; of this store alone.
+        writes: whether this process is the one that writes; all others read.
+        durable: whether blocks are on the disk before they can be found. Without it the end of a
+            process loses none either, but a power cut may lose the store.
+    """
+
+    folder: str = Field(min_length=1)
+    capacity_bytes: int = Field(default=64 * _GIB, ge=1)
+    writes: bool = True
+    durable: bool = True

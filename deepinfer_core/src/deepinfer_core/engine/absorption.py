@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from deepinfer_core.engine.batch import Batch
-from deepinfer_core.engine.drafts.host import accepted_drafts
+from deepinfer_core.engine.drafts.accepted import accepted_drafts
 from deepinfer_core.engine.failures import invalid_row
 from deepinfer_core.engine.outputs import Delta, FinishReason, TokenLogprob
 from deepinfer_core.engine.results import Update, logprob_of, score_of
@@ -58,7 +58,7 @@ def take_in(
         vocabulary: number of token ids.
         finish: called for each sequence that ends.
     """
-    drafting = batch.drafting
+    drafting = step.launch.drafting
     if drafting is None:
         batch.commit(step.launch, known_s)
     else:

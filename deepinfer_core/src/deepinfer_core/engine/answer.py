@@ -32,21 +32,28 @@ class AnswerStream:
         self._is_thinking = is_thinking
         self._border = tokenizer.control_id(THINK_END)
         self._thoughts = TextStream()
+        self._thoughts_left = 0
+        """Characters of reasoning that are still to come in the text of the deltas."""
         self._new_reasoning = ""
         self._new_answer = ""
 
     def push(self, delta: Delta) -> None:
-        """Take in what one step gave."""
-        if not self._is_thinking:
-            self._say(delta.text)
-            return
-        for token in delta.token_ids:
-            if token == self._border:
-                self._is_thinking = False
-                self._thoughts.end()
-            elif self._is_thinking:
+        """Take in what one step gave; it may hold the end of the reasoning and more behind it."""
+        if self._is_thinking:
+            for token in delta.token_ids:
+                if token == self._border:
+                    self._is_thinking = False
+                    self._thoughts.end()
+                    break
                 self._thoughts.push(self._tokenizer.piece(token, skip_control=True))
-        self._think(self._thoughts.take())
+            thoughts = self._thoughts.take()
+            self._think(thoughts)
+            self._thoughts_left += len(thoughts)
+        # The text of the deltas may lag behind their tokens.
+        come = min(self._thoughts_left, len(delta.text))
+        self._thoughts_left -= come
+        if not self._is_thinking:
+            self._say(delta.text[come:])
 
     def take(self) -> tuple[str, str]:
         """New reasoning and new answer since the last call."""

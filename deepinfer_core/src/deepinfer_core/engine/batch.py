@@ -113,16 +113,17 @@ class Batch:
             # What is kept for convenience goes before anything that would be computed again. The
             # policy, too, counts on all blocks that running sequences do not hold.
             self.pages.drop_forks()
-        entries = self._entries()
-        if self.drafting is not None:
+        entries, drafting = self._entries(), self.drafting
+        if drafting is not None:
             views = [one.view for one in entries.values()]
-            self.drafting.want(self._running, views, max_rows=self.limits.max_rows)
+            if not drafting.want(self._running, views, max_rows=self.limits.max_rows):
+                drafting = None
         decision = self._decide(entries)
         for sequence_id in decision.preempted:
             self._preempt(self._by_id[sequence_id])
         admitted = [self._by_id[number] for number in decision.admitted]
-        restored = [self._admit(sequence, entries) for sequence in admitted]
-        return self._launch(decision, admitted, [copy for copy in restored if copy is not None])
+        restored = list(filter(None, [self._admit(one, entries) for one in admitted]))
+        return self._launch(decision, admitted, restored, drafting)
 
     def commit(
         self,
@@ -137,7 +138,7 @@ class Batch:
             now_s: monotonic clock.
             accepted: drafts that were kept, by the number of the sequence.
         """
-        pages, size, drafting = self.pages, self.limits.block_tokens, self.drafting is not None
+        pages, size, drafting = self.pages, self.limits.block_tokens, launch.drafting is not None
         passed: dict[int, range] = {}
         kept: tuple[int, ...] = ()
         for sequence, admission, end, draws in zip(
@@ -234,14 +235,14 @@ class Batch:
         )
 
     def _launch(
-        self, decision: Decision, admitted: list[Sequence], restored: list[Copy]
-    ) -> Launch | None:
+        self, decision: Decision, admitted: list[Sequence], restored: list[Copy],
+        drafting: Drafting | None,
+    ) -> Launch | None:  # fmt: skip
         if not decision.shares:
             return None
         steps, sequences, draws = [], [], []
-        cloned: list[Copy] = []
-        saved: list[Saved] = []
-        size, drafting = self.limits.block_tokens, self.drafting
+        cloned, saved = list[Copy](), list[Saved]()
+        size = self.limits.block_tokens
         prefixes = drafting.prefixes(admitted) if drafting else ()
         for sequence_id, row_count, new_blocks in decision.shares:
             sequence = self._by_id[sequence_id]
@@ -275,7 +276,7 @@ class Batch:
             roomy = with_room(steps, sequences, size) if may_share else None
             steps, shares = (steps, None) if roomy is None else (roomy, shares)
         plan = StepPlan(tuple(steps), tuple(cloned), tuple(restored), copies, prefixes, shares)
-        return Launch(plan, decision.kind, sequences, draws, saved, admitted)
+        return Launch(plan, decision.kind, sequences, draws, saved, admitted, drafting)
 
     def _admit(self, sequence: Sequence, entries: dict[int, Entry]) -> Copy | None:
         self._waiting.remove(sequence)

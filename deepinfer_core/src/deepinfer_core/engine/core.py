@@ -44,9 +44,6 @@ from deepinfer_core.schedule.rank import rank_of
 
 __all__ = ["Engine", "Update"]
 
-_GRAMMAR_WAIT_S = 0.005
-"""Longest wait of an idle step for a grammar; whoever arrives meanwhile waits as long."""
-
 
 class Engine:
     """Continuous batching over one runner.
@@ -177,7 +174,7 @@ class Engine:
             if not self.is_asynchronous:
                 current, self._under_way = self._under_way, None
                 updates += self._conclude(current)
-        elif is_idle and len(self.batch) and not (updates or self._waits()):
+        elif is_idle and len(self.batch) and not (updates or self.grammars.wait(self.batch)):
             raise EngineError(f"none of {len(self.batch)} sequences can proceed")
         if not len(self.batch):
             self._forget()
@@ -197,6 +194,7 @@ class Engine:
         """Drop all sequences, after an interrupt that may have left a step half done."""
         self._under_way, self.started = None, []
         self._deadlines.clear()
+        self.grammars.release(self.batch)
         self.runner.drain()
         self.batch.clear()
 
@@ -242,10 +240,7 @@ class Engine:
 
     def _sample(self, step: UnderWay) -> None:
         """Queue the sampling, now that all tokens before are known."""
-        sample(step, self.batch.drafting, self.runner, self.rules, self.grammars, self.clock_s)
-
-    def _waits(self) -> bool:
-        return self.grammars.wait(self.batch, _GRAMMAR_WAIT_S)
+        sample(step, self.runner, self.rules, self.grammars, self.clock_s)
 
     def _conclude(self, step: UnderWay) -> list[Update]:
         """Wait for a step and take in what it gave."""
@@ -291,6 +286,7 @@ class Engine:
         drawn: int = 0,
     ) -> Update:
         self.batch.remove(sequence)
+        self.grammars.release((sequence,))
         sequence.text.end()
         ended_s = self.clock_s()
         completion = completion_of(sequence, reason, error, load_s=self.load_s, ended_s=ended_s)

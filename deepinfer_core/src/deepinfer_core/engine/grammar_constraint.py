@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_request import GrammarRequest
-from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarMatcher
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["Constraint", "Trigger"]
+
+_PREFIX_TOKENS = 128
+"""Followed between two steps; each takes up to 0.1 ms."""
 
 
 class Trigger:
@@ -54,11 +57,14 @@ class Constraint:
         request: what was asked.
         compiled: its grammar, now or later.
         end_ids: tokens that end a sequence.
+
+    Attributes:
+        is_watched: its masks took long, or those of another one that were made together with it.
     """
 
     __slots__ = (
-        "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched", "_phase",
-        "_prefix", "_read", "_trigger",
+        "_begun", "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched",
+        "_phase", "_prefix", "_read", "_trigger", "is_watched",
     )  # fmt: skip
 
     def __init__(
@@ -75,29 +81,45 @@ class Constraint:
         self._phase = "free" if self._trigger else "held"
         self._matched = 0
         self._held: GrammarMatcher | None = None
+        self._begun: tuple[GrammarMatcher, int] | None = None
+        """Has followed so many tokens of the prefix."""
         self._read = 0
         self._free: tuple[str, int] | None = None
         self._drafted = 0
+        self.is_watched = False
 
     @property
-    def is_settled(self) -> bool:
+    def is_compiled(self) -> bool:
         """Whether its grammar was compiled, or refused."""
         return self._held is not None or self._compiled.done()
 
     @property
-    def failure(self) -> DeepInferError | None:
-        """Why there is no grammar; None if there is one, or it is not settled."""
+    def is_settled(self) -> bool:
+        """Whether it can be followed, or never will be."""
+        return self._held is not None or (self._compiled.done() and not self._prefix)
+
+    def settle(self) -> DeepInferError | None:
+        """Get nearer to being settled: why that is not possible; None if it may be, or is.
+
+        A prefix is followed a part a call, so that nobody waits long for the others.
+        """
         if self._held is not None:  # steps ask again and again, and a future answers slowly
             return None
-        error = self._compiled.exception() if self._compiled.done() else None
-        if error is not None and not isinstance(error, DeepInferError):
-            return EngineError(str(error))
-        if error is None and self._prefix and self._compiled.done():
+        if not self._compiled.done():
+            return None
+        error = self._compiled.exception()
+        if error is not None:
+            return error if isinstance(error, DeepInferError) else EngineError(str(error))
+        if self._prefix:
             try:
-                self._matcher()
+                self._follow_prefix(_PREFIX_TOKENS)
             except RequestError as refused:
                 return refused
-        return error
+        return None
+
+    def release(self) -> None:
+        """Nobody wants its grammar any more."""
+        self._compiled.cancel()
 
     def read(self, tokens: Sequence[int], first: int) -> None:
         """Follow the output, from where it was read to last.
@@ -172,15 +194,22 @@ class Constraint:
         return True
 
     def _matcher(self) -> GrammarMatcher:
-        if self._held is None:
-            matcher = self._compiled.result().matcher()
-            if not matcher.replay(self._prefix):
-                raise RequestError(
-                    "the text that the answer goes on from cannot begin a text of the grammar",
-                    hint="give another beginning, or another grammar",
-                )
-            self._held = matcher
-        return self._held
+        return self._held or self._follow_prefix(len(self._prefix))
+
+    def _follow_prefix(self, most_tokens: int) -> GrammarMatcher:
+        """A matcher behind at most so many more tokens of the prefix; it is held behind all."""
+        matcher, first = self._begun or (self._compiled.result().matcher(), 0)
+        last = min(first + most_tokens, len(self._prefix))
+        if not matcher.replay(self._prefix[first:last]):
+            raise UnsupportedGrammar(
+                "the text that the answer goes on from cannot begin a text of the grammar",
+                hint="give another beginning, or another grammar",
+            )
+        if last == len(self._prefix):
+            self._held, self._begun = matcher, None
+        else:
+            self._begun = matcher, last
+        return matcher
 
 
 def _set(words: npt.NDArray[np.int32], token: int, *, allowed: bool) -> None:

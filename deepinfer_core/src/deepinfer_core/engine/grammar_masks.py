@@ -7,15 +7,18 @@ all sequences at once, first behind their outputs, then behind each draft in tur
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_constraint import Constraint
+from deepinfer_core.engine.grammar_pace import LONG_S, paced
 from deepinfer_core.engine.grammar_pool import GrammarPool
+from deepinfer_core.engine.grammar_rows import ConstrainedRows, constrained_rows
 from deepinfer_core.engine.rows import RowRequest
 from deepinfer_core.engine.sequence import Request, Sequence
-from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.errors import DeepInferError, EngineError, RequestError, UnsupportedGrammar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,24 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_GRAMMARS", "Grammars"]
 
-
-@dataclass(slots=True)
-class _Rows:
-    """The drawn rows of one constrained sequence.
-
-    Attributes:
-        sequence: whose rows.
-        constraint: of the sequence.
-        first: first of its masks; one follows the other.
-        places: of its rows among all.
-        failure: why the sequence cannot go on.
-    """
-
-    sequence: Sequence
-    constraint: Constraint
-    first: int
-    places: list[int]
-    failure: DeepInferError | None = None
+_WAIT_S = 0.005
+"""Longest wait of an idle step for a grammar; whoever arrives meanwhile waits as long."""
 
 
 class Grammars:
@@ -70,14 +57,14 @@ class Grammars:
         """The constraint of a request; its grammar begins to be compiled. None: it has none.
 
         Raises:
-            RequestError: there is no component for grammars of this kind, or a token does not
-                exist.
+            UnsupportedGrammar: there is no component for grammars of this kind.
+            RequestError: a token does not exist.
         """
         asked = request.params.grammar_request
         if asked is None:
             return None
         if self._pool is None:
-            raise RequestError(
+            raise UnsupportedGrammar(
                 "structured output was asked for, and this engine has no grammar component",
                 hint="install deepinfer-grammar where it is missing, and set"
                 ' components.grammar.use to "auto"',
@@ -90,7 +77,14 @@ class Grammars:
                     f"token {token} cannot start structured output",
                     hint=f"ids are below {size}, and not those that end a text",
                 )
-        return Constraint(asked, self._pool.compiled(asked.text), self._end_ids)
+        compiled = self._pool.compiled(asked.text, request.options.cache_salt)
+        return Constraint(asked, compiled, self._end_ids)
+
+    def release(self, sequences: Iterable[Sequence]) -> None:
+        """Let go of the grammars of sequences that end; one that nobody wants is given up."""
+        for sequence in sequences:
+            if sequence.constraint is not None:
+                sequence.constraint.release()
 
     def failed(self, sequences: Iterable[Sequence]) -> list[tuple[Sequence, DeepInferError]]:
         """Sequences whose grammar was refused, or failed beside its masks, with the reason."""
@@ -102,17 +96,23 @@ class Grammars:
             constraint = sequence.constraint
             if constraint is None:
                 continue
-            failure = broken.get(sequence.sequence_id) or constraint.failure
+            failure = broken.get(sequence.sequence_id)
+            try:
+                failure = failure or constraint.settle()
+            except Exception as error:  # noqa: BLE001 - components are foreign code
+                failure = _failure(error)
             if failure is not None:
                 found.append((sequence, failure))
         return found
 
-    def wait(self, sequences: Iterable[Sequence], timeout_s: float) -> bool:
-        """Whether some grammar is being compiled; waits for it a little."""
-        waits = any(one.constraint and not one.constraint.is_settled for one in sequences)
-        if waits and self._pool is not None:
-            self._pool.wait(timeout_s)
-        return waits
+    def wait(self, sequences: Iterable[Sequence]) -> bool:
+        """Whether some grammar is not settled; waits a little for those that are compiled."""
+        open_ones = [
+            x.constraint for x in sequences if x.constraint and not x.constraint.is_settled
+        ]
+        if open_ones and self._pool is not None and not any(x.is_compiled for x in open_ones):
+            self._pool.wait(_WAIT_S)
+        return bool(open_ones)
 
     def cut_drafts(self, drafted: Iterable[Sequence], rule: AcceptanceRule) -> None:
         """Drop the drafts that the grammars of their sequences do not allow, and those behind them.
@@ -129,9 +129,7 @@ class Grammars:
             if constraint is None or not drafts.ids:
                 continue
             try:
-                constraint.read(sequence.tokens, sequence.prompt_tokens)
-                allowed = sum(1 for _ in takewhile(constraint.draft, drafts.ids))
-                constraint.forget_drafts()
+                allowed = paced(constraint, partial(_allowed_drafts, sequence, constraint))
             except Exception as error:  # noqa: BLE001 - components are foreign code
                 self._broken[sequence.sequence_id] = _failure(error)
             else:
@@ -148,7 +146,7 @@ class Grammars:
         """
         if self._pool is None:
             return rows, []
-        chosen = _constrained(rows, owners)
+        chosen = constrained_rows(rows, owners)
         if not chosen:
             return rows, []
         import numpy as np
@@ -166,14 +164,26 @@ class Grammars:
         return tuple(masked), [(x.sequence, x.failure) for x in chosen if x.failure is not None]
 
     def _fill(
-        self, chosen: list[_Rows], rows: tuple[RowRequest, ...], mask_RW: npt.NDArray[np.int32]
+        self,
+        chosen: list[ConstrainedRows],
+        rows: tuple[RowRequest, ...],
+        mask_RW: npt.NDArray[np.int32],
     ) -> None:
         """Fill the masks of each sequence, or note why not."""
+        watched = [one for one in chosen if one.constraint.is_watched]
+        at_s = perf_counter()
         for one in chosen:
+            constraint = one.constraint
             try:
-                one.constraint.read(one.sequence.tokens, one.sequence.prompt_tokens)
+                if constraint.is_watched:
+                    paced(constraint, partial(_read, one))
+                else:
+                    constraint.read(one.sequence.tokens, one.sequence.prompt_tokens)
             except Exception as error:  # noqa: BLE001 - components are foreign code
                 one.failure = _failure(error)
+            before_s, at_s = at_s, perf_counter()
+            if at_s - before_s > LONG_S:
+                constraint.is_watched = True
         turn, going = 0, [one for one in chosen if one.failure is None]
         while going:
             self._fill_turn(going, turn, mask_RW)
@@ -183,14 +193,21 @@ class Grammars:
         if turn > 1:
             for one in chosen:
                 _forget_drafts(one)
+        for one in watched:
+            one.constraint.is_watched = False
 
-    def _fill_turn(self, going: list[_Rows], turn: int, mask_RW: npt.NDArray[np.int32]) -> None:
+    def _fill_turn(
+        self, going: list[ConstrainedRows], turn: int, mask_RW: npt.NDArray[np.int32]
+    ) -> None:
         """Fill the mask of each sequence behind so many drafts."""
         assert self._pool is not None
         matchers, filling = [], []
         for one in going:
             try:
                 matcher = one.constraint.fill(mask_RW, one.first + turn)
+                if matcher is not None and one.constraint.is_watched:
+                    paced(one.constraint, partial(matcher.fill_mask, mask_RW, one.first + turn))
+                    continue
             except Exception as error:  # noqa: BLE001 - components are foreign code
                 one.failure = _failure(error)
                 continue
@@ -199,10 +216,14 @@ class Grammars:
                 filling.append(one)
         if not matchers:
             return
+        began_s = perf_counter()
         try:
             self._pool.component.fill_masks(
                 matchers, mask_RW, [one.first + turn for one in filling]
             )
+            if perf_counter() - began_s > LONG_S:
+                for one in filling:
+                    one.constraint.is_watched = True
         except Exception:  # noqa: BLE001 - which of them it was shows each alone
             for one, matcher in zip(filling, matchers, strict=True):
                 try:
@@ -227,12 +248,12 @@ def _failure(error: Exception) -> DeepInferError:
 
 
 def _drafted(
-    one: _Rows, turn: int, rows: tuple[RowRequest, ...], mask_RW: npt.NDArray[np.int32]
+    one: ConstrainedRows, turn: int, rows: tuple[RowRequest, ...], mask_RW: npt.NDArray[np.int32]
 ) -> bool:
     """Follow a draft; nobody draws behind one that is not allowed, or where there is none."""
     draft = rows[one.places[turn]].draft
     try:
-        if draft >= 0 and one.constraint.draft(draft):
+        if draft >= 0 and paced(one.constraint, partial(one.constraint.draft, draft)):
             return True
     except Exception as error:  # noqa: BLE001 - components are foreign code
         one.failure = _failure(error)
@@ -240,24 +261,20 @@ def _drafted(
     return False
 
 
-def _forget_drafts(one: _Rows) -> None:
+def _read(one: ConstrainedRows) -> None:
+    one.constraint.read(one.sequence.tokens, one.sequence.prompt_tokens)
+
+
+def _allowed_drafts(sequence: Sequence, constraint: Constraint) -> int:
+    """How many drafts the grammar allows, from the first one on."""
+    constraint.read(sequence.tokens, sequence.prompt_tokens)
+    allowed = sum(1 for _ in takewhile(constraint.draft, sequence.drafts.ids))
+    constraint.forget_drafts()
+    return allowed
+
+
+def _forget_drafts(one: ConstrainedRows) -> None:
     try:
         one.constraint.forget_drafts()
     except Exception as error:  # noqa: BLE001 - components are foreign code
         one.failure = _failure(error)
-
-
-def _constrained(rows: tuple[RowRequest, ...], owners: list[Sequence]) -> list[_Rows]:
-    found: list[_Rows] = []
-    last, first = None, 0
-    for place, owner in enumerate(owners):
-        constraint = owner.constraint
-        if constraint is None or rows[place].position < owner.prompt_tokens:
-            continue
-        if owner is last:
-            found[-1].places.append(place)
-        else:
-            found.append(_Rows(owner, constraint, first, [place]))
-            last = owner
-        first += 1
-    return found

@@ -1,22 +1,31 @@
 """How are grammars compiled without holding up anybody?
 
-A few threads wait for as many child processes. A child that takes too long, too much memory, or
-dies, is replaced; the request whose grammar it was fails alone. What was compiled is kept by
-content, the latest up to a sum of sizes, and compiled once however many ask for it at the same
-time.
+Child processes compile, threads wait for them, and one thread decides (``grammar_turns``) who is
+compiled next, who gives way, and for whom it is too late. A child that takes too much memory, dies,
+or does not stop when it is told to, is replaced; the requests whose grammar it was fail alone. Each
+grammar is compiled once however many ask for it at the same time, and given up when nobody wants it
+any more. What became of it is remembered (``grammar_memory``).
+
+Whoever asks gets a future of its own, and cancels it to say that it wants the grammar no more.
 """
 
 from __future__ import annotations
 
-import queue
+import contextlib
+import math
 import threading
-from collections import OrderedDict
+import time
 from concurrent.futures import Future
-from dataclasses import dataclass
+from functools import partial
 
-from deepinfer_core.engine.grammar_child import ChildStart, Compiled
-from deepinfer_core.engine.grammar_process import GrammarProcess
-from deepinfer_core.errors import DeepInferError, EngineError, RequestError
+from deepinfer_core.engine.grammar_child import ChildStart, Compiled, GaveUp, Refused, warm_up
+from deepinfer_core.engine.grammar_jobs import GrammarJob
+from deepinfer_core.engine.grammar_limits import GrammarMeter, PoolLimits, Unmetered
+from deepinfer_core.engine.grammar_outcomes import Failed, Usable, made_usable, refused
+from deepinfer_core.engine.grammar_queue import GrammarQueue
+from deepinfer_core.engine.grammar_turns import Snapshot, decide
+from deepinfer_core.engine.grammar_worker import GrammarWorker, Outcome
+from deepinfer_core.errors import EngineError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import (
     CompiledGrammar,
     Grammar,
@@ -25,24 +34,15 @@ from deepinfer_core.interfaces.grammar import (
 )
 from deepinfer_core.plugin import Resolved, load
 
-__all__ = ["GrammarPool", "PoolLimits"]
+__all__ = ["GRACE_S", "LONG_OPENING_S", "GrammarPool"]
 
+_TOLD_AGAIN_S = 0.05
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolLimits:
-    """How much compiling may take.
+LONG_OPENING_S = 0.25
+"""What took a child longer to open is opened here one after the other, while workers go on."""
 
-    Attributes:
-        workers: grammars compiled at once.
-        timeout_s: for one grammar.
-        memory_bytes: for one grammar, while it is compiled and for what comes of it.
-        cache_bytes: of compiled grammars that are kept, in the memory that they hold here.
-    """
-
-    workers: int = 2
-    timeout_s: float = 20.0
-    memory_bytes: int = 2 << 30
-    cache_bytes: int = 1 << 30
+GRACE_S = 1.0
+"""A child that was told to give a grammar up, and has not after this time, is killed."""
 
 
 class GrammarPool:
@@ -52,6 +52,7 @@ class GrammarPool:
         resolved: the choice of components; its grammar slot is filled.
         vocabulary: of the model.
         limits: what compiling may take.
+        meter: told what is done.
 
     Attributes:
         component: what follows texts, in this process.
@@ -59,55 +60,68 @@ class GrammarPool:
     """
 
     def __init__(
-        self, resolved: Resolved, vocabulary: GrammarVocabulary, limits: PoolLimits
+        self,
+        resolved: Resolved,
+        vocabulary: GrammarVocabulary,
+        limits: PoolLimits,
+        meter: GrammarMeter | None = None,
     ) -> None:
         self.component: Grammar = load(resolved, "grammar")
         self.vocabulary = vocabulary
         self._limits = limits
-        self._start = ChildStart(
+        self._meter = meter or Unmetered()
+        self._queue = GrammarQueue(limits, self._meter, self._stop)
+        self._last_turns: dict[str, int] = {}
+        self._state = threading.Condition()
+        self._long_opening = threading.Lock()
+        self._settled = threading.Event()
+        self._is_closed = False
+        self._down_since_s: float | None = time.monotonic()
+        """Since when there is no process; None: there is one."""
+        start = ChildStart(
             resolved=resolved, vocabulary=vocabulary, memory_bytes=limits.memory_bytes
         )
-        self._tasks: queue.Queue[tuple[GrammarText, Future[CompiledGrammar]] | None] = queue.Queue()
-        self._guard = threading.Lock()
-        self._known: OrderedDict[GrammarText, tuple[CompiledGrammar, int]] = OrderedDict()
-        self._kept_bytes = 0
-        self._under_way: dict[GrammarText, Future[CompiledGrammar]] = {}
-        self._settled = threading.Event()
-        self._closed = False
-        self._workers = [_Worker(self) for _ in range(limits.workers)]
+        self._workers = [GrammarWorker(start, self) for _ in range(limits.workers)]
+        self._workers[0].begin()  # so that the first grammar need not wait for a process
+        with contextlib.suppress(Exception):  # who asks for a grammar is told what is wrong
+            warm_up(self.component, vocabulary)
+        self._thread = threading.Thread(
+            target=self._run, daemon=True, name="deepinfer-grammar-turns"
+        )
+        self._thread.start()
 
-    def compiled(self, grammar: GrammarText) -> Future[CompiledGrammar]:
-        """A grammar, now or later.
+    def compiled(self, grammar: GrammarText, caller: str = "") -> Future[CompiledGrammar]:
+        """A grammar, now or later; whoever wants it no more cancels the future.
 
-        The future fails with a RequestError if the grammar is to blame, else with an EngineError.
+        The future fails with ``UnsupportedGrammar`` if the grammar is to blame, with ``EngineBusy``
+        if it had to wait too long or there is no room for it, else with an ``EngineError``.
+
+        Args:
+            grammar: what is asked for.
+            caller: on whose behalf; callers take turns.
 
         Raises:
-            RequestError: the component takes no grammars of this kind.
+            UnsupportedGrammar: the component takes no grammars of this kind.
             EngineError: the pool was closed.
         """
         if grammar.kind not in self.component.kinds:
             known = ", ".join(sorted(self.component.kinds))
-            raise RequestError(
+            raise UnsupportedGrammar(
                 f"asked for a grammar of kind {grammar.kind!r}, found a component without it",
                 hint=f"it takes: {known}",
             )
-        with self._guard:
-            if self._closed:
+        with self._state:
+            if self._is_closed:
                 raise EngineError("grammars are no longer compiled: the engine was closed")
-            if grammar in self._known:
-                self._known.move_to_end(grammar)
-                done: Future[CompiledGrammar] = Future()
-                done.set_result(self._known[grammar][0])
-                return done
-            if grammar not in self._under_way:
-                self._under_way[grammar] = Future()
-                self._tasks.put((grammar, self._under_way[grammar]))
-            return self._under_way[grammar]
+            future = self._queue.ask(grammar, caller, time.monotonic())
+            self._state.notify_all()
+        future.add_done_callback(partial(self._let_go, grammar))
+        return future
 
     @property
     def kept_bytes(self) -> int:
         """Memory of the grammars that are kept; sequences hold those that they follow besides."""
-        return self._kept_bytes
+        return self._queue.kept_bytes
 
     def wait(self, timeout_s: float) -> None:
         """Wait until some grammar was settled since the last wait, but not for ever."""
@@ -116,125 +130,170 @@ class GrammarPool:
 
     def close(self) -> None:
         """End all children; what was not compiled fails. May be called again."""
-        with self._guard:
-            self._closed = True
+        with self._state:
+            self._is_closed = True
+            for job in self._queue.jobs:
+                self._finish(job, Failed(EngineError("the engine was closed")))
+            self._state.notify_all()
         for worker in self._workers:
             worker.end()
         for worker in self._workers:
-            worker.thread.join()
-        with self._guard:
-            left, self._under_way = list(self._under_way.values()), {}
-        for future in left:
-            if not future.done():
-                future.set_exception(EngineError("the engine was closed"))
+            worker.join()
+        self._thread.join()
 
-    def _settle(
-        self,
-        grammar: GrammarText,
-        future: Future[CompiledGrammar],
-        answer: Compiled | DeepInferError,
-    ) -> None:
-        """Give a grammar to whoever waits for it."""
-        outcome: CompiledGrammar | DeepInferError
-        size = 0
-        try:
-            if isinstance(answer, Compiled):
-                outcome = self.component.open(answer.portable, self.vocabulary)
-                size = outcome.size_bytes + len(grammar.text)
-                if size > self._limits.memory_bytes:
-                    outcome = _too_large(size, self._limits)
-            else:
-                outcome = answer
-        except Exception as error:  # noqa: BLE001 - components are foreign code
-            outcome = error if isinstance(error, DeepInferError) else EngineError(str(error))
-        with self._guard:
-            self._under_way.pop(grammar, None)
-            if isinstance(outcome, CompiledGrammar):
-                self._keep(grammar, outcome, size)
-        if isinstance(outcome, CompiledGrammar):
-            future.set_result(outcome)
+    def ready(self, worker: GrammarWorker) -> None:
+        """See ``Employer``."""
+        with self._state:
+            worker.state = "free"
+            if self._down_since_s is not None:
+                self._queue.stood_still(self._down_since_s, time.monotonic())
+                self._down_since_s = None
+            self._state.notify_all()
+
+    def not_ready(self, worker: GrammarWorker, error: EngineError) -> None:
+        """See ``Employer``; whoever waits would fail the same way."""
+        with self._state:
+            worker.state = "cold"
+            for job in self._queue.waiting:
+                self._finish(job, Failed(error))
+
+    def answered(self, worker: GrammarWorker, job: GrammarJob, outcome: Outcome) -> None:
+        """See ``Employer``."""
+        with self._state:
+            if outcome is None:
+                worker.state = "starting"  # another process
+            was_killed = outcome is None and job.told_s is not None
+            # It may have been done before it could be told that nobody wants it any more.
+            if isinstance(outcome, GaveUp) or was_killed or not job.tickets:
+                job.end_turn(time.monotonic())
+                worker.job = None
+                self._state.notify_all()
+                return
+            job.is_opening = isinstance(outcome, Compiled)
+        self._take(job, outcome)
+        with self._state:
+            worker.job = None
+            self._state.notify_all()
+
+    def _take(self, job: GrammarJob, outcome: Compiled | Refused | None) -> None:
+        """Make use of what a child answered."""
+        if not isinstance(outcome, Compiled):
+            self._finish(job, refused(outcome))
+        elif outcome.open_s <= LONG_OPENING_S:
+            self._finish(job, made_usable(self.component, outcome, self.vocabulary, self._limits))
         else:
-            future.set_exception(outcome)
+            threading.Thread(
+                target=self._open_long, args=(job, outcome), daemon=True, name="deepinfer-grammar"
+            ).start()
+
+    def _open_long(self, job: GrammarJob, compiled: Compiled) -> None:
+        """Open what takes long, if it will be in time for somebody.
+
+        One at a time, since opening takes a core that the step loop may want.
+        """
+        with self._long_opening:
+            with self._state:
+                self._queue.expire(job, time.monotonic(), more_s=compiled.open_s)
+                if not job.tickets:
+                    self._queue.leave(job)
+                    self._settled.set()
+                    return
+            opened = made_usable(self.component, compiled, self.vocabulary, self._limits)
+            self._finish(job, opened)
+
+    def _finish(self, job: GrammarJob, outcome: Usable | Failed) -> None:
+        with self._state:
+            self._queue.finish(job, outcome, time.monotonic())
+            self._state.notify_all()
         self._settled.set()
 
-    def _keep(self, grammar: GrammarText, compiled: CompiledGrammar, size: int) -> None:
-        """Keep a grammar in place of those that were asked for longest ago."""
-        if size > self._limits.cache_bytes:
-            return
-        self._known[grammar] = (compiled, size)
-        self._kept_bytes += size
-        while self._kept_bytes > self._limits.cache_bytes:
-            _, (_, freed) = self._known.popitem(last=False)
-            self._kept_bytes -= freed
+    def _let_go(self, grammar: GrammarText, future: Future[CompiledGrammar]) -> None:
+        if future.cancelled():
+            with self._state:
+                self._queue.let_go(grammar, future, time.monotonic())
+                self._state.notify_all()
 
-
-class _Worker:
-    """A thread that feeds one child after the other."""
-
-    def __init__(self, pool: GrammarPool) -> None:
-        self._pool = pool
-        self._child: GrammarProcess | None = None
-        self._ended = False
-        self.thread = threading.Thread(target=self._run, daemon=True, name="deepinfer-grammar")
-        self.thread.start()
-
-    def end(self) -> None:
-        """Let the thread end soon, whatever its child does."""
-        self._ended = True
-        self._pool._tasks.put(None)
-        if (child := self._child) is not None:
-            child.kill()
+    def _stop(self, job: GrammarJob, now_s: float) -> None:
+        if job.told_s is None:
+            job.told_s = now_s
+            next(one for one in self._workers if one.job is job).stop()
 
     def _run(self) -> None:
-        while not self._ended:
-            task = self._pool._tasks.get()
-            if task is None:
-                break
-            grammar, future = task
-            answer = self._asked(grammar)
-            self._pool._settle(grammar, future, answer)
-        if self._child is not None:
-            self._child.kill()
+        with self._state:
+            while not self._is_closed:
+                wake_s = self._turn(time.monotonic())
+                wait_s = None if wake_s == math.inf else max(0.0, wake_s - time.monotonic())
+                self._state.wait(wait_s)
 
-    def _asked(self, grammar: GrammarText) -> Compiled | DeepInferError:
-        limits = self._pool._limits
-        try:
-            if self._child is None:
-                self._child = GrammarProcess(self._pool._start)
-            answer = self._child.ask(grammar, limits.timeout_s)
-        except (OSError, EOFError, queue.Empty) as error:
-            child, self._child = self._child, None
-            if child is not None:
-                child.kill()
-            return _lost(error, limits)
-        except EngineError as error:
-            return error
-        if answer.is_last:
-            self._child.kill()
-            self._child = None
-        outcome = answer.outcome
-        if isinstance(outcome, Compiled):
-            return outcome
-        kind = RequestError if outcome.is_fault else EngineError
-        return kind(outcome.message, hint=outcome.hint)
+    def _turn(self, now_s: float) -> float:
+        """Do what is due; when to look again if nothing happens."""
+        self._expire(now_s)
+        self._insist(now_s)
+        self._begin_workers()
+        again_s = self._share_out(now_s)
+        jobs = [worker.job for worker in self._workers if worker.job is not None]
+        self._meter.grammars_now(waiting=len(self._queue.waiting), compiling=len(jobs))
+        if any(job.told_s is not None and not job.is_opening for job in jobs):
+            again_s = min(again_s, now_s + _TOLD_AGAIN_S)
+        if self._down_since_s is not None:
+            return again_s
+        limits = [ticket.deadline_s for job in self._queue.jobs for ticket in job.tickets]
+        return min([again_s, *limits])
 
+    def _expire(self, now_s: float) -> None:
+        """Tell those whose limit has passed; while there is no process nobody's does."""
+        if all(worker.state in ("cold", "starting") for worker in self._workers):
+            self._down_since_s = self._down_since_s or now_s
+            return
+        for job in self._queue.jobs:
+            if any(ticket.deadline_s <= now_s for ticket in job.tickets):
+                self._queue.expire(job, now_s)
+                self._settled.set()
 
-def _too_large(size: int, limits: PoolLimits) -> DeepInferError:
-    """What to say of a grammar of such a size."""
-    return RequestError(
-        f"the compiled grammar takes {size} bytes, over {limits.memory_bytes}",
-        hint="make it smaller, or raise grammar.memory_bytes",
-    )
+    def _insist(self, now_s: float) -> None:
+        """Tell children again to give up, which may not have begun then, and end deaf ones."""
+        for worker in self._workers:
+            job = worker.job
+            if job is None or job.is_opening or job.told_s is None:
+                continue
+            if now_s >= job.told_s + GRACE_S:
+                worker.strike()
+            else:
+                worker.stop()
 
+    def _begin_workers(self) -> None:
+        """Start as many more children as there is work for."""
+        states = [worker.state for worker in self._workers]
+        wanted = len(self._queue.waiting) - states.count("free") - states.count("starting")
+        for worker in self._workers:
+            if worker.state == "cold" and wanted > 0:
+                worker.begin()
+                wanted -= 1
 
-def _lost(error: Exception, limits: PoolLimits) -> DeepInferError:
-    """Why a child gave no answer."""
-    if isinstance(error, queue.Empty):
-        return RequestError(
-            f"the grammar was not compiled within {limits.timeout_s:g} s",
-            hint="make it smaller, or raise grammar.timeout_s",
+    def _share_out(self, now_s: float) -> float:
+        """Start and stop what the policy says; when it must be asked again."""
+        jobs = {job.number: job for job in self._queue.waiting}
+        # Also what was given up, as long as it has a process.
+        jobs |= {one.job.number: one.job for one in self._workers if one.job is not None}
+        views = [jobs[number].view() for number in sorted(jobs)]
+        callers = {name for view in views for name in view.callers}
+        self._last_turns = {n: turn for n, turn in self._last_turns.items() if n in callers}
+        free = [worker for worker in self._workers if worker.state == "free"]
+        decision = decide(
+            Snapshot(
+                now_s=now_s,
+                jobs=views,
+                free=len(free),
+                processes=len(self._workers),
+                last_turns=self._last_turns,
+            )
         )
-    return RequestError(
-        "compiling the grammar ended its process, most likely for lack of memory",
-        hint="make it smaller, or raise grammar.memory_bytes",
-    )
+        for number, worker in zip(decision.start, free, strict=False):
+            job = jobs[number]
+            job.since_s = now_s
+            turn = 1 + max(self._last_turns.values(), default=0)
+            self._last_turns |= {ticket.caller: turn for ticket in job.tickets}
+            worker.give(job)
+        for number in decision.stop:
+            self._stop(jobs[number], now_s)
+        return math.inf if decision.again_s is None else decision.again_s

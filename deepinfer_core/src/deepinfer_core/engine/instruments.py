@@ -170,6 +170,12 @@ class Instruments:
         self._wait = board.distribution("step_wait_seconds")
         self._output = board.distribution("step_output_seconds")
         self._send = board.distribution("step_send_seconds")
+        self._grammar_hits = board.number("grammar_cache_hits_total")
+        self._grammar_misses = board.number("grammar_cache_misses_total")
+        self._grammars = {
+            state: board.number("grammars", state) for state in ("waiting", "compiling")
+        }
+        self._grammar_compile = board.distribution("grammar_compile_seconds")
 
     @cached_property
     def registry(self) -> CollectorRegistry:
@@ -217,6 +223,22 @@ class Instruments:
         """What a step gave was handed to another process."""
         with self.board.lock:
             self._send.observe(elapsed_s)
+
+    def grammar_asked(self, *, is_known: bool) -> None:
+        """A request asked for a grammar, and whether it was known what becomes of it."""
+        with self.board.lock:
+            (self._grammar_hits if is_known else self._grammar_misses).value += 1
+
+    def grammar_compiled(self, elapsed_s: float) -> None:
+        """Compiling a grammar ended, with whatever outcome."""
+        with self.board.lock:
+            self._grammar_compile.observe(elapsed_s)
+
+    def grammars_now(self, *, waiting: int, compiling: int) -> None:
+        """So many grammars wait for their turn to be compiled, and so many have it."""
+        with self.board.lock:
+            self._grammars["waiting"].value = waiting
+            self._grammars["compiling"].value = compiling
 
     def _verified(self, drafts: int, accepted: int, times: int) -> None:
         """So many sequences had so many drafts verified and accepted."""

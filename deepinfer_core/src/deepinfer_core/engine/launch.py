@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deepinfer_core.engine.drafts.host import Drafting
 from deepinfer_core.engine.pages import Saved
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.schedule.plan import StepPlan
@@ -22,9 +23,12 @@ class Launch:
         draws: tokens that each entry draws, at most.
         saved: copies of states that the step makes.
         admitted: sequences that entered with it.
+        drafting: decides about its drafts; None: it has nothing to do with drafts.
     """
 
-    __slots__ = ("admissions", "admitted", "draws", "ends", "kind", "plan", "saved", "sequences")
+    __slots__ = (
+        "admissions", "admitted", "drafting", "draws", "ends", "kind", "plan", "saved", "sequences",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,6 +38,7 @@ class Launch:
         draws: list[int],
         saved: list[Saved],
         admitted: list[Sequence],
+        drafting: Drafting | None = None,
     ) -> None:
         self.plan = plan
         self.kind = kind
@@ -43,6 +48,7 @@ class Launch:
         self.draws = draws
         self.saved = saved
         self.admitted = admitted
+        self.drafting = drafting
 
     def share(self, rows: tuple[int, ...]) -> None:
         """Take into the books how the device shared out the rows of the step.

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
-from deepinfer_core.engine.drafts.host import Drafting
 from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.row_requests import sampled_rows
 from deepinfer_core.engine.rows import Runner
@@ -44,7 +43,6 @@ def launched(
 
 def sample(
     step: UnderWay,
-    drafting: Drafting | None,
     runner: Runner,
     rules: Rules,
     grammars: Grammars,
@@ -54,14 +52,13 @@ def sample(
 
     Args:
         step: all tokens of the step before it are known.
-        drafting: who is drafted for.
         runner: of the engine.
         rules: of the engine.
         grammars: masks of its rows.
         clock_s: monotonic clock.
     """
     began_s = clock_s()
-    launch = step.launch
+    launch, drafting = step.launch, step.launch.drafting
     try:
         shared = None if step.handle is None else runner.shared_rows(step.handle)
         if shared is not None:

@@ -110,6 +110,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
 
     built = _make_ready(runner, limits, memory, settings, stream)
     batch = Batch(limits, counts, policy, open_drafting(runner, limits, settings))
+    instruments = _instruments(batch, built, folder, resolution, settings)
     engine = Engine(
         runner,
         batch,
@@ -117,10 +118,10 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
         tokenizer,
         load_s=time.monotonic() - began_s,
         seed=settings.engine.seed,
-        instruments=_instruments(batch, built, folder, resolution, settings),
+        instruments=instruments,
         is_asynchronous=settings.engine.asynchronous,
         priority_boost_s=settings.engine.priority_boost_s,
-        grammars=_grammars(resolved, config, settings, tokenizer),
+        grammars=_grammars(resolved, config, settings, tokenizer, instruments),
     )
     info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
     tell_started(resolution, info)
@@ -174,7 +175,11 @@ def _rules(config: ModelConfig, settings: Settings, memory: MemoryPlan, *, has_t
 
 
 def _grammars(
-    resolved: Resolved, config: ModelConfig, settings: Settings, tokenizer: Tokenizer | None
+    resolved: Resolved,
+    config: ModelConfig,
+    settings: Settings,
+    tokenizer: Tokenizer | None,
+    instruments: Instruments,
 ) -> Grammars:
     """What makes masks, if a component was chosen."""
     if not any(pick.kind == "grammar" for pick in resolved.picks):
@@ -184,12 +189,13 @@ def _grammars(
             "components.grammar is set, and this checkpoint has no tokenizer.json",
             hint="leave components.grammar out",
         )
-    from deepinfer_core.engine.grammar_pool import GrammarPool, PoolLimits
+    from deepinfer_core.engine.grammar_limits import PoolLimits
+    from deepinfer_core.engine.grammar_pool import GrammarPool
 
     size, end_ids = config.text_config.vocab_size, frozenset({config.eos_token_id})
     limits = PoolLimits(**settings.grammar.model_dump())
     vocabulary = grammar_vocabulary(tokenizer, end_ids=end_ids, size=size)
-    return Grammars(GrammarPool(resolved, vocabulary, limits), end_ids)
+    return Grammars(GrammarPool(resolved, vocabulary, limits, instruments), end_ids)
 
 
 def _truncation(

@@ -8,7 +8,7 @@ counted. The same steps, run on a device that is not there, tell which kernels w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
@@ -166,7 +166,9 @@ def warm_up_steps(sizes: StepSizes) -> Iterator[StepPlan]:
     each = min(sizes.rows_each, longest)
     if each > 1:
         for texts in reversed(sizes_up_to(min(sizes.max_sequences, sizes.max_rows // each))):
-            yield StepPlan((_step(each, sizes),) * texts)
+            yield StepPlan((_step(each, sizes, is_verified=True),) * texts)
+        for rows in range(each - 1, 1, -1):
+            yield StepPlan((_step(rows, sizes, is_verified=True),))
     if sizes.max_tokens > 1:
         yield StepPlan((_step(1, sizes, start=sizes.max_tokens - 1),) * sizes.max_sequences)
     if longest < sizes.max_rows and sizes.max_sequences > 1:
@@ -182,8 +184,10 @@ def sizes_up_to(most: int) -> list[int]:
     return sorted({1 << power for power in range(most.bit_length())} | {most})
 
 
-def _step(rows: int, sizes: StepSizes, *, start: int = 0) -> SequenceStep:
-    """A piece of a text over the dummy pages."""
+def _step(
+    rows: int, sizes: StepSizes, *, start: int = 0, is_verified: bool = False
+) -> SequenceStep:
+    """A piece of a text over the dummy pages; all rows of it but the last may be drafts."""
     return SequenceStep(
         sequence_id=0,
         start=start,
@@ -192,29 +196,40 @@ def _step(rows: int, sizes: StepSizes, *, start: int = 0) -> SequenceStep:
         block_ids=(0,) * -(-(start + rows) // sizes.block_tokens),
         state_slot=0,
         wants_token=True,
+        scored_rows=rows - 1 if is_verified else 0,
     )
 
 
 def _run(runner: ModelRunner, plan: StepPlan, sizes: StepSizes) -> None:
-    """Run a step; the one that decodes as many beginnings as may be, once for each way to draw."""
-    starts = [one.start for one in plan.sequences]
-    is_widest = starts == [0] * sizes.max_sequences and plan.rows == len(starts)
+    """Run a step; those of as many beginnings as may be, once for each way to draw."""
+    starts, counts = zip(*[(one.start, one.scored_rows + 1) for one in plan.sequences], strict=True)
+    is_widest = starts == (0,) * sizes.max_sequences and sum(counts) == plan.rows
+    stage = runner.stage
     for settings in _DRAWN_SETTINGS if is_widest else _DRAWN_SETTINGS[:1]:
-        rows = tuple([RowRequest(row, 1, settings) for row in range(len(plan.wanted_rows()))])
-        wanted = () if runner.stage is None else _draft_requests(len(rows), sizes, settings)
+        rows = _row_requests(counts, settings, has_laws=stage is not None and stage.keeps_laws)
+        wanted = () if stage is None else _draft_requests(len(starts), settings)
         handle = runner.launch(plan, None)
         runner.sample(handle, rows, wanted)
         runner.results(handle)
 
 
-def _draft_requests(rows: int, sizes: StepSizes, settings: RowSettings) -> tuple[DraftRequest, ...]:
-    """A round of drafts that nobody reads, behind each row of a step."""
+def _row_requests(
+    counts: Sequence[int], settings: RowSettings, *, has_laws: bool
+) -> tuple[RowRequest, ...]:
+    """Draws of so many rows of each text; all but the last of each verify a draft."""
+    is_last = [row == count for count in counts for row in range(1, count + 1)]
+    drawn = [RowRequest(row, 1, settings) for row in range(len(is_last))]
     return tuple(
         [
-            DraftRequest(0, row, 1, 0, 0, 0, settings)
-            for row in range(min(rows, sizes.max_sequences))
+            row if last else row._replace(draft=0, law_row=0 if has_laws else -1)
+            for row, last in zip(drawn, is_last, strict=True)
         ]
     )
+
+
+def _draft_requests(texts: int, settings: RowSettings) -> tuple[DraftRequest, ...]:
+    """A round of drafts that nobody reads, behind the first row of each text."""
+    return tuple([DraftRequest(0, row, 1, 0, 0, 0, settings) for row in range(texts)])
 
 
 def _components(runner: ModelRunner) -> list[Component]:

@@ -108,7 +108,7 @@ class RecordedSteps(ABC):
     def _largest(self, rung: Rung) -> tuple[torch.Tensor, StepInputs]:
         """The largest step of a rung, over the dummy pages: its words, and the inputs in them."""
         device = self.model.parts.device
-        plan = _largest_plan(rung, self._ladder.rows_each)
+        plan = _largest_plan(rung)
         packed = PackedStep(plan, device, shape=self.shape_of(rung))
         words = packed.bring(None)
         return words, packed.inputs(words)
@@ -135,8 +135,9 @@ class RecordedSteps(ABC):
         return self._logits_TV
 
 
-def _largest_plan(rung: Rung, rows_each: int) -> StepPlan:
+def _largest_plan(rung: Rung) -> StepPlan:
     """A step that no step of the rung exceeds."""
+    rows_each = rung.rows_each
     firsts = range(0, rung.rows, rows_each)
     steps = [_largest_step(rung.reach, min(rows_each, rung.rows - first)) for first in firsts]
     return StepPlan(tuple(steps))

@@ -31,10 +31,12 @@ class Rung:
     Attributes:
         rows: of all sequences together.
         reach: highest position that a sequence may begin at, whole blocks.
+        rows_each: most rows of a sequence.
     """
 
     rows: int
     reach: int
+    rows_each: int = 1
 
 
 def row_rungs(most: int) -> list[int]:
@@ -93,7 +95,9 @@ class Ladder(ABC):
         highest = max(step.start for step in steps)
         blocks = max(len(step.block_ids) for step in steps) - 1
         wanted = max(highest, blocks * self.block_tokens)
-        return None if wanted > self._last else self._padded(plan.rows, wanted)
+        if wanted > self._last:
+            return None
+        return self._padded(plan.rows, wanted, is_bare=plan.rows == len(steps))
 
     def _decodes(self, step: SequenceStep) -> bool:
         """Whether a sequence feeds few rows, wants the logits of all, and replays nothing."""
@@ -104,8 +108,8 @@ class Ladder(ABC):
         )
 
     @abstractmethod
-    def _padded(self, rows: int, reach: int) -> Rung:
-        """The rung of what is within the limits."""
+    def _padded(self, rows: int, reach: int, *, is_bare: bool) -> Rung:
+        """The rung of what is within the limits; bare: every sequence feeds one row."""
 
 
 class FewRungs(Ladder):
@@ -132,23 +136,30 @@ class FewRungs(Ladder):
     @property
     def rungs(self) -> list[Rung]:
         """All of them, the largest first: memory and plans of the first serve all others."""
-        return [Rung(rows, reach) for rows in self._rows[::-1] for reach in self._reaches[::-1]]
+        rows, reaches = self._rows[::-1], self._reaches[::-1]
+        return [Rung(count, reach, self.rows_each) for count in rows for reach in reaches]
 
-    def _padded(self, rows: int, reach: int) -> Rung:
+    def _padded(self, rows: int, reach: int, *, is_bare: bool) -> Rung:
         return Rung(
             self._rows[bisect_left(self._rows, rows)],
             self._reaches[bisect_left(self._reaches, reach)],
+            self.rows_each,
         )
 
 
 class NearRungs(Ladder):
-    """Every row count up to 16 and every eighth of a doubling behind; the same for reaches."""
+    """Every row count up to 16 and every eighth of a doubling behind; the same for reaches.
 
-    def _padded(self, rows: int, reach: int) -> Rung:
+    Steps in which every sequence feeds one row have rungs of their own, since less is to be done in
+    them: rows of one sequence need one another's keys.
+    """
+
+    def _padded(self, rows: int, reach: int, *, is_bare: bool) -> Rung:
         near = max(_NEAREST_REACH, _rounded_up(reach))
         return Rung(
             min(_rounded_up(rows), self.max_rows),
             min(_in_blocks(near, self.block_tokens), self._last),
+            1 if is_bare else self.rows_each,
         )
 
 

@@ -208,8 +208,7 @@ class ModelRunner(Runner):
             row_R, settings = packed.arrive()
             if len(rows) < logits_RV.shape[0]:
                 logits_RV = logits_RV[row_R]
-            is_verified = drafts is not None
-            drawn = Drawn(len(rows), alternatives, self.device, is_verified=is_verified)
+            drawn = Drawn(len(rows), alternatives, self.device, is_verified=drafts is not None)
             if stage is None or drafts is None:
                 self.sampler.run(plan, logits_RV, settings, drawn.out)
             else:
@@ -245,6 +244,7 @@ class ModelRunner(Runner):
                 return  # the sampling failed
             began_s = time.perf_counter()
             step.proposed = stage.propose(drafts, step.drawn)
+            self.send(step.proposed)
             step.round_s = self._took_s(began_s)
 
         step.ends.append(self._stream.submit(work))
@@ -266,9 +266,9 @@ class ModelRunner(Runner):
         results = () if step.proposed is None else step.proposed.results()
         return Drafted(results, step.round_s)
 
-    def send(self, drawn: Drawn) -> None:
-        """Queue the copy of what was drawn to the host; called by work on the stream."""
-        drawn.send()
+    def send(self, given: Drawn | Proposed) -> None:
+        """Queue the copy of what a step gives to the host; called by work on the stream."""
+        given.send()
 
     def drain(self) -> None:
         """Wait until the stream is empty."""

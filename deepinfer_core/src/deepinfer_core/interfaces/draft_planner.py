@@ -110,6 +110,14 @@ class DraftPlanner(ABC):
     def drafts_next(self) -> bool:
         """Whether a draft round is run behind the step that ``rows`` was last asked about."""
 
+    def rest(self) -> int:
+        """For how many steps nothing is to be decided; asked where nobody has drafts or gets some.
+
+        So many steps of the same sequences are those of an engine without a drafter, and ``rows``
+        is called behind them, or earlier if somebody enters or ends.
+        """
+        return 0
+
     def shares(self) -> tuple[float, ...] | None:
         """Whether the device may share out the rows that ``rows`` gave last, once more.
 
@@ -126,4 +134,4 @@ class DraftPlanner(ABC):
         """Take what became of the drafts of one step."""
 
     def took(self, times: StepTimes) -> None:  # noqa: B027 - may not care
-        """Take how long a step took."""
+        """Take how long a step took; all that ended are told before ``rows`` is called again."""

@@ -160,7 +160,8 @@ class Drafts:
     Attributes:
         token_Qn: int64; -1 where there is no draft, and then none behind it.
         confidence_Qn: fp32 in [0, 1]: how likely a draft is accepted if all before it are; None
-            unless ``has_confidence``.
+            unless ``has_confidence``. It may depend on the drafts before it, and must not on the
+            draft itself: it decides whether that is verified, which else would change the law.
         raw_Qn: fp32 numbers of the drafter's own, which come back in ``DraftOutcome``; None: none.
     """
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from deepinfer_core.interfaces.component import Component
 
@@ -103,20 +103,6 @@ class GrammarMatcher(ABC):
             row: which.
         """
 
-    @property
-    @abstractmethod
-    def can_end(self) -> bool:
-        """Whether the text so far is whole."""
-
-    @property
-    @abstractmethod
-    def is_terminated(self) -> bool:
-        """Whether an end token was accepted."""
-
-    @abstractmethod
-    def fork(self) -> Self:
-        """A matcher of the same text that goes its own way from here."""
-
     def replay(self, token_ids: Iterable[int]) -> bool:
         """Take tokens until one is not allowed; whether all were taken."""
         return all(self.accept(token) for token in token_ids)
@@ -145,21 +131,31 @@ class Grammar(Component):
 
     @abstractmethod
     def compile(self, grammar: GrammarText, vocabulary: GrammarVocabulary) -> bytes:
-        """Analyse a grammar; may take long, and may be ended by killing its process.
+        """Analyse a grammar; may take long.
+
+        Called in a process that may be killed meanwhile. Before that it is interrupted by an
+        exception that is no ``Exception``, at any place between two steps of the interpreter; the
+        component must not catch it, and is then asked for other grammars.
 
         Returns:
             What ``open`` needs; equal for equal arguments.
 
         Raises:
-            RequestError: the grammar is wrong, asks for what cannot be enforced, has no text, or no
-                token can begin one. The message says where.
+            UnsupportedGrammar: the grammar is wrong, asks for what cannot be enforced, or has no
+                text. The message says where, in the component's own words; what others say of it
+                is the cause of the error, and goes to the log.
         """
 
     @abstractmethod
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
-        """Make a result of ``compile`` usable; takes no longer than that did.
+        """Make a result of ``compile`` usable.
 
-        Called in the engine's process, by a thread of its own, for grammars that compiled in time.
+        Called behind ``compile`` in the same process first, to see that it can be done and how long
+        it takes. Then in the engine's process, by a thread that should leave the interpreter to
+        others meanwhile.
+
+        Raises:
+            UnsupportedGrammar: it cannot be followed, or no token can begin a text of it.
         """
 
     def fill_masks(

@@ -182,15 +182,16 @@ def entry_points(group: str) -> list[EntryPoint]:
 
 def _entries(distribution: Any) -> Iterator[Installed]:
     """Our entry points of one distribution, or one stand-in for those that cannot be read."""
-    name, version, damage = _identity(distribution)
     try:
         ours = [item for item in distribution.entry_points if _ANY_GROUP.fullmatch(item.group)]
     except Exception as error:  # noqa: BLE001 - foreign metadata may be damaged in any way
         if _names_our_group(distribution, error):
-            title = name or _NAMELESS
-            damage = _Damage.of("its entry points", error)
+            name, version, _ = _identity(distribution)
+            title, damage = name or _NAMELESS, _Damage.of("its entry points", error)
             yield _installed(title, title, version, "-", API_MAJOR, damage)
         return
+    if ours:  # reading the metadata of all the others would take most of the time
+        name, version, damage = _identity(distribution)
     for entry in ours:
         api = int(entry.group.rpartition("v")[2])
         yield _installed(entry.name, name or entry.name, version, entry.value, api, damage)
@@ -236,6 +237,7 @@ def _names_our_group(distribution: Any, error: Exception) -> bool:
 def _identity(distribution: Any) -> tuple[str, str, _Damage]:
     """Name, empty if unknown, and version, also where the metadata file is missing or damaged."""
     try:
-        return distribution.name or "", distribution.version or "unknown", _Damage()
+        found = distribution.metadata or {}  # each reading parses the file anew
+        return found.get("Name") or "", found.get("Version") or "unknown", _Damage()
     except Exception as error:  # noqa: BLE001 - foreign metadata may be damaged in any way
         return "", "unknown", _Damage.of("its metadata", error)

@@ -66,7 +66,11 @@ def budget_rates(view: DraftView, prior: Sequence[float] = ()) -> tuple[float, .
 
 
 def choose_total(
-    rates: Sequence[Sequence[float]], costs: StepCosts, *, other_rows: int = 0
+    rates: Sequence[Sequence[float]],
+    costs: StepCosts,
+    *,
+    other_rows: int = 0,
+    least_drafts: int = 0,
 ) -> Total:
     """Choose how many rows the decoding sequences get together.
 
@@ -74,18 +78,20 @@ def choose_total(
         rates: survival by draft of each sequence that decodes; see ``budget_rates``.
         costs: what a step takes.
         other_rows: rows of prompts in the same step.
+        least_drafts: so many are verified in any case, if there are as many.
 
     Returns:
         The total of highest expected speed, the smallest of equal ones. At least one row a
-        sequence; beyond that no row that is certain to be rejected, and none that would make the
-        step larger than any that was measured.
+        sequence; beyond what is asked for, no row that is certain to be rejected, and none that
+        would make the step larger than any that was measured.
     """
     sequences = len(rates)
     best_first = sorted((rate for each in rates for rate in each if rate > 0), reverse=True)
     expected = list(accumulate(best_first, initial=float(sequences)))
     # Between two edges of the staircase more rows cost nothing, so only edges can be best.
     best: Total | None = None
-    for last_row in costs.edges(sequences + other_rows, sequences + other_rows + len(best_first)):
+    fewest = sequences + other_rows + min(least_drafts, len(best_first))
+    for last_row in costs.edges(fewest, sequences + other_rows + len(best_first)):
         rows = last_row - other_rows
         tokens = expected[rows - sequences]
         found = Total(rows, tokens, costs.drafting_ms(last_row))

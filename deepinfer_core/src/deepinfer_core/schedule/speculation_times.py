@@ -3,6 +3,11 @@
 Means of the middle half: single steps are disturbed by whatever else the machine does; but where
 most of them are, medians would hide it in short steps and not in long ones.
 
+Other programs, longer texts and warmer chips make a machine slower or faster from one second to the
+next. What is run at present shows that; what was run some time ago does not, and if both were
+compared as they are, a machine that got slower would seem to be one on which the other is fast. So
+the *drift* of what is run is followed, and all the rest is taken to change by the same factor.
+
 Source: the cost model of DeepInfer 0.1.0, whose price a row beyond the measured curve is a factor
 here: a machine that is busy, or was when it was measured, is slower by a factor.
 """
@@ -11,25 +16,30 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from deepinfer_core.schedule.speculation_costs import CostCurve
 
-__all__ = ["RecentTimes"]
+__all__ = ["Drift", "RecentTimes", "followed"]
 
 _RECENT_SAMPLES = 9
 _ENOUGH_SAMPLES = 3
 
 
 class RecentTimes:
-    """Times of steps, or of draft rounds, by size.
+    """Times of steps of one kind, or of draft rounds, by size.
 
     Args:
-        curve: what was measured before the first of them.
+        curve: its sizes; what a step is padded to.
+
+    Attributes:
+        known_ms: what those sizes took, by place in the curve, of which there were three times: the
+            mean of the middle half of the last nine.
     """
 
     def __init__(self, curve: CostCurve) -> None:
+        self.known_ms: dict[int, float] = {}
         self._curve = curve
         self._recent = [deque[float](maxlen=_RECENT_SAMPLES) for _ in curve.rows]
 
@@ -38,34 +48,67 @@ class RecentTimes:
         place = self._curve.place(size)
         if place == len(self._recent) or time_ms <= 0:
             return
-        self._recent[place].append(time_ms)
+        recent = self._recent[place]
+        recent.append(time_ms)
+        if len(recent) >= _ENOUGH_SAMPLES:
+            self.known_ms[place] = _typical(recent)
 
-    def knows(self, size: int) -> bool:
-        """Whether there were 3 of that size at least."""
-        place = self._curve.place(size)
-        return place < len(self._recent) and len(self._recent[place]) >= _ENOUGH_SAMPLES
+    def scale(self, factor: float) -> None:
+        """All of them would take so much longer now."""
+        for recent in self._recent:
+            for number, time_ms in enumerate(recent):
+                recent[number] = factor * time_ms
+        self.known_ms = {place: factor * known_ms for place, known_ms in self.known_ms.items()}
 
-    def times_ms(self) -> list[float]:
-        """What each size of the curve takes; times may fall.
 
-        The mean of the middle half of the last 9, where there were 3. Other sizes take what was
-        measured, by the factor of the nearest that are known: between two of them it goes from one
-        to the other, in equal parts from size to size, and outside it stays.
+class Drift:
+    """How much slower steps have become since the first nine.
+
+    Attributes:
+        factor: the mean of the middle half of the last nine, as ``RecentTimes`` has it, so that
+            both follow a change equally fast.
+    """
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self._count = 0
+        self._first_ms: dict[int, float] = {}
+        self._ratios = deque([1.0] * _RECENT_SAMPLES, maxlen=_RECENT_SAMPLES)
+
+    def add(self, place: int, time_ms: float, known_ms: Mapping[int, float]) -> None:
+        """Take one time.
+
+        Args:
+            place: of its size in a curve.
+            time_ms: ignored if it is not above 0.
+            known_ms: what sizes took before, by place.
         """
-        base_ms = self._curve.milliseconds
-        known_ms = {
-            place: _typical(times)
-            for place, times in enumerate(self._recent)
-            if len(times) >= _ENOUGH_SAMPLES
-        }
-        if not known_ms:
-            return list(base_ms)
-        factors = [time_ms / base_ms[place] for place, time_ms in known_ms.items()]
-        spread = _between([*known_ms], factors, len(base_ms))
-        return [
-            known_ms.get(place, factor * ms)
-            for place, (factor, ms) in enumerate(zip(spread, base_ms, strict=True))
-        ]
+        self._count += time_ms > 0
+        if time_ms <= 0 or self._count <= _RECENT_SAMPLES or place not in known_ms:
+            return
+        # A size that comes later is compared with what it took then, by the drift until then.
+        first_ms = self._first_ms.setdefault(place, known_ms[place] / self.factor)
+        self._ratios.append(time_ms / first_ms)
+        self.factor = _typical(self._ratios)
+
+
+def followed(curve: CostCurve, known_ms: Mapping[int, float]) -> list[float]:
+    """What each size of a curve takes, if some are known; times may fall.
+
+    Sizes that are not known take what was measured, by the factor of the nearest that are: between
+    two of them it goes from one to the other, in equal parts from size to size, and outside it
+    stays.
+    """
+    base_ms = curve.milliseconds
+    if not known_ms:
+        return list(base_ms)
+    places = sorted(known_ms)
+    factors = [known_ms[place] / base_ms[place] for place in places]
+    spread = _between(places, factors, len(base_ms))
+    return [
+        known_ms.get(place, factor * ms)
+        for place, (factor, ms) in enumerate(zip(spread, base_ms, strict=True))
+    ]
 
 
 def _typical(times: Iterable[float]) -> float:

@@ -20,14 +20,8 @@ from deepinfer_core.config.server import ServerSettings
 from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.async_engine import AsyncEngine
 from deepinfer_core.interfaces.protocol import Endpoint, EventAnswer, HttpCall, ServiceView
-from deepinfer_core.server.body import (
-    ClientGone,
-    Receive,
-    check_type,
-    has_body,
-    parse_object,
-    read_body,
-)
+from deepinfer_core.server.bodies import Bodies
+from deepinfer_core.server.body import ClientGone, Receive, check_type, has_body
 from deepinfer_core.server.call_record import CallRecord, write_access_log
 from deepinfer_core.server.callers import CALLER
 from deepinfer_core.server.connection import CLOSING
@@ -50,7 +44,7 @@ from deepinfer_core.server.service_endpoints import (
     PROBE_PATHS,
     service_endpoints,
 )
-from deepinfer_core.server.threads import IS_LARGE, LARGE_BODY_BYTES, Threads
+from deepinfer_core.server.threads import Threads
 from deepinfer_core.server.unavailable import Stopping
 from deepinfer_core.server.watching import client_gone, until_gone
 from deepinfer_core.telemetry.logs import get_logger
@@ -58,8 +52,6 @@ from deepinfer_core.telemetry.logs import get_logger
 __all__ = ["App", "AppParts"]
 
 _PAGE = "page"
-_SMALL_BODY_BYTES = 64 << 10
-"""Parsed at once: a larger one takes longer than the way to a thread and back."""
 
 _log = get_logger(__name__)
 
@@ -118,6 +110,7 @@ class App:
         self._origins = Origins(settings.cors_origins, settings.host, checks_host=not self._keys)
         self._limits = KeyLimits(settings.max_per_key, settings.rate_per_key)
         self._threads = Threads()
+        self._bodies = Bodies(settings, self._threads)
         self._pages = tuple(parts.pages)
         owners = [OWNER, _PAGE, *[one.name for one in parts.protocols]]
         self._metrics = HttpMetrics(owners, lambda: self.engine.waiting)
@@ -145,6 +138,10 @@ class App:
             self._in_work.discard(request_id)
             self._metrics.ended(record)
             write_access_log(record)
+
+    def refuse_unread(self) -> None:
+        """Refuse calls whose body is not there yet: the service stops, and waits for none."""
+        self._bodies.refuse_unread()
 
     def close(self) -> None:
         """Give back threads."""
@@ -230,9 +227,12 @@ class App:
             return
         check_type(headers)
         with self._limits.taken(record.key_label) as claim:
-            body = await self._body(exchange)
-            call = exchange.call(path_values=values, body=body, claim=claim.grow)
-            await until_gone(self._answer(route, call, exchange), exchange.receive)
+            try:
+                body = await self._bodies.read(exchange)
+                call = exchange.call(path_values=values, body=body, claim=claim.grow)
+                await until_gone(self._answer(route, call, exchange), exchange.receive)
+            finally:
+                self._bodies.let_go()
 
     async def _showed_page(self, scope: MutableMapping[str, Any], exchange: Exchange) -> bool:
         for page in self._pages:
@@ -243,21 +243,6 @@ class App:
                 await page.handle(scope, exchange.receive, exchange.passed_on)
                 return True
         return False
-
-    async def _body(self, exchange: Exchange) -> dict[str, Any]:
-        settings = self._settings
-        body = await read_body(
-            exchange.receive,
-            exchange.headers,
-            max_bytes=settings.max_body_bytes,
-            timeout_s=settings.body_timeout_s,
-        )
-        exchange.has_unread_body = False
-        IS_LARGE.set(len(body) >= LARGE_BODY_BYTES)
-        if len(body) < _SMALL_BODY_BYTES:
-            return parse_object(body)
-        parsed: dict[str, Any] = await self._threads.run(parse_object, body)
-        return parsed
 
     async def _answer(self, route: Route, call: HttpCall, exchange: Exchange) -> None:
         record = exchange.record

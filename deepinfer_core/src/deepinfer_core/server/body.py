@@ -50,7 +50,12 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 
 
 async def read_body(
-    receive: Receive, headers: Mapping[bytes, bytes], *, max_bytes: int, timeout_s: float
+    receive: Receive,
+    headers: Mapping[bytes, bytes],
+    *,
+    max_bytes: int,
+    timeout_s: float,
+    grown: Callable[[int], None] = lambda size_bytes: None,
 ) -> bytes:
     """All of a body.
 
@@ -59,6 +64,7 @@ async def read_body(
         headers: by names in lower case.
         max_bytes: more are refused, if possible before any is read.
         timeout_s: between two pieces; ten times as long for all of them.
+        grown: told behind each piece how much there is; what it raises ends the reading.
 
     Raises:
         Refused: 413 or 408.
@@ -80,6 +86,7 @@ async def read_body(
                 size += len(pieces[-1])
                 if size > max_bytes:
                     raise _too_large(max_bytes)
+                grown(size)
                 if not message.get("more_body", False):
                     return b"".join(pieces)
     except TimeoutError:

@@ -6,8 +6,8 @@ a model that is served, nothing else, not even its path: a call is named by the 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
+from logging import DEBUG, INFO
 from time import monotonic
 
 from deepinfer_core.interfaces.async_engine import AbortedBy
@@ -21,6 +21,10 @@ CLIENT_GONE = 499
 
 NOBODY = "none"
 """Owner of calls that no route took."""
+
+_LOOKED_AT = frozenset({"server", "page"})
+_SEEN = frozenset({200, 304, 503})
+"""503 is what probes hear while the engine loads."""
 
 _log = get_logger(__name__)
 
@@ -56,17 +60,23 @@ class CallRecord:
     arrived_s: float = field(default_factory=monotonic)
 
     @property
+    def is_look(self) -> bool:
+        """Whether somebody looks how the server is, as probes and pages do again and again."""
+        return self.owner in _LOOKED_AT and self.final_status in _SEEN
+
+    @property
     def final_status(self) -> int:
         """What the log says: the status that was sent, or that the client had gone."""
         return CLIENT_GONE if self.client_gone else self.status
 
 
 def write_access_log(record: CallRecord) -> None:
-    """Log the end of a call."""
-    if not _log.isEnabledFor(logging.INFO):
+    """Log the end of a call; what only asks how the server is, at level debug."""
+    level, log = (DEBUG, _log.debug) if record.is_look else (INFO, _log.info)
+    if not _log.isEnabledFor(level):
         return  # as usual, and what follows takes a while
     notes = record.notes
-    _log.info(
+    log(
         "call.answered",
         request_id=record.request_id,
         method=record.method,

@@ -36,6 +36,9 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _UNREAD_BODY_S = 2.0
 """How long a refused body is read and thrown away, so that its sender gets to read the refusal."""
 
+_UNREAD_PIECE_S = 0.5
+"""How long the next piece of it is waited for: whoever sends none does not miss the refusal."""
+
 _WRITES_IN_A_ROW = 32
 
 _SECRETS = frozenset({b"authorization", b"cookie", b"x-api-key"})
@@ -211,7 +214,8 @@ class Exchange:
         try:
             async with asyncio.timeout(_UNREAD_BODY_S):
                 while True:
-                    message = await self.receive()
+                    async with asyncio.timeout(_UNREAD_PIECE_S):
+                        message = await self.receive()
                     if message["type"] == "http.disconnect" or not message.get("more_body"):
                         return
         except (TimeoutError, ClientGone):

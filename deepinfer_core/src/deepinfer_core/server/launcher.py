@@ -1,7 +1,8 @@
 """How does a service run, from when it listens until it has ended?
 
 It answers probes while the engine loads. A signal to stop lets what runs go on to its end, for a
-while, and refuses everything new; a second one ends the wait. An engine that cannot be started, or
+while, and refuses everything new, also calls whose body is not there yet; a second one ends the
+wait. An engine that cannot be started, or
 not again, ends the service with its error.
 """
 
@@ -19,6 +20,7 @@ import uvicorn
 
 from deepinfer_core.config.server import ServerSettings
 from deepinfer_core.interfaces.async_engine import AsyncEngine
+from deepinfer_core.server.app import App
 from deepinfer_core.server.connection import uvicorn_config
 from deepinfer_core.server.engine_process import EngineProcess
 from deepinfer_core.server.signals import StopSignals
@@ -40,14 +42,14 @@ class Service:
     """What runs.
 
     Attributes:
-        app: an ASGI application.
+        app: the ASGI application.
         engine: as the application uses it.
         process: the engine's.
         settings: of the server.
         listener: a bound socket.
     """
 
-    app: Any
+    app: App
     engine: AsyncEngine
     process: EngineProcess
     settings: ServerSettings
@@ -62,12 +64,18 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def run_service(service: Service, told_ready: Callable[[], None]) -> None:
+async def run_service(
+    service: Service,
+    told_ready: Callable[[], None],
+    told_stopping: Callable[[int, float], None],
+) -> None:
     """Serve until a signal, or until the engine is lost.
 
     Args:
         service: what runs; its listener and its engine are closed at the end.
         told_ready: called when requests are taken.
+        told_stopping: called at the first signal, with the number of requests that are waited for
+            and for how many seconds at most.
 
     Raises:
         DeepInferError: the engine could not be loaded, or was given up.
@@ -83,6 +91,7 @@ async def run_service(service: Service, told_ready: Callable[[], None]) -> None:
             await _until_ready(service, told_ready, {serving, stopped, lost})
             await asyncio.wait({serving, stopped, lost}, return_when=asyncio.FIRST_COMPLETED)
             if stopped.done():
+                told_stopping(service.engine.in_work, service.settings.drain_seconds)
                 await _drain(service, server, signals)
             elif lost.done() and service.process.was_ready:
                 _log.error("service.engine_lost", reason=str(lost.result()))
@@ -121,10 +130,12 @@ async def _drain(service: Service, server: _Server, signals: StopSignals) -> Non
     draining = asyncio.create_task(service.engine.drain(seconds))
     hurried = asyncio.create_task(signals.second.wait())
     await asyncio.sleep(0)  # so that the application refuses what comes from now on
+    service.app.refuse_unread()
     for connection in tuple(server.server_state.connections):
         connection.shutdown()  # those without a call are closed, the others behind it
     await asyncio.wait({draining, hurried}, return_when=asyncio.FIRST_COMPLETED)
     hurried.cancel()
+    service.app.refuse_unread()  # also those that came meanwhile
     if not draining.done():
         draining.cancel()
         await asyncio.wait({draining})

@@ -1,8 +1,9 @@
 """Does a request come from where requests may come from?
 
 A page that somebody opens can make its browser call this machine. Without keys that is stopped
-here: the host must be this machine by name, which a rebound name is not, and so must the origin.
-Pages of other origins are let in by the configuration alone.
+here: the host must be this machine by name, which a rebound name is not, and the origin must be the
+same name and port: another service of this machine may show pages of anybody. Pages of other
+origins are let in by the configuration alone.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Origins:
                 hint="call localhost or 127.0.0.1, or configure keys",
             )
         origin = _text(headers, b"origin")
-        if origin and not self._lets(origin) and _name(origin) not in self._hosts:
+        if origin and not self._lets(origin) and not _is_page_of(origin, host):
             raise Refused(
                 403,
                 "origin_refused",
@@ -95,6 +96,12 @@ class Origins:
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1").strip()
+
+
+def _is_page_of(origin: str, host: str) -> bool:
+    """Whether a page came from where it calls; browsers leave out the usual port in both."""
+    scheme, found, place = origin.lower().partition("://")
+    return bool(found) and scheme in ("http", "https") and place == host.lower()
 
 
 def _name(address: str) -> str:

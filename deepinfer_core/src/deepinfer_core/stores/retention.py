@@ -82,13 +82,17 @@ class Limits:
         """The smaller goes first."""
         return int(used_s // self.age_step_s), -depth
 
+    def expires_s(self, used_s: float, retention: str) -> float:
+        """When a block expires; at once under a class that is not configured any more."""
+        return used_s + self.retention_s.get(retention, 0.0)
+
     def longer(self, one: str, other: str) -> str:
         """Of two classes the one that keeps blocks longer."""
-        return one if self.retention_s[one] >= self.retention_s[other] else other
+        return one if self.expires_s(0.0, one) >= self.expires_s(0.0, other) else other
 
     def is_use_due(self, used_s: float, retention: str, now_s: float) -> bool:
         """Whether a use now is noted."""
-        return now_s - used_s >= self.retention_s[retention] * self.refresh_ratio
+        return now_s - used_s >= self.expires_s(0.0, retention) * self.refresh_ratio
 
 
 def limits_of(options: LimitsOptions, *, age_step_s: float, refresh_ratio: float) -> Limits:

@@ -183,4 +183,4 @@ class Shelf:
         rank = self._limits.rank(kept.used_s, kept.depth)
         self._by_age.put(address, rank)
         self._by_age_of[kept.namespace].put(address, rank)
-        self._by_expiry.put(address, kept.used_s + self._limits.retention_s[kept.retention])
+        self._by_expiry.put(address, self._limits.expires_s(kept.used_s, kept.retention))

@@ -88,6 +88,17 @@ METRICS: Final[tuple[Metric, ...]] = (
     counter("prefix_cache_evicted_blocks_total", "Cached blocks that made room for others."),
     counter("prefix_cache_evicted_snapshots_total", "Snapshots that made room for others."),
     counter("late_kernels_total", "Kernels compiled or loaded after the engine was ready."),
+    gauge(
+        "grammars",
+        "Grammars that wait for their turn to be compiled, and those that have it.",
+        "state",
+        values=("waiting", "compiling"),
+    ),
+    counter(
+        "grammar_cache_hits_total",
+        "Requests whose grammar had been compiled, or refused, before.",
+    ),
+    counter("grammar_cache_misses_total", "Requests whose grammar was to be compiled."),
     histogram("queue_seconds", "From arrival until the first row is scheduled.", REQUEST_S),
     histogram(
         "time_to_first_token_seconds",
@@ -117,6 +128,11 @@ METRICS: Final[tuple[Metric, ...]] = (
         "step_send_seconds",
         "Packing what a step gave and handing it to the service's process.",
         _OVERHEAD_S,
+    ),
+    histogram(
+        "grammar_compile_seconds",
+        "Compiling a grammar, in all its turns, whatever came of it; waiting is not in it.",
+        REQUEST_S,
     ),
 )
 """Every metric of an engine, in the order in which it is exposed."""

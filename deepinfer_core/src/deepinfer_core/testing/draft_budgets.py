@@ -11,7 +11,7 @@ __all__ = ["RandomBudget"]
 
 
 class RandomBudget(DraftPlanner):
-    """Any number of drafts of any sequence, and a round behind two steps of three.
+    """Any number of drafts of any sequence, a round behind two steps of three, and short rests.
 
     Args:
         seed: of all choices.
@@ -26,6 +26,7 @@ class RandomBudget(DraftPlanner):
     def __init__(self, seed: int, shares: tuple[float, ...] | None = None) -> None:
         self._draw = random.Random(seed)
         self._shares = shares
+        self._drafts_next = True
         self.verified = 0
         self.accepted = 0
         self.by_count: dict[int, int] = {}
@@ -33,11 +34,16 @@ class RandomBudget(DraftPlanner):
     def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
         """Anything that is allowed, mostly much."""
         draw = self._draw
+        self._drafts_next = draw.random() < 2 / 3
         return [1 + max(draw.randint(0, one.drafts), draw.randint(0, one.drafts)) for one in views]
 
     def drafts_next(self) -> bool:
         """Mostly."""
-        return self._draw.random() < 2 / 3
+        return self._drafts_next
+
+    def rest(self) -> int:
+        """Three steps at most."""
+        return self._draw.randint(0, 3)
 
     def shares(self) -> tuple[float, ...] | None:
         """Always or never."""

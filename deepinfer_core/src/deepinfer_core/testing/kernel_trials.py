@@ -1,7 +1,8 @@
 """On which cases, and with which tunings, is each kernel of a backend tried?
 
 Every case of its operator that it takes, with the tuning of that case. A tuning that launch code
-may choose and no case has by itself is tried on the first case that it fits.
+may choose and no small case has by itself is tried on the first case that it fits, so that what
+large cases have is checked on a small one too.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def trials(catalogue: KernelCatalogue, kernel: str) -> Iterator[KernelTrial]:
     takes = catalogue.limits(kernel).takes
     cases = [case for case in cases_of(operator_of(kernel)) if takes(case.spec)]
     usual = {id(case): catalogue.tune(kernel, case.spec, case.rows) for case in cases}
-    seen = set(usual.values())
+    seen = {usual[id(case)] for case in cases if case.small}
     for case in cases:
         yield KernelTrial(kernel=kernel, case=case, tuning=usual[id(case)], catalogue=catalogue)
         for tuning in catalogue.choices(kernel, case.spec):

@@ -6,12 +6,13 @@ meanings stand for what a component may do wrong.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from typing import TYPE_CHECKING
 
-from deepinfer_core.errors import RequestError
+from deepinfer_core.errors import UnsupportedGrammar
 from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.grammar import (
     CompiledGrammar,
@@ -49,12 +50,12 @@ class LetterGrammar(Grammar):
         """Do what the first text says, or take the texts.
 
         Raises:
-            RequestError: for ``!fault``, and for ``!kept`` with what was kept by ``!keep``.
+            UnsupportedGrammar: for ``!fault``, and for ``!kept`` with what was kept by ``!keep``.
             ValueError: for ``!break``.
         """
         first = json.loads(grammar.text)[0]
         if first == "!fault":
-            raise RequestError("no such letters at character 3", hint="use others")
+            raise UnsupportedGrammar("no such letters at character 3", hint="use others")
         if first == "!break":
             raise ValueError("a bug")
         if first == "!abort":
@@ -64,16 +65,29 @@ class LetterGrammar(Grammar):
         if first.startswith("!keep"):
             self._kept.append(bytearray(int(first.removeprefix("!keep")) << 20))
         if first == "!kept":
-            raise RequestError(f"{sum(map(len, self._kept)) >> 20} MiB are kept")
+            raise UnsupportedGrammar(f"{sum(map(len, self._kept)) >> 20} MiB are kept")
         if first == "!large":
             return json.dumps(["x" * (1 << 20)]).encode()
         if first.startswith("!sleep"):
             time.sleep(float(first.removeprefix("!sleep")))
+        if first.startswith("!deaf"):
+            _sleep_deaf(float(first.removeprefix("!deaf")))
         return grammar.text.encode()
 
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
-        """See ``Grammar.open``."""
-        return _Texts(json.loads(compiled), vocabulary)
+        """Take as long as ``!open`` says."""
+        texts = json.loads(compiled)
+        if texts[0].startswith("!open"):
+            time.sleep(float(texts[0].removeprefix("!open")))
+        return _Texts(texts, vocabulary)
+
+
+def _sleep_deaf(duration_s: float) -> None:
+    """Sleep so that nothing but the end of the process ends it."""
+    end_s = time.monotonic() + duration_s
+    while (left_s := end_s - time.monotonic()) > 0:
+        with contextlib.suppress(BaseException):
+            time.sleep(left_s)
 
 
 class _Texts(CompiledGrammar):
@@ -98,7 +112,7 @@ class _Matcher(GrammarMatcher):
         self._ids: list[int] = []
 
     def accept(self, token_id: int) -> bool:
-        if self.is_terminated or token_id not in self._next():
+        if token_id not in self._next():
             return False
         self._ids.append(token_id)
         return True
@@ -108,29 +122,20 @@ class _Matcher(GrammarMatcher):
 
     def fill_mask(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
         words = mask_RW[row].view("uint32")
-        words[:] = 0xFFFFFFFF if self.is_terminated else 0
+        words[:] = 0xFFFFFFFF if self._is_ended else 0
         for token in self._next():
             words[token // 32] |= 1 << (token % 32)
 
     @property
-    def can_end(self) -> bool:
-        return self._ids in self._texts
-
-    @property
-    def is_terminated(self) -> bool:
+    def _is_ended(self) -> bool:
         return bool(self._ids) and self._ids[-1] in self._vocabulary.end_ids
 
-    def fork(self) -> _Matcher:
-        other = _Matcher(self._texts, self._vocabulary)
-        other._ids = list(self._ids)
-        return other
-
     def _next(self) -> set[int]:
-        if self.is_terminated:
+        if self._is_ended:
             return set()
         done, count = self._ids, len(self._ids)
         found = {text[count] for text in self._texts if text[:count] == done and len(text) > count}
-        return found | (set(self._vocabulary.end_ids) if self.can_end else set())
+        return found | (set(self._vocabulary.end_ids) if done in self._texts else set())
 
 
 def build(options: None, context: BuildContext) -> Grammar:

@@ -37,24 +37,27 @@ _TRY_S = 40.0
 _PROGRAM = "deepinfer_core.testing.sanitize"
 
 
-def small_trials(reference: str) -> list[KernelTrial]:
-    """Of every kernel, the first of each before the second of any."""
+def small_trials(reference: str, operator: str = "") -> list[KernelTrial]:
+    """Of every kernel whose name holds ``operator``, the first of each before the second of any."""
     from deepinfer_core.testing.kernel_trials import trials
 
     catalogue = resolve_name(reference)()
     of_each = [
         [trial for trial in trials(catalogue, kernel) if trial.case.small]
         for kernel in catalogue.kernels
+        if operator in kernel
     ]
     turns = range(max(map(len, of_each), default=0))
     return [some[turn] for turn in turns for some in of_each if turn < len(some)]
 
 
-def run_trials(reference: str, cache: str, numbers: Sequence[int], place: str) -> None:
+def run_trials(
+    reference: str, cache: str, numbers: Sequence[int], place: str, operator: str = ""
+) -> None:
     """Run trials one after the other: the program that is checked."""
     import torch
 
-    kernels, chosen = resolve_name(reference)().open(cache), small_trials(reference)
+    kernels, chosen = resolve_name(reference)().open(cache), small_trials(reference, operator)
     for number in numbers:
         trial = chosen[number]
         say(BEGIN + trial.id)
@@ -77,7 +80,7 @@ def check(args: argparse.Namespace, sanitizer: str, cache: str) -> dict[str, Any
     for tool, words in refused.items():
         say(f"{tool} {'does not work here: ' + words if words else 'works here'}")
     tools = [tool for tool, words in refused.items() if not words]
-    found = small_trials(args.catalogue)
+    found = small_trials(args.catalogue, args.operator)
     problems = [""] * len(found)
     if tools:
         kernels = resolve_name(args.catalogue)().open(cache)
@@ -117,7 +120,8 @@ def check_ready(
     numbers = list(names)
 
     def run(tool: Tool, part: list[int]) -> tuple[Tool, Checked]:
-        chosen = ("--cache", cache, "--place", args.place, "--run", *map(str, part))
+        which = ("--cache", cache, "--place", args.place, "--operator", args.operator)
+        chosen = (*which, "--run", *map(str, part))
         program = (sys.executable, "-m", _PROGRAM, args.catalogue, *chosen)
         left_s = max(1.0, ends_s - time.monotonic())
         _, words = run_checked(sanitizer, tool, program, limit_s=left_s)
@@ -175,11 +179,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--check-s", type=float, default=1800.0, help="time for all tools together")
     add("--cache", default="", help="folder of compiled kernels; a new one if not given")
     add("--out", type=Path, help="JSON of everything that was found")
+    add("--operator", metavar="TEXT", default="", help="only kernels whose name holds this")
     add("--place", default="cuda", help=argparse.SUPPRESS)
     add("--run", type=int, nargs="+", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.run is not None:
-        run_trials(chosen.catalogue, chosen.cache, chosen.run, chosen.place)
+        run_trials(chosen.catalogue, chosen.cache, chosen.run, chosen.place, chosen.operator)
         return 0
     sanitizer = find_sanitizer()
     if sanitizer is None:

@@ -86,7 +86,7 @@ def _kernel_of(trial: str) -> str:
 def stale(
     results: Mapping[Tool, Checked], judged: Sequence[JudgedRace], names: Sequence[str]
 ) -> list[str]:
-    """Judgements that no trial of their kernel needed, although all of these were run.
+    """Judgements that no trial of their kernel needed, although it has some and all were run.
 
     Args:
         results: of the tools.
@@ -98,9 +98,7 @@ def stale(
         return []
     needed = {name for some in found.judged.values() for name in some}
     done = {*found.clean, *found.judged, *found.findings}
+    own = {one.name: {n for n in names if _kernel_of(n) == one.kernel} for one in judged}
     return [
-        one.name
-        for one in judged
-        if one.name not in needed
-        and all(name in done for name in names if _kernel_of(name) == one.kernel)
+        name for name, trials in own.items() if name not in needed and trials and trials <= done
     ]

@@ -1,9 +1,13 @@
 """What do steps take at present, given what they were measured to take and what they took lately?
 
-A size that steps had lately takes what it took: the mean of the middle half of its last 9 steps.
-What the curve cannot know is in there: long contexts, samplers with many settings, the host's own
-work, and other programs on the machine. A size that none had takes what was measured, by the factor
-that sizes near it suggest.
+A size that steps had takes what it took: the mean of the middle half of its last 9 steps. What the
+curve cannot know is in there: long contexts, samplers with many settings, the host's own work, and
+other programs on the machine. A size that none had takes what was measured, by the factor that
+sizes near it suggest.
+
+Steps with drafts and without are told apart, as most of the time only those of one kind are run.
+The others are kept relative to these: what they took when they were tried, by how much slower the
+usual ones have become since.
 
 Source: the cost model of DeepInfer 0.1.0, which has a price a row, and medians of the sampler.
 """
@@ -12,11 +16,14 @@ from __future__ import annotations
 
 from deepinfer_core.interfaces.draft_planner import StepTimes
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
-from deepinfer_core.schedule.speculation_times import RecentTimes
+from deepinfer_core.schedule.speculation_times import Drift, RecentTimes, followed
 
 from deepinfer_dspark.measuring import MeasuredCosts, rising
 
 __all__ = ["PresentCosts"]
+
+_UNUSUAL_STEPS = 9
+"""So many steps one behind the other may be of the unusual kind; one more, and they are usual."""
 
 
 class PresentCosts:
@@ -28,42 +35,61 @@ class PresentCosts:
 
     def __init__(self, measured: MeasuredCosts) -> None:
         self._measured = measured
-        self._steps = RecentTimes(measured.steps)
+        self._plain = RecentTimes(measured.steps)
+        self._drafting = RecentTimes(measured.steps)
         self._rounds = RecentTimes(measured.rounds)
-        self._steps_curve: CostCurve | None = measured.steps
-        self._rounds_curve: CostCurve | None = measured.rounds
-        """Both None where times came since they were worked out."""
+        self._drift = Drift()
+        self._is_drafting = True
+        """Whether steps usually have drafts."""
+        self._unusual = 0
+        """Steps of the other kind since the last usual one."""
 
     def add(self, times: StepTimes) -> None:
         """Take the times of one step; one larger than all that were measured says nothing."""
-        round_ms = 0.0
+        has_drafts = times.rows > times.sequences
+        step_ms, steps = 1e3 * times.step_s, self._drafting if has_drafts else self._plain
         if times.round_s is not None:
-            round_ms = 1e3 * times.round_s
-            self._rounds.add(times.sequences, round_ms)
-            self._rounds_curve = None
+            step_ms -= 1e3 * times.round_s
+            since = 1.0 if self._is_drafting else self._drift.factor
+            self._rounds.add(times.sequences, 1e3 * times.round_s / since)
         elif times.drafted:
-            round_ms = self.round_ms(times.sequences)
-        self._steps.add(times.rows, 1e3 * times.step_s - round_ms)
-        self._steps_curve = None
+            step_ms -= self.of(times.sequences).drafter_ms
+        if has_drafts == self._is_drafting:
+            self._unusual = 0
+            place = self._measured.steps.place(times.rows)
+            self._drift.add(place, step_ms, steps.known_ms)
+            steps.add(times.rows, step_ms)
+            return
+        self._unusual += 1
+        steps.add(times.rows, step_ms / self._drift.factor)
+        if self._unusual > _UNUSUAL_STEPS:
+            self._turn()
 
     def of(self, sequences: int) -> StepCosts:
-        """Costs where so many sequences decode."""
-        if self._steps_curve is None:
-            self._steps_curve = _followed(self._measured.steps, self._steps)
-        return StepCosts(curve=self._steps_curve, drafter_ms=self.round_ms(sequences))
+        """Costs where so many sequences decode: steps of more rows have drafts."""
+        curves, since = self._measured, self._drift.factor
+        plain_since, drafting_since = (since, 1.0) if self._is_drafting else (1.0, since)
+        plain_ms = _slower(self._plain, plain_since)
+        drafting_ms = _slower(self._drafting, drafting_since)
+        last = curves.steps.place(sequences)
+        known_ms = {**drafting_ms, **plain_ms}
+        known_ms |= {place: one_ms for place, one_ms in drafting_ms.items() if place > last}
+        rounds_ms = rising(followed(curves.rounds, _slower(self._rounds, drafting_since)))
+        return StepCosts(
+            curve=CostCurve(
+                rows=curves.steps.rows, milliseconds=rising(followed(curves.steps, known_ms))
+            ),
+            drafter_ms=rounds_ms[min(curves.rounds.place(sequences), len(rounds_ms) - 1)],
+        )
 
-    def knows(self, rows: int) -> bool:
-        """Whether steps of that size were seen lately."""
-        return self._steps.knows(rows)
-
-    def round_ms(self, sequences: int) -> float:
-        """What rounds took lately; before that, what was measured."""
-        if self._rounds_curve is None:
-            self._rounds_curve = _followed(self._measured.rounds, self._rounds)
-        rounds = self._rounds_curve
-        place = min(rounds.place(sequences), len(rounds.rows) - 1)
-        return rounds.milliseconds[place]
+    def _turn(self) -> None:
+        """From now on steps of the other kind are usual."""
+        unusual = (self._plain,) if self._is_drafting else (self._drafting, self._rounds)
+        for times in unusual:
+            times.scale(self._drift.factor)
+        self._is_drafting = not self._is_drafting
+        self._unusual, self._drift = 0, Drift()
 
 
-def _followed(measured: CostCurve, recent: RecentTimes) -> CostCurve:
-    return CostCurve(rows=measured.rows, milliseconds=rising(recent.times_ms()))
+def _slower(times: RecentTimes, factor: float) -> dict[int, float]:
+    return {place: factor * known_ms for place, known_ms in times.known_ms.items()}

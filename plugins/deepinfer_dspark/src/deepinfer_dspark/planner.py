@@ -6,9 +6,13 @@ expected, and whether drafting pays at present.
 
 Nothing is learned about what is not done, so where drafting pays a few steps without drafts are
 tried, and where it does not, a few with them. A trial is due when its price was earned 256 times,
-so together they take less than a hundredth of the time; 8 times, where no step without drafts was
-timed yet. The first step of another kind is not timed: it may have to be recorded, and finds other
+so trials take less than half a hundredth of the time; only the first two come sooner, after 8 and
+64 times, if drafting has paid until then, since nothing but the measured curve says that it does.
+The first two steps of another kind are not timed: they may have to be recorded, and find other
 things in the processor's caches.
+
+Where drafting does not pay, and no trial is due, steps are those of an engine without a drafter,
+all but one in 16 (``rest``).
 """
 
 from __future__ import annotations
@@ -38,12 +42,12 @@ from deepinfer_dspark.measuring import MeasuredCosts
 
 __all__ = ["DsparkPlanner"]
 
-_TRIAL_STEPS = 4
-_PRICES_BETWEEN_TRIALS = 256
-_PRICES_BEFORE_FIRST_TRIALS = 8
+_TRIAL_STEPS = 5
+_UNTIMED_STEPS = 2
+_PRICES = (8, 64, 256)
 
 _STEPS_BETWEEN_COMPARISONS = 16
-"""While nobody has drafts: only costs can change what is best, and they change slowly."""
+"""While nobody has drafts: only costs and the load can change what is best."""
 
 
 class DsparkPlanner(DraftPlanner):
@@ -61,29 +65,31 @@ class DsparkPlanner(DraftPlanner):
         self._mode = DraftingMode()
         self._trial = 0
         """Steps that are still to be run in the other way than the mode's."""
+        self._trials = 0
+        """How many there were, counted up to the last of ``_PRICES``."""
         self._same_ms = 0.0
         """What steps have taken since the last trial or change of mode, and when one is tried."""
         self._trial_ms = 0.0
-        self._load = (0, 0)
-        """Sequences and other rows at the last comparison, and then how long a step took."""
-        self._step_ms = 0.0
         self._passed = 0
-        """Steps since."""
+        """Steps that ended since the last comparison of the two ways."""
         self._verifies = False
         """Whether the rows given last are of drafts, too; and whether the step timed last was."""
         self._timed_drafts = True
+        self._alike = 0
+        """Steps before that one, of its kind."""
 
     def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
         """Say how many rows each sequence feeds; see the interface."""
-        load = (len(views), other_rows)
         self._verifies = False
-        if load == self._load and self._is_idle(views):
-            self._passed += 1
-            self._same_ms += self._step_ms
+        if self._may_rest() and not any(one.drafts for one in views):
             return (1,) * len(views)
         given = self._planned(views, other_rows)
-        self._load, self._passed = load, 0
+        self._passed = 0
         return given
+
+    def rest(self) -> int:
+        """None are planned until the next comparison; a trial that is due then waits for it."""
+        return _STEPS_BETWEEN_COMPARISONS - 1 - self._passed if self._may_rest() else 0
 
     def drafts_next(self) -> bool:
         """Whether drafting pays, or is tried; behind the last step of a trial its mode goes on."""
@@ -100,43 +106,61 @@ class DsparkPlanner(DraftPlanner):
 
     def took(self, times: StepTimes) -> None:
         """Take the times of one step."""
+        self._passed += 1
+        self._same_ms += 1e3 * times.step_s
         has_drafts = times.rows > times.sequences
-        if has_drafts == self._timed_drafts:
-            self._present.add(times)
+        self._alike = self._alike + 1 if has_drafts == self._timed_drafts else 0
         self._timed_drafts = has_drafts
+        if self._alike >= _UNTIMED_STEPS:
+            self._present.add(times)
 
-    def _is_idle(self, views: Sequence[DraftView]) -> bool:
-        """Whether nothing is to be decided."""
-        if self._mode.is_drafting or self._trial or any(one.drafts for one in views):
+    def _may_rest(self) -> bool:
+        """Whether nothing is to be decided where nobody has drafts."""
+        if self._mode.is_drafting or self._trial:
             return False
-        return self._passed + 1 < _STEPS_BETWEEN_COMPARISONS and self._same_ms < self._trial_ms
+        return self._passed < _STEPS_BETWEEN_COMPARISONS and self._same_ms < self._trial_ms
 
     def _planned(self, views: Sequence[DraftView], other_rows: int) -> Sequence[int]:
         sequences, prior = len(views), self._bias.corrected(self._mean.rates)
         costs = self._present.of(sequences)
         trusted = [self._corrected(view) if view.drafts else view for view in views]
         rates = [budget_rates(view, prior) if view.drafts else () for view in trusted]
-        best = choose_total(rates, costs, other_rows=other_rows)
-        promised = best
-        if not all(rates):
-            # Whoever has no drafts now would have ordinary ones.
-            promised = choose_total([each or prior for each in rates], costs, other_rows=other_rows)
-        was_drafting = self._mode.is_drafting
-        self._mode = next_mode(
-            self._mode, promised, costs, sequences, other_rows=other_rows, steps=self._passed + 1
-        )
-        round_ms = 0.0 if self._mode.is_drafting else costs.drafter_ms
-        self._step_ms = best.step_ms - round_ms
-        if self._mode.is_drafting != was_drafting:
-            self._trial, self._same_ms = 0, 0.0
-        self._count(promised, costs, sequences, other_rows)
+        # Whoever has no drafts now would have ordinary ones.
+        usual = [each or prior for each in rates]
+        promised = choose_total(usual, costs, other_rows=other_rows, least_drafts=1)
+        self._choose_mode(promised, costs, sequences, other_rows)
         # Only now: what a step is planned with must not depend on its own blocks.
         self._learn_blocks([v.newest for v in views if v.drafts and v.newest is not None])
-        tries_plain = self._mode.is_drafting and self._trial > 0
-        if tries_plain or best.rows == sequences:
+        tries_drafts = self._trial > 0 and not self._mode.is_drafting
+        if not any(rates) or (self._trial and not tries_drafts):
             return (1,) * sequences
-        self._verifies = True
+        best = choose_total(rates, costs, other_rows=other_rows, least_drafts=int(tries_drafts))
+        self._verifies = best.rows > sequences
         return split(trusted, best.rows, prior)
+
+    def _choose_mode(
+        self, promised: Total, costs: StepCosts, sequences: int, other_rows: int
+    ) -> None:
+        was_drafting, steps = self._mode.is_drafting, max(self._passed, 1)
+        self._mode = next_mode(
+            self._mode, promised, costs, sequences, other_rows=other_rows, steps=steps
+        )
+        if self._mode.is_drafting != was_drafting:
+            self._trial, self._same_ms = 0, 0.0
+            self._trials = len(_PRICES) - 1
+        if self._trial:
+            self._trial -= 1
+        if self._trial or other_rows:
+            return  # steps with rows of prompts are not timed
+        plain_ms, tokens = costs.plain_ms(sequences), promised.expected_tokens / sequences
+        if self._mode.is_drafting:
+            price_ms = _TRIAL_STEPS * max(plain_ms - promised.step_ms / tokens, 0.0)
+        else:
+            price_ms = _TRIAL_STEPS * max(promised.step_ms - plain_ms * tokens, 0.0)
+        self._trial_ms = _PRICES[self._trials] * (price_ms + costs.drafter_ms)
+        if self._same_ms >= self._trial_ms:
+            self._trial, self._same_ms = _TRIAL_STEPS, 0.0
+            self._trials = min(self._trials + 1, len(_PRICES) - 1)
 
     def _corrected(self, view: DraftView) -> DraftView:
         newest, before = view.newest, view.before
@@ -149,21 +173,3 @@ class DsparkPlanner(DraftPlanner):
         for block in blocks:
             self._mean.add_rates(block)
         self._bias.fade(len(blocks))
-
-    def _count(self, best: Total, costs: StepCosts, sequences: int, other_rows: int) -> None:
-        """Count down a trial, or see whether one is due."""
-        if self._trial:
-            self._trial -= 1
-        if self._trial or other_rows:
-            return  # steps with rows of prompts are not timed
-        price_ms, prices = _TRIAL_STEPS * costs.drafter_ms, _PRICES_BETWEEN_TRIALS
-        if self._mode.is_drafting:
-            lost_ms = costs.plain_ms(sequences) - sequences / best.tokens_per_ms
-            price_ms = _TRIAL_STEPS * max(lost_ms, 0.0) + costs.drafter_ms
-            if not self._present.knows(sequences):
-                prices = _PRICES_BEFORE_FIRST_TRIALS
-        self._trial_ms = prices * price_ms
-        if self._same_ms < self._trial_ms:
-            self._same_ms += self._step_ms
-        else:
-            self._trial, self._same_ms = _TRIAL_STEPS, 0.0

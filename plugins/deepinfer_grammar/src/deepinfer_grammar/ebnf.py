@@ -23,9 +23,11 @@ from deepinfer_grammar.rules import (
     RuleSet,
     Sequence,
     Text,
+    productive,
+    references,
 )
 
-__all__ = ["parse_ebnf"]
+__all__ = ["endless_rule", "parse_ebnf", "start_of"]
 
 MAX_REPEAT = 10_000
 """Largest bound of a repetition."""
@@ -60,10 +62,40 @@ def parse_ebnf(text: str, root: str = "root") -> RuleSet:
     return grammar
 
 
+def endless_rule(text: str, root: str = "root") -> tuple[str, int]:
+    """The rule that keeps rules with a text from being all that the root needs.
+
+    Args:
+        text: rules that were read before; no text of the root ever ends.
+        root: name of the start rule.
+
+    Returns:
+        Its name, and where it stands.
+    """
+    reader = _Reader(text)
+    rules = {_PREFIX + name: expression for name, expression in reader.rules().items()}
+    live = productive(rules)
+    name: str | None = _PREFIX + root
+    seen: dict[str, None] = {}
+    while name is not None and name not in seen:
+        seen[name] = None
+        name = next((one for one in references(rules[name]) if one not in live), None)
+    last = (name or next(reversed(seen))).removeprefix(_PREFIX)
+    return last, reader.starts[last]
+
+
+def start_of(text: str, root: str = "root") -> int:
+    """Where the start rule of rules that were read before stands."""
+    reader = _Reader(text)
+    reader.rules()
+    return reader.starts[root]
+
+
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.starts: dict[str, int] = {}
         self.mentioned: list[tuple[str, int]] = []
 
     def rules(self) -> dict[str, Expression]:
@@ -77,6 +109,7 @@ class _Reader:
                 raise TextFault("expected 'name ::='", start)
             if name in found:
                 raise TextFault(f"two rules are called {name!r}", start)
+            self.starts[name] = start
             found[name] = self._alternatives(0)
             if self.at < len(self.text) and self._peek_rule() is None:
                 raise TextFault(f"unexpected {self.text[self.at]!r}", self.at)

@@ -1,19 +1,17 @@
 """Which faults of a grammar can a user see?
 
-All are requests' faults: ``RequestError`` of the core, with the place in the message.
+All are requests' faults: ``UnsupportedGrammar`` of the core, with the place in the message.
 """
 
 from __future__ import annotations
 
-from deepinfer_core.errors import RequestError
+from deepinfer_core.errors import UnsupportedGrammar
 
 __all__ = ["GrammarFault", "SchemaFault", "TextFault", "TooLarge"]
 
 
-class GrammarFault(RequestError):
+class GrammarFault(UnsupportedGrammar):
     """The grammar is wrong, cannot be enforced, or nothing matches it."""
-
-    code = "unsupported_grammar"
 
 
 class TextFault(GrammarFault):

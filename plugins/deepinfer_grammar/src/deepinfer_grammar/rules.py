@@ -25,7 +25,9 @@ __all__ = [
     "RuleSet",
     "Sequence",
     "Text",
+    "productive",
     "pruned",
+    "references",
     "renamed",
 ]
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from deepinfer_core.interfaces.grammar import GrammarVocabulary
 
-from deepinfer_grammar.errors import GrammarFault, SchemaFault, TextFault
+from deepinfer_grammar.errors import GrammarFault, SchemaFault
+from deepinfer_grammar.json_text import parsed_json
 from deepinfer_grammar.regular.charset import ANY
 from deepinfer_grammar.rules import (
     EMPTY,
@@ -35,10 +36,11 @@ from deepinfer_grammar.rules import (
     RuleSet,
     Sequence,
     Text,
+    productive,
     renamed,
 )
 
-__all__ = ["tag_rules"]
+__all__ = ["empty_part", "tag_rules"]
 
 _GRAMMARS = {"json_schema": "json_schema", "regex": "pattern", "grammar": "grammar"}
 _KINDS = {"json_schema": "json_schema", "regex": "regex", "grammar": "ebnf"}
@@ -51,23 +53,44 @@ def tag_rules(text: str, vocabulary: GrammarVocabulary) -> RuleSet:
     Raises:
         GrammarFault: with the path of what is wrong.
     """
-    try:
-        whole = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TextFault(f"the structural tag is not JSON: {error.msg}", error.pos) from error
-    if not isinstance(whole, dict) or whole.get("type") != "structural_tag":
-        raise GrammarFault('a structural tag is {"type": "structural_tag", "format": ...}')
+    return _read(text, vocabulary).grammar
+
+
+def empty_part(text: str, vocabulary: GrammarVocabulary) -> tuple[str, str, str]:
+    """The first grammar inside a structural tag that matches nothing, which one does.
+
+    Returns:
+        Its kind, its text, and its path.
+    """
+    reader = _read(text, vocabulary)
+    live = productive(reader.grammar.rules)
+    return next(part for name, part in reader.inner.items() if name not in live)
+
+
+def _read(text: str, vocabulary: GrammarVocabulary) -> _Reader:
+    whole = _whole(text)
     grammar = RuleSet()
     grammar.add("start", EMPTY)
     reader = _Reader(grammar, vocabulary)
     grammar.rules["start"] = reader.read(whole.get("format"), "#/format")
-    return grammar
+    return reader
+
+
+def _whole(text: str) -> dict[str, Any]:
+    whole = parsed_json(text, "the structural tag", float)
+    if not isinstance(whole, dict):
+        raise SchemaFault("a structural tag must be an object with a type and a format", "#")
+    if whole.get("type") != "structural_tag":
+        raise SchemaFault("the type of a structural tag must be 'structural_tag'", "#/type")
+    return whole
 
 
 class _Reader:
     def __init__(self, grammar: RuleSet, vocabulary: GrammarVocabulary) -> None:
         self.grammar = grammar
         self.vocabulary = vocabulary
+        self.inner: dict[str, tuple[str, str, str]] = {}
+        """Kind, text and path of the grammars inside, by the name of their start rule."""
         self._inner_names: dict[tuple[str, str], str] = {}
 
     def read(self, node: Any, path: str) -> Expression:
@@ -147,4 +170,5 @@ class _Reader:
         for name, rule in inner.rules.items():
             self.grammar.add(prefix + name, renamed(rule, prefix))
         self._inner_names[kind, text] = prefix + inner.start
+        self.inner[prefix + inner.start] = (_KINDS[kind], text, f"{path}/{_GRAMMARS[kind]}")
         return Reference(prefix + inner.start)

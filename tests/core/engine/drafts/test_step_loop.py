@@ -160,7 +160,10 @@ def test_right_drafts_make_a_step_give_six_tokens(
     assert [len(delta.token_ids) for delta in deltas] == [1, 6, 6, 6]
     assert (done.usage.drafted_tokens, done.usage.accepted_tokens) == (15, 15)
     assert [outcome[:2] for outcome in planner.outcomes] == [(5, 5)] * 3
-    assert [(times.rows, times.sequences) for times in planner.times[:3]] == [(6, 1)] * 3
+    # Of the last steps nobody is told: nothing is planned behind them.
+    assert [(times.rows, times.sequences) for times in planner.times] == [(6, 1)] * (
+        1 if asynchronous else 2
+    )
     registry = engine.instruments.registry
     assert registry.get_sample_value("deepinfer_generation_tokens_total") == 19
     assert registry.get_sample_value("deepinfer_inter_token_latency_seconds_count") == 18
@@ -280,3 +283,84 @@ def test_no_round_is_run_where_the_planner_wants_none(make_engine: MakeEngine) -
     done, deltas = run(engine, [10], golden_token_ids=answer, max_tokens=9)
     assert [len(delta.token_ids) for delta in deltas] == [1] * 9
     assert (done.usage.drafted_tokens, done.usage.accepted_tokens) == (0, 0)
+
+
+class Resting(Keen):
+    """Wants no drafts, and is asked again behind so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def drafts_next(self) -> bool:
+        return False
+
+    def rest(self) -> int:
+        return self.steps
+
+
+@pytest.mark.parametrize(("steps", "asked"), [(0, 11), (1, 6), (4, 3), (11, 1)])
+@both
+def test_a_planner_that_rests_is_not_asked_meanwhile(
+    make_engine: MakeEngine, steps: int, asked: int, asynchronous: bool
+) -> None:
+    answer, planner = list(range(100, 112)), Resting(steps)
+    engine = drafting_engine(make_engine, [10], answer, planner, asynchronous=asynchronous)
+    done, deltas = run(engine, [10], golden_token_ids=answer, max_tokens=12)
+    assert list(done.token_ids) == answer
+    assert [len(delta.token_ids) for delta in deltas] == [1] * 12
+    assert len(planner.views) == asked
+
+
+def test_steps_of_a_rest_have_nothing_to_do_with_drafts(make_engine: MakeEngine) -> None:
+    engine = drafting_engine(make_engine, [10], [], Resting(3))
+    engine.submit(0, [10], SamplingParams(max_tokens=12, ignore_eos=True))
+    launched = []
+    launch = engine.batch.launch
+    engine.batch.launch = lambda: launched.append(launch()) or launched[-1]  # type: ignore[func-returns-value,method-assign]
+    drain(engine)
+    drafting = [each.drafting is not None for each in launched if each is not None]
+    # The prompt, then a step that is planned and three that are not, and so on.
+    assert drafting == [True, True, *[False] * 3, True, *[False] * 3, True, *[False] * 2]
+
+
+def test_whoever_enters_or_ends_is_the_end_of_a_rest(make_engine: MakeEngine) -> None:
+    planner = Resting(1000)
+    engine = drafting_engine(make_engine, [10], [], planner, asynchronous=False)
+    for tokens in (30, 9):
+        engine.submit(0, [10], SamplingParams(max_tokens=tokens, ignore_eos=True))
+        for _ in range(4):
+            engine.step()
+    while len(engine.batch):
+        engine.step()
+    # Alone; when the second enters, and behind its prompt; when it has ended.
+    assert list(map(len, planner.views)) == [1, 1, 2, 1]
+
+
+def test_a_planner_is_told_of_the_steps_of_a_rest_before_it_plans_again(
+    make_engine: MakeEngine,
+) -> None:
+    planner = Resting(4)
+    engine = drafting_engine(make_engine, [10], [], planner, asynchronous=False)
+    engine.submit(0, [10], SamplingParams(max_tokens=12, ignore_eos=True))
+    told = []
+    while len(engine.batch):
+        engine.step()
+        told.append(len(planner.times))
+    # The step of the prompt is of another kind.
+    assert told == [0, 0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 10]
+    assert planner.times[0][:2] == (1, 1)
+
+
+@pytest.mark.parametrize("has_round", [False, True])
+def test_nobody_rests_where_there_are_drafts_or_will_be(
+    make_engine: MakeEngine, has_round: bool
+) -> None:
+    class Tired(Resting):
+        def drafts_next(self) -> bool:
+            return has_round
+
+    answer, planner = list(range(100, 112)), Tired(1000)
+    engine = drafting_engine(make_engine, [10], answer, planner, asynchronous=False)
+    done, _ = run(engine, [10], golden_token_ids=answer, max_tokens=12)
+    assert (len(planner.views) > 1, done.usage.accepted_tokens > 0) == (has_round, has_round)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from deepinfer_core.engine.instruments import StepFacts
-from deepinfer_core.engine.rows import Drafted, DraftRequest, RowRequest, RowResult
+from deepinfer_core.engine.ranked_queue import RankedQueue
+from deepinfer_core.engine.rows import Drafted, DraftRequest, RowRequest
 from deepinfer_core.engine.sequence import Sequence as Text
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.draft_planner import (
@@ -22,7 +23,7 @@ from deepinfer_core.interfaces.draft_planner import (
 from deepinfer_core.schedule.plan import Prefix
 from deepinfer_core.schedule.snapshot import SequenceView
 
-__all__ = ["Drafting", "VerifyAll", "accepted_drafts", "draft_requests"]
+__all__ = ["Drafting", "VerifyAll", "draft_requests"]
 
 Learn = Callable[[Sequence[DraftOutcome]], None]
 
@@ -72,10 +73,12 @@ class Drafting:
         """Let another planner decide from now on."""
         self.planner = planner
         self._learners = (planner.learn, *self._drafter_learns)
+        self._times: list[StepTimes] = []
+        """Of steps that the planner was not told yet."""
+        self._rest = self._resting = 0
+        """So many more steps, of so many sequences, have nothing to do with drafts."""
 
-    def want(
-        self, running: Iterable[Text], waiting: Sequence[SequenceView], *, max_rows: int
-    ) -> None:
+    def want(self, running: RankedQueue, waiting: Sequence[SequenceView], *, max_rows: int) -> bool:
         """Note in each sequence how many drafts the next step is to verify.
 
         Args:
@@ -83,10 +86,24 @@ class Drafting:
             waiting: those that may be admitted.
             max_rows: of a step.
 
+        Returns:
+            Whether the step has to do with drafts at all. It has not if the planner said so behind
+            one of the same sequences, none of which had any; then it is as without a drafter.
+
         Raises:
             EngineError: the planner gives another number of sequences, or more drafts than there
                 are, or less than a row.
         """
+        if self._rest and not waiting and len(running) == self._resting:
+            self._rest -= 1
+            return False
+        self._rest = 0
+        self._plan(running, waiting, max_rows)
+        return True
+
+    def _plan(
+        self, running: Iterable[Text], waiting: Sequence[SequenceView], max_rows: int
+    ) -> None:
         views: list[DraftView] = []
         decoding: list[Text] = []
         other_rows = sum(view.known_tokens - view.computed_tokens for view in waiting)
@@ -100,6 +117,9 @@ class Drafting:
                 decoding.append(text)
         if not views:
             return
+        for times in self._times:
+            self.planner.took(times)
+        self._times = []
         rows = self.planner.rows(views, other_rows=min(other_rows, max_rows - len(views)))
         if len(rows) != len(views):
             raise self._misplanned(rows, views)
@@ -107,6 +127,8 @@ class Drafting:
             if not 1 <= count <= 1 + view.drafts:
                 raise self._misplanned(rows, views)
             text.drafts.wanted = count - 1
+        if not (other_rows or any(view.drafts for view in views) or self.planner.drafts_next()):
+            self._rest, self._resting = self.planner.rest(), len(views)
 
     def _misplanned(self, rows: Sequence[int], views: Sequence[DraftView]) -> EngineError:
         return EngineError(
@@ -152,7 +174,7 @@ class Drafting:
                 learn(outcomes)
 
     def took(self, facts: StepFacts, given: Drafted, sequences: int) -> None:
-        """Tell the planner how long a step of decode rows took.
+        """Note how long a step of decode rows took; the planner is told when it plans next.
 
         Args:
             facts: of the step.
@@ -161,15 +183,8 @@ class Drafting:
         """
         if facts.kind != "decode":
             return
-        self.planner.took(
-            StepTimes(
-                sequences=sequences,
-                rows=facts.decode_rows,
-                step_s=facts.elapsed_s,
-                drafted=bool(given.results),
-                round_s=given.round_s,
-            )
-        )
+        rows, drafted = facts.decode_rows, bool(given.results)
+        self._times.append(StepTimes(sequences, rows, facts.elapsed_s, drafted, given.round_s))
 
 
 def draft_view(text: Text) -> DraftView | None:
@@ -240,52 +255,3 @@ def _run_length(owners: list[Text], first: int) -> int:
     while last + 1 < len(owners) and owners[last + 1] is owners[first]:
         last += 1
     return last + 1 - first
-
-
-def accepted_drafts(
-    rows: tuple[RowRequest, ...],
-    owners: list[Text],
-    results: tuple[RowResult, ...],
-    *,
-    has_overlaps: bool,
-) -> tuple[dict[int, tuple[int, ...]], list[DraftOutcome]]:
-    """Which drafts were kept, by the number of the sequence, and what the drafter may learn.
-
-    Counts them in each sequence, too.
-
-    Args:
-        rows: that the step sampled.
-        owners: whose row each of them is.
-        results: of each.
-        has_overlaps: the rule says how likely a draft was to be accepted.
-    """
-    accepted: dict[int, tuple[int, ...]] = {}
-    outcomes: list[DraftOutcome] = []
-    if all(row.draft < 0 for row in rows):
-        return accepted, outcomes
-    verified: list[tuple[int, bool, float]] = []
-    for row, text, result in zip(rows, owners, results, strict=True):
-        if row.draft >= 0:
-            verified.append((row.draft, result.accepted, result.overlap))
-            continue
-        if verified:
-            kept = _leading([one[1] for one in verified])
-            accepted[text.sequence_id] = tuple([one[0] for one in verified[:kept]])
-            given = text.drafts.given
-            text.drafted_tokens += len(verified)
-            text.accepted_tokens += kept
-            outcomes.append(
-                DraftOutcome(
-                    len(verified),
-                    kept,
-                    given.confidences if given else (),
-                    given.raw if given else (),
-                    tuple([one[2] for one in verified[: kept + 1]]) if has_overlaps else (),
-                )
-            )
-            verified = []
-    return accepted, outcomes
-
-
-def _leading(truths: list[bool]) -> int:
-    return truths.index(False) if False in truths else len(truths)

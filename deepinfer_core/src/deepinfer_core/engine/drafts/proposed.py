@@ -16,7 +16,7 @@ __all__ = ["Proposed"]
 
 
 class Proposed:
-    """The drafts of one round; their copies are queued when it is made.
+    """The drafts of one round.
 
     Args:
         given: by the drafter.
@@ -28,11 +28,16 @@ class Proposed:
     def __init__(self, given: Drafts, count: int, vocabulary: int, device: Device) -> None:
         self._count = count
         self._vocabulary = vocabulary
-        tensors = (given.token_Qn, given.confidence_Qn, given.raw_Qn)
-        self._arrived = [None if one is None else _sent(one, device) for one in tensors]
+        self._device = device
+        self._arrived = [given.token_Qn, given.confidence_Qn, given.raw_Qn]
+
+    def send(self) -> None:
+        """Queue their copies to the host; called by work on a stream, behind the round."""
+        sent = [None if one is None else _sent(one, self._device) for one in self._arrived]
+        self._arrived = sent
 
     def results(self) -> tuple[DraftResult, ...]:
-        """One result a sequence; only after the event behind the round.
+        """One result a sequence; only after the event behind ``send``.
 
         Raises:
             PluginFailed: a draft is no token.

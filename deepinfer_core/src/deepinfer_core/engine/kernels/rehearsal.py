@@ -2,7 +2,8 @@
 
 The model is built on a device that is not there and runs the steps that warm an engine up. Its
 components are those that were picked, and note down which kernels they call. Where a slot's
-component has no kernels, an idle one stands in, as it might want numbers.
+component has no kernels, an idle one stands in, as it might want numbers. So does one for the
+drafter: the kernels of a round are those of the draft network and of the sampler.
 """
 
 from __future__ import annotations
@@ -14,16 +15,24 @@ from typing import Any
 import torch
 
 from deepinfer_core.cache.replay import DecoderTruncation
+from deepinfer_core.cache.storage import Caches
 from deepinfer_core.config.settings import Settings
+from deepinfer_core.engine.drafts.opening import open_stage
+from deepinfer_core.engine.drafts.proposed import Proposed
+from deepinfer_core.engine.drafts.stage import DraftStage
 from deepinfer_core.engine.drawn import Drawn
 from deepinfer_core.engine.kernels.absent_device import AbsentDevice, Idle
+from deepinfer_core.engine.kernels.absent_drafter import AbsentDrafter
 from deepinfer_core.engine.kernels.absent_weights import AbsentWeights
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, plan_memory
 from deepinfer_core.engine.readiness import StepSizes, rehearse
 from deepinfer_core.engine.rows import RowResult, StepHandle
 from deepinfer_core.engine.runner import ModelRunner, ModelStep
 from deepinfer_core.interfaces.device import InlineStream
+from deepinfer_core.interfaces.drafter import Drafter, DraftHost
 from deepinfer_core.interfaces.operators.wanted import Rehearsal, WantedKernel
+from deepinfer_core.interfaces.sampler import Sampler
+from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.builder import build_model
 from deepinfer_core.model.caches import allocate_caches
 from deepinfer_core.model.config import ModelConfig
@@ -76,6 +85,7 @@ def wanted_kernels(
             max_sequences=settings.engine.max_num_seqs,
             max_tokens=memory.max_model_tokens,
             block_tokens=BLOCK_TOKENS,
+            rows_each=1 + settings.drafts,
         )
         rehearse(runner, sizes, records=settings.engine.graphs)
     return rehearsal.wanted
@@ -84,7 +94,7 @@ def wanted_kernels(
 class _Rehearsing(ModelRunner):
     """A runner whose steps leave nothing to read."""
 
-    def send(self, drawn: Drawn) -> None:
+    def send(self, given: Drawn | Proposed) -> None:
         """There are no numbers to copy."""
 
     def results(self, step: StepHandle) -> tuple[RowResult, ...]:
@@ -139,14 +149,38 @@ def absent_runner(
     truncation = None
     if mode != "off":
         truncation = DecoderTruncation(mode=mode, keep_tokens=keep_tokens)
+    sampler, stage = _part(absent, "sampler"), None
+    if settings.drafts:
+        stage = _stage(config, settings, resolved, model, caches, sampler)
     return _Rehearsing(
         model,
         caches,
-        _part(absent, "sampler"),
+        sampler,
         InlineStream(),
         vocabulary=text.vocab_size,
         truncation=truncation,
+        stage=stage,
     )
+
+
+def _stage(
+    config: ModelConfig,
+    settings: Settings,
+    resolved: Resolved,
+    model: TextModel,
+    caches: Caches,
+    sampler: Sampler,
+) -> DraftStage:
+    drafter: Drafter = load(resolved, "drafter")
+    host = DraftHost(
+        drafts=settings.drafts,
+        vocabulary=config.text_config.vocab_size,
+        max_sequences=settings.engine.max_num_seqs,
+        max_tokens=config.text_config.max_position_embeddings,
+        rule=settings.speculation.rule,
+        torch_device=model.parts.device.torch_device,
+    )
+    return open_stage(AbsentDrafter(drafter.capabilities), host, model, caches, sampler)
 
 
 def _parts(resolved: Resolved, settings: Settings) -> ModelParts:

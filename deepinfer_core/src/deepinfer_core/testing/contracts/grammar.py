@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from deepinfer_core.errors import RequestError
+from deepinfer_core.errors import UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import (
     CompiledGrammar,
     Grammar,
@@ -89,8 +89,8 @@ class GrammarContract:
         for token in encoded(TEXTS[kind][1][-1]):
             mask = allowed(matcher)
             for candidate in range(len(_V.pieces)):
-                fork = matcher.fork()
-                assert fork.accept(candidate) == (candidate in mask), candidate
+                assert matcher.accept(candidate) == (candidate in mask), candidate
+                matcher.rollback(candidate in mask)
             assert matcher.accept(token)
 
     def test_control_tokens_are_never_allowed(self, component: Grammar, kind: str) -> None:
@@ -112,28 +112,30 @@ class GrammarContract:
             for token in encoded(text, by_byte=True):
                 assert max(allowed(matcher)) < len(_V.pieces)
                 both = np.zeros((2, _V.words), dtype=np.int32)
-                component.fill_masks([matcher, matcher.fork()], both, (0, 1))
-                assert mask_bits(both[0]) == mask_bits(both[1]) == allowed(matcher)
+                component.fill_masks([matcher, grammar.matcher()], both, (0, 1))
+                assert mask_bits(both[0]) == allowed(matcher)
+                assert mask_bits(both[1]) == allowed(grammar.matcher())
                 assert matcher.accept(token)
 
     def test_an_end_is_allowed_where_the_text_is_whole(self, component: Grammar, kind: str) -> None:
-        """All end tokens, and nowhere else; ``can_end`` says the same."""
+        """All end tokens, and nowhere else."""
         grammar = self.compiled(component, TEXTS[kind][0])
-        matcher, ends = grammar.matcher(), set(_V.end_ids)
-        for token in encoded(TEXTS[kind][1][0]):
-            assert allowed(matcher) & ends == (ends if matcher.can_end else set())
-            assert matcher.accept(token)
-        assert matcher.can_end
-        assert allowed(matcher) & ends == ends
+        ends, others = set(_V.end_ids), TEXTS[kind][2]
+        for text in TEXTS[kind][1]:
+            matcher = grammar.matcher()
+            assert matcher.replay(encoded(text))
+            assert allowed(matcher) & ends == ends
+        for text in others:
+            matcher = grammar.matcher()
+            if matcher.replay(encoded(text)):
+                assert not allowed(matcher) & ends
 
     def test_behind_the_end_nothing_is_taken(self, component: Grammar, kind: str) -> None:
         """And the mask allows all."""
         grammar = self.compiled(component, TEXTS[kind][0])
         matcher = grammar.matcher()
         assert matcher.replay(encoded(TEXTS[kind][1][0]))
-        assert not matcher.is_terminated
         assert matcher.accept(_V.end_ids[1])
-        assert matcher.is_terminated
         assert allowed(matcher) >= set(range(len(_V.pieces)))
         assert not matcher.accept(_V.end_ids[0])
         assert not matcher.accept(encoded("a")[0])
@@ -163,20 +165,7 @@ class GrammarContract:
             for token, mask in zip(ids[len(ids) - count :], masks[len(ids) - count :], strict=True):
                 assert allowed(matcher) == mask
                 assert matcher.accept(token)
-            assert matcher.is_terminated
-
-    def test_a_fork_goes_its_own_way(self, component: Grammar) -> None:
-        """Neither sees the other."""
-        grammar = self.compiled(component, GrammarText(kind="regex", text="a(b|c)d"))
-        matcher = grammar.matcher()
-        assert matcher.accept(ord("a"))
-        fork = matcher.fork()
-        assert matcher.accept(ord("b"))
-        assert allowed(fork) >= {ord("b"), ord("c")}
-        assert fork.accept(ord("c"))
-        fork.rollback(2)
-        assert ord("a") in allowed(fork)
-        assert allowed(matcher) == {ord("d")}
+            assert not matcher.accept(_V.end_ids[0])
 
     def test_matchers_of_one_grammar_are_apart(self, component: Grammar) -> None:
         """Each begins at the beginning."""
@@ -233,21 +222,22 @@ class GrammarContract:
     def test_a_fault_is_refused_with_its_place(self, component: Grammar, faulty_kind: str) -> None:
         """As the request's own error."""
         grammar, place = FAULTS[faulty_kind]
-        with pytest.raises(RequestError, match=place):
+        with pytest.raises(UnsupportedGrammar, match=place):
             component.compile(grammar, _V)
 
     def test_a_grammar_without_any_text_is_refused(
         self, component: Grammar, empty_kind: str
     ) -> None:
         """It could only ever end in an error."""
-        with pytest.raises(RequestError, match="no text"):
+        with pytest.raises(UnsupportedGrammar, match="no text"):
             component.compile(UNSATISFIABLE[empty_kind], _V)
 
     def test_a_grammar_that_no_token_can_begin_is_refused(self, component: Grammar) -> None:
-        """Where the vocabulary lacks its characters."""
-        poor = GrammarVocabulary(pieces=(b"a", b"b", b""), end_ids=(2,))
-        with pytest.raises(RequestError, match="no token"):
-            component.compile(GrammarText(kind="regex", text="xyz"), poor)
+        """Where the vocabulary lacks its characters, or has them in other words only."""
+        for pieces in (b"a", b"b", b""), (b"xa", b"b", b""):
+            poor = GrammarVocabulary(pieces=pieces, end_ids=(2,))
+            with pytest.raises(UnsupportedGrammar, match="no token"):
+                component.open(component.compile(GrammarText(kind="regex", text="xyz"), poor), poor)
 
     def test_the_start_rule_may_refer_to_itself(self, component: Grammar) -> None:
         """From the left, from the right and from the middle."""

@@ -21,12 +21,12 @@ BLOCKS = BlockGroup(
     number_format="bytes",
     layout=hashlib.sha256(b"blocks").digest()[:16],
     block_tokens=128,
-    block_bytes=3904,
+    block_bytes=3888,
     reuse="leading",
     replay_tokens=0,
     retention="agent",
 )
-"""With a header of 192 bytes a block takes one page of 4,096."""
+"""With a header of 192 bytes, and 16 that a store may add, a block takes one page of 4,096."""
 
 STATES = replace(
     BLOCKS,

@@ -29,11 +29,14 @@ class ContractSuite:
         device: where tensors live.
         compute_dtypes: dtypes of activations to test.
         sweeps: which class attribute a test argument takes its values from.
+        row_counts: batches, in rows, in which a row must keep its bits; None: all up to a bound.
+            For components that are slow where they are tested.
     """
 
     device: ClassVar[str] = "cpu"
     compute_dtypes: ClassVar[tuple[str, ...]] = ("bfloat16", "float32", "float64")
     sweeps: ClassVar[dict[str, str]] = {"compute": "compute_dtypes"}
+    row_counts: ClassVar[tuple[int, ...] | None] = None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run a test once for each value of the attributes that its arguments name."""
@@ -118,6 +121,7 @@ def assert_rows_stand_alone(
     generator: torch.Generator,
     *,
     many: Sequence[int] = MANY_ROWS,
+    counts: Sequence[int] | None = None,
 ) -> None:
     """Check that a row's bits depend on no other row, on no row count and on no place.
 
@@ -129,10 +133,11 @@ def assert_rows_stand_alone(
         rows: how many rows there are.
         generator: for the order.
         many: larger counts; the same row may then stand in several places.
+        counts: in place of every count up to ``rows``.
     """
     together = [output.clone() for output in run(torch.arange(rows))]
     orders = [torch.randperm(rows, generator=generator)]
-    for count in range(1, rows + 1):
+    for count in counts or range(1, rows + 1):
         orders += [torch.arange(count), torch.arange(rows - count, rows)]
     orders += [torch.arange(count) % rows for count in many]
     for order in orders:

@@ -250,7 +250,7 @@ class RowContract(TransformSuite):
     def test_a_row_does_not_depend_on_its_batch(
         self, component: Transform, compute: str, generator: torch.Generator
     ) -> None:
-        """Norm, rotation, rounding, activation and routing; every row count up to 70."""
+        """Norm, rotation, rounding, activation and routing; row counts up to 70."""
         self.require(component.properties.batch_invariant, "batch invariance")
         dtype = dtype_of(compute)
         x_TD = self.noise(generator, 70, self.width, dtype=dtype)
@@ -278,7 +278,7 @@ class RowContract(TransformSuite):
                 weight,
             ]
 
-        assert_rows_stand_alone(run, 70, generator)
+        assert_rows_stand_alone(run, 70, generator, counts=self.row_counts)
 
 
 class TransformContract(RowContract, MixContract, EngramContract):

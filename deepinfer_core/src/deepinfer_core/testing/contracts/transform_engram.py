@@ -219,7 +219,7 @@ class EngramContract(TransformSuite):
     def test_the_gate_of_a_row_does_not_depend_on_its_batch(
         self, component: Transform, compute: str, generator: torch.Generator
     ) -> None:
-        """Every row count up to 70, in every place."""
+        """Every row count up to 70, or those of ``row_counts``, in every place."""
         self.require(component.properties.batch_invariant, "batch invariance")
         arguments = self.arguments(generator, 70, compute)
         image_T = torch.arange(70) % 5 == 0
@@ -230,4 +230,4 @@ class EngramContract(TransformSuite):
             some = (trunk[there], key[there], value[there], query_weight, key_weight)
             return [self.gated(component, some, image_T[rows])]
 
-        assert_rows_stand_alone(run, 70, generator)
+        assert_rows_stand_alone(run, 70, generator, counts=self.row_counts)

@@ -27,6 +27,9 @@ __all__ = ["cases", "dense_pages", "joined_pages"]
 
 _TWIN = ReferenceCacheCodec()
 _PAGES = 3
+_MANY = 1000
+"""Rows, from which on a case is one of the model's sizes."""
+
 _E4M3_NAN, _UE8M0_NAN = 0x7F, 0xFF
 
 
@@ -53,7 +56,19 @@ def cases() -> list[KernelCase]:
         _store("fp4_e4m3x16", 512, 64, "bfloat16", rows=180, small=False),
         _load("mxfp8", 512, 134, "bfloat16", rows=300, small=False),
     ]
-    for width, dtype, rows in ((512, "bfloat16", 4), (64, "float32", 12), (64, "bfloat16", 1)):
+    # Prompts: rows of the window, of entries and of index keys.
+    for name, width, rows_per_page in (("mxfp8", 512, 134), ("fp4_e4m3x16", 512, 64)):
+        found += [
+            make(name, width, rows_per_page, "bfloat16", rows=8192, small=False)
+            for make in (_store, _load)
+        ]
+    found.append(_store("mxfp4", 128, 64, "bfloat16", rows=8192, small=False))
+    for width, dtype, rows in (
+        (512, "bfloat16", 4),
+        (64, "float32", 12),
+        (64, "bfloat16", 1),
+        (512, "bfloat16", 8192),
+    ):
         found += [_compress(width, dtype, rows), _keep(width, dtype, rows)]
     return found
 
@@ -107,10 +122,15 @@ def _parted(pages: CachePages, given: Tensors) -> Tensors:
     return parts
 
 
-def _bytes_of(spec: RowPagesSpec, generator: torch.Generator) -> Tensors:
+def _pages_for(rows: int, rows_per_page: int) -> int:
+    """So many that not all slots are taken, nor all of the last page."""
+    return max(_PAGES, 2 * rows // rows_per_page)
+
+
+def _bytes_of(spec: RowPagesSpec, rows: int, generator: torch.Generator) -> Tensors:
     """Rows of any bytes, except codes that are not numbers; those have no defined bits."""
     form = number_format(spec.number_format)
-    shape = (_PAGES, spec.rows_per_page)
+    shape = (_pages_for(rows, spec.rows_per_page), spec.rows_per_page)
     if form.is_plain:
         x = torch.randn(*shape, spec.width, generator=generator)
         return {"data_PRX": x.to(form.storage)}
@@ -148,7 +168,8 @@ def _slots(
     spec: RowPagesSpec | CompressPairsSpec, rows: int, generator: torch.Generator
 ) -> torch.Tensor:
     """Distinct slots in any order, the first one among them; the second row has none."""
-    slot_T = torch.randperm(_PAGES * spec.rows_per_page, generator=generator)[:rows]
+    count = _pages_for(rows, spec.rows_per_page) * spec.rows_per_page
+    slot_T = torch.randperm(count, generator=generator)[:rows]
     if rows:
         slot_T[slot_T == 0] = slot_T[-1].clone()
         slot_T[-1] = 0
@@ -165,7 +186,7 @@ def _store(
         return {
             "x_TD": _rows(rows, width, dtype, generator),
             "slot_T": _slots(pages, rows, generator),
-            **_bytes_of(pages, generator),
+            **_bytes_of(pages, rows, generator),
         }
 
     def expect(given: Tensors) -> Tensors:
@@ -180,6 +201,7 @@ def _store(
         arguments=arguments,
         expect=expect,
         small=small,
+        moved_bytes=0 if small else _moved_bytes(pages, dtype, rows),
     )
 
 
@@ -190,7 +212,7 @@ def _load(
 
     def arguments(generator: torch.Generator) -> Tensors:
         return {
-            **_bytes_of(pages, generator),
+            **_bytes_of(pages, rows, generator),
             "slot_T": _slots(pages, rows, generator),
             "out_TD": poisoned(rows, width, dtype=getattr(torch, dtype)),
         }
@@ -206,7 +228,14 @@ def _load(
         arguments=arguments,
         expect=expect,
         small=small,
+        moved_bytes=0 if small else _moved_bytes(pages, dtype, rows),
     )
+
+
+def _moved_bytes(pages: RowPagesSpec, dtype: str, rows: int) -> int:
+    """Each row as it is, as its codes, and its slot."""
+    plain: int = pages.width * getattr(torch, dtype).itemsize
+    return rows * (plain + number_format(pages.number_format).row_bytes(pages.width) + 8)
 
 
 def _pair_spec(width: int, dtype: str) -> CompressPairsSpec:
@@ -242,7 +271,7 @@ def _compress(width: int, dtype: str, rows: int) -> KernelCase:
             **own,
             "partner_slot_T": torch.where(turn_T == 2, -1, _slots(spec, rows, generator)),
             "partner_row_T": torch.where(turn_T == 1, torch.arange(rows) - 1, -1),
-            "state_PRX": torch.randn(_PAGES, 7, 2 * width, generator=generator),
+            "state_PRX": torch.randn(_pages_for(rows, 7), 7, 2 * width, generator=generator),
             "latent_TD": poisoned(rows, width, dtype=getattr(torch, dtype)),
         }
 
@@ -273,6 +302,9 @@ def _compress(width: int, dtype: str, rows: int) -> KernelCase:
         arguments=arguments,
         expect=expect,
         bounds=bounds,
+        small=rows < _MANY,
+        # Half of the rows have a partner in the state.
+        moved_bytes=0 if rows < _MANY else (8 + 4 + 2) * rows * width,
     )
 
 
@@ -283,7 +315,7 @@ def _keep(width: int, dtype: str, rows: int) -> KernelCase:
         return {
             **_pair_arguments(width, rows, generator),
             "slot_T": _slots(spec, rows, generator),
-            "state_PRX": torch.randn(_PAGES, 7, 2 * width, generator=generator),
+            "state_PRX": torch.randn(_pages_for(rows, 7), 7, 2 * width, generator=generator),
         }
 
     def expect(given: Tensors) -> Tensors:
@@ -297,4 +329,6 @@ def _keep(width: int, dtype: str, rows: int) -> KernelCase:
         spec=spec,
         arguments=arguments,
         expect=expect,
+        small=rows < _MANY,
+        moved_bytes=0 if rows < _MANY else 16 * rows * width,
     )

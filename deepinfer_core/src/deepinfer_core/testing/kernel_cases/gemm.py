@@ -39,6 +39,9 @@ def cases() -> list[KernelCase]:
         _dense(rows=65, in_width=128, out_width=64, groups=2),
         _dense(rows=260, in_width=32, out_width=24),
         _dense(rows=70, in_width=1088, out_width=72),
+        # Few channels and a long sum, which may be divided.
+        _dense(rows=9, in_width=2560, out_width=64),
+        _dense(rows=70, in_width=2560, out_width=520),
         _dense(rows=7, in_width=5120, out_width=4608, out_dtype="float32", small=False),
         _dense(rows=4096, in_width=5120, out_width=4608, small=False),
         _dense(rows=130, in_width=4096, out_width=1024, groups=8, small=False),

@@ -14,9 +14,10 @@ from deepinfer_core.interfaces.attention import IndexerSpec
 from deepinfer_core.interfaces.operators.cache import (
     CandidateBlocksSpec,
     IndexScoresSpec,
+    RowPagesSpec,
     SelectTopSpec,
 )
-from deepinfer_core.numeric import encode_parts, fake_quantise
+from deepinfer_core.numeric import encode_parts, fake_quantise, number_format
 from deepinfer_core.reference.cache_codec import read_rows
 from deepinfer_core.reference.indexer import ReferenceIndexer
 from deepinfer_core.testing.kernel_cases.cache import dense_pages, joined_pages
@@ -52,6 +53,25 @@ def cases() -> list[KernelCase]:
             name="long",
             small=False,
         ),
+        # Decode steps: one sequence with a long text, and eight rows of each of eight sequences.
+        _scores(
+            heads=32,
+            width=128,
+            size=64,
+            visible=(65_536,),
+            name="one-row",
+            sequences=1,
+            small=False,
+        ),
+        _scores(
+            heads=32,
+            width=128,
+            size=64,
+            visible=(16_384,) * 64,
+            name="rows-64",
+            sequences=8,
+            small=False,
+        ),
         _select(rows=6, entries=20, kept=9, levels=5),
         _select(rows=3, entries=700, kept=64, levels=3),
         _select(rows=3, entries=9000, kept=512, levels=0),
@@ -62,6 +82,7 @@ def cases() -> list[KernelCase]:
         _select(rows=2, entries=32_300, kept=512, levels=0, stride=64),
         _select(rows=5, entries=65_536, kept=512, levels=0, small=False),
         _select(rows=5, entries=65_536, kept=512, levels=2, small=False),
+        _select(rows=64, entries=65_536, kept=512, levels=0, small=False),
         _restrict(rows=6, entries=19, size=4, kept=2, levels=5),
         _restrict(rows=4, entries=515, size=8, kept=20, levels=0),
         _restrict(rows=3, entries=2090, size=2, kept=300, levels=9, hidden=5, has_infinities=True),
@@ -76,6 +97,7 @@ def cases() -> list[KernelCase]:
         _restrict(rows=2, entries=16_900, size=1, kept=700, levels=3),
         _restrict(rows=3, entries=131_072, size=8, kept=2048, levels=0, small=False),
         _restrict(rows=2, entries=140_003, size=8, kept=2048, levels=4, small=False),
+        _restrict(rows=64, entries=65_536, size=8, kept=2048, levels=0, small=False),
     ]
 
 
@@ -161,7 +183,15 @@ def _scores(
         expect=expect,
         bounds=bounds,
         small=small,
+        moved_bytes=0 if small else _moved_bytes(pages, sequences * entries, rows, heads, entries),
+        flops=0 if small else 2 * rows * entries * heads * width,
     )
+
+
+def _moved_bytes(pages: RowPagesSpec, keys: int, rows: int, heads: int, entries: int) -> int:
+    """The keys of each sequence once, queries and weights in bf16, scores in fp32."""
+    key_bytes = number_format(pages.number_format).row_bytes(pages.width)
+    return keys * key_bytes + 2 * rows * heads * (pages.width + 1) + 4 * rows * entries
 
 
 def _random_scores(
@@ -196,11 +226,14 @@ def _select(
 
     return KernelCase(
         operator="attention_select_top",
-        name=f"{kept}-of-{entries}-levels-{levels}-stride-{stride}",
+        name=f"{kept}-of-{entries}-levels-{levels}-stride-{stride}"
+        + ("" if small else f"-rows-{rows}"),
         spec=SelectTopSpec(top_entries=kept),
         arguments=arguments,
         expect=expect,
         small=small,
+        moved_bytes=0 if small else rows * (4 * entries + 8 * kept),
+        peer=None if small else ("torch.topk", lambda given: given["score_TS"].topk(kept)),
     )
 
 
@@ -251,4 +284,5 @@ def _restrict(
         arguments=arguments,
         expect=expect,
         small=small,
+        moved_bytes=0 if small else 8 * rows * entries,
     )

@@ -48,9 +48,11 @@ _EQUAL: tuple[tuple[int, Setting], ...] = (
     (8800, (1.0, 0.96875, -1, 0.0, -1)),
     (1024, (1.0, 1.0, -1, 0.0, -1)),
     (1024, (0.0, 1.0, -1, 0.0, 0)),
+    (2, (0.0, 1.0, -1, 0.0, -1)),
+    (8800, (1.0, 0.9375, 8500, 0.0, -1)),
 )
 _SEGMENT_END, _CHUNK_END, _LATE, _UNLIKELY, _HALF, _GREEDY = 0, 1, 3, 5, 9, 10
-_FIRST, _LAST, _BEHIND, _BELOW, _BAD, _FORCED = 13, 14, 15, 16, 19, 20
+_FIRST, _LAST, _BEHIND, _BELOW, _BAD, _FORCED, _PEAK, _ALL = 13, 14, 15, 16, 19, 20, 21, 22
 
 _WIDE: tuple[Setting, ...] = (
     (0.375, 0.875, -1, 0.0, -1),
@@ -113,6 +115,10 @@ def _place_ends(logits_RV: torch.Tensor) -> None:
     # Forced: a token that min-p alone leaves out, and one that is not the likeliest.
     logits_RV[_BELOW, 0] = logits_RV[_BELOW].amax() - 2
     logits_RV[_FORCED, 0] = logits_RV[_FORCED].amax() - 2
+    # The one best token of a segment, where a thread looks last; and of a row whose others are too
+    # many equal ones to be held.
+    logits_RV[_PEAK, SEGMENT_TOKENS - 1] = logits_RV[_PEAK].amax() + 1
+    logits_RV[_ALL, -1] = logits_RV[_ALL].amax() + 1
 
 
 def _few_a_pair(given: Tensors, _generator: torch.Generator) -> None:

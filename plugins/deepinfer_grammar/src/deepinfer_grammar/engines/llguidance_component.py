@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LlguidanceGrammar", "build"]
 
+_MOST_SYMBOLS = 65_000
+"""Terminals and rules, after repetitions are written out; more are a defect to llguidance."""
+
+_NO_TOKEN = "NoExtensionBias"
+"""What the reason begins with if the vocabulary has no token for how the text goes on."""
+
 _FIXED_BYTES, _BYTES_A_BYTE = 48_000, 64
 """Memory of a grammar, and of each byte of its rules, which llguidance does not tell: of thirteen
 schemas of the test data each was opened many times, and took 40 kB and 44 to 64 bytes a byte."""
@@ -53,9 +59,7 @@ class LlguidanceGrammar(Grammar):
 
     def compile(self, grammar: GrammarText, vocabulary: GrammarVocabulary) -> bytes:
         """See ``Grammar.compile``."""
-        text = as_lark(grammar_rules(grammar, vocabulary)).encode()
-        check_beginning(self.open(text, vocabulary).matcher(), vocabulary)
-        return text
+        return as_lark(grammar_rules(grammar, vocabulary)).encode()
 
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
         """See ``Grammar.open``."""
@@ -68,10 +72,13 @@ class LlguidanceGrammar(Grammar):
         )
         if native.is_error():
             raise GrammarFault(
-                f"llguidance refused the rules: {_first_line(native.get_error())}",
+                "#: the rules of the grammar are more than grammar.llguidance can take, which"
+                f" counts at most {_MOST_SYMBOLS:,} symbols in them",
                 hint="make it smaller, or take grammar.xgrammar",
-            )
-        return _Compiled(native, vocabulary, _FIXED_BYTES + _BYTES_A_BYTE * len(compiled))
+            ) from RuntimeError(_first_line(native.get_error()))
+        found = _Compiled(native, vocabulary, _FIXED_BYTES + _BYTES_A_BYTE * len(compiled))
+        check_beginning(found.matcher(), vocabulary)
+        return found
 
     def _tokenizer(self, vocabulary: GrammarVocabulary) -> Any:
         """The tokenizer of the vocabulary that was asked for last."""
@@ -113,7 +120,8 @@ class _Tokens:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else "no reason given"
+    """What is wrong; behind it llguidance writes text and grammar, which no log may hold."""
+    return (text.strip().splitlines() or ["no reason given"])[0]
 
 
 class _Compiled(CompiledGrammar):
@@ -133,28 +141,32 @@ class _Compiled(CompiledGrammar):
 class _Matcher(GrammarMatcher):
     """A matcher of llguidance, which ends for good at the first token that it does not allow."""
 
-    __slots__ = ("_ended", "_native", "_vocabulary")
+    __slots__ = ("_ended", "_length", "_native", "_vocabulary")
 
-    def __init__(self, native: Any, vocabulary: GrammarVocabulary, ended: int = 0) -> None:
+    def __init__(self, native: Any, vocabulary: GrammarVocabulary) -> None:
         self._native = native
         self._vocabulary = vocabulary
-        self._ended = ended
+        self._ended = False
+        self._length = 0
 
     def accept(self, token_id: int) -> bool:
         if self._ended:
             return False
         if token_id in self._vocabulary.end_ids:
-            self._ended = int(self.can_end)
-            return bool(self._ended)
-        return self._native.validate_tokens([token_id]) == 1 and bool(
-            self._native.consume_token(token_id)
-        )
+            self._ended = bool(self._native.is_accepting())
+            return self._ended
+        if self._native.validate_tokens([token_id]) == 1 and self._native.consume_token(token_id):
+            self._length += 1
+            return True
+        self._check()
+        return False
 
     def rollback(self, count: int) -> None:
         if count and self._ended:
-            self._ended, count = 0, count - 1
+            self._ended, count = False, count - 1
         if count:
             self._native.rollback(count)
+            self._length -= count
 
     def fill_mask(self, mask_RW: npt.NDArray[np.int32], row: int) -> None:
         if self._ended:
@@ -163,18 +175,18 @@ class _Matcher(GrammarMatcher):
         words = mask_RW[row]
         self._native.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         if self._native.is_error():
-            mask_RW[row] = 0  # over a limit of the engine: nothing is allowed, the request fails
+            mask_RW[row] = 0  # no token goes on, if it is not worse than that
+            self._check()
 
-    @property
-    def can_end(self) -> bool:
-        return bool(self._native.is_accepting())
-
-    @property
-    def is_terminated(self) -> bool:
-        return bool(self._ended)
-
-    def fork(self) -> _Matcher:
-        return _Matcher(self._native.deep_copy(), self._vocabulary, self._ended)
+    def _check(self) -> None:
+        """A limit of the engine ends a matcher for good, as does the lack of a token to go on."""
+        reason = _first_line(self._native.get_error()) if self._native.is_error() else ""
+        if reason and not reason.startswith(_NO_TOKEN):
+            raise GrammarFault(
+                f"a text of the grammar can be read in too many ways for grammar.llguidance behind"
+                f" {self._length} tokens",
+                hint="make the grammar less ambiguous, or take grammar.xgrammar",
+            ) from RuntimeError(reason)
 
 
 def build(options: None, context: BuildContext) -> Grammar:

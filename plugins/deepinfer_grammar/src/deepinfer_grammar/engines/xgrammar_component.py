@@ -59,12 +59,10 @@ class XgrammarGrammar(Grammar):
     def compile(self, grammar: GrammarText, vocabulary: GrammarVocabulary) -> bytes:
         """See ``Grammar.compile``.
 
-        What is passed on are the rules, which were compiled once to see that it can be done:
-        xgrammar's own form of a compiled grammar may be hundreds of times as large as the grammar.
+        What is passed on are the rules: xgrammar's own form of a compiled grammar may be hundreds
+        of times as large as the grammar, and writing it takes more memory still.
         """
-        text = as_xgrammar(grammar_rules(grammar, vocabulary)).encode()
-        check_beginning(self.open(text, vocabulary).matcher(), vocabulary)
-        return text
+        return as_xgrammar(grammar_rules(grammar, vocabulary)).encode()
 
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
         """See ``Grammar.open``."""
@@ -77,8 +75,13 @@ class XgrammarGrammar(Grammar):
             rules = xgrammar.Grammar.from_ebnf(compiled.decode(), root_rule_name="start")
             native = compiler.compile_grammar(rules)
         except RuntimeError as error:
-            raise GrammarFault(f"xgrammar refused the rules: {error}") from error
-        return _Compiled(native, vocabulary)
+            raise GrammarFault(
+                "#: the rules of the grammar are not such as grammar.xgrammar can take",
+                hint="make it smaller or simpler, or take grammar.llguidance",
+            ) from error
+        found = _Compiled(native, vocabulary)
+        check_beginning(found.matcher(), vocabulary)
+        return found
 
     def fill_masks(
         self,
@@ -149,13 +152,11 @@ class _Matcher(GrammarMatcher):
 
     __slots__ = ("ended", "ends", "native", "tail")
 
-    def __init__(
-        self, native: Any, tail: int, ends: frozenset[int], *, ended: bool = False
-    ) -> None:
+    def __init__(self, native: Any, tail: int, ends: frozenset[int]) -> None:
         self.native = native
         self.tail = tail
         self.ends = ends
-        self.ended = ended
+        self.ended = False
 
     def accept(self, token_id: int) -> bool:
         if self.ended or not self.native.accept_token(token_id):
@@ -175,17 +176,6 @@ class _Matcher(GrammarMatcher):
             self.native.fill_next_token_bitmask(mask_RW, row)
             if self.tail != _WHOLE:
                 mask_RW[row, -1] &= self.tail
-
-    @property
-    def can_end(self) -> bool:
-        return bool(self.native.is_completed())
-
-    @property
-    def is_terminated(self) -> bool:
-        return self.ended
-
-    def fork(self) -> _Matcher:
-        return _Matcher(self.native.fork(), self.tail, self.ends, ended=self.ended)
 
 
 def build(options: None, context: BuildContext) -> Grammar:

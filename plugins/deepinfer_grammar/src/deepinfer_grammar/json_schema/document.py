@@ -6,22 +6,15 @@ has dynamic references, the resources entered on the way. Nothing is ever fetche
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from deepinfer_grammar.errors import GrammarFault, SchemaFault, TextFault
+from deepinfer_grammar.errors import SchemaFault
+from deepinfer_grammar.json_text import parsed_json
 
-__all__ = ["MAX_SCHEMA_BYTES", "Document", "Place", "pointer"]
-
-MAX_SCHEMA_BYTES = 1_000_000
-"""Longest schema text. Its grammar is many times as long."""
-
-MAX_DEPTH = 200
-"""Most values inside each other."""
+__all__ = ["Document", "Place", "pointer"]
 
 _SCHEMAS_BY_NAME = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
@@ -64,17 +57,11 @@ class Document:
         text: JSON.
 
     Raises:
-        TextFault: it is not JSON; with the place.
-        GrammarFault: it is too long.
+        TextFault: it is not JSON, or too deep; with the place.
     """
 
     def __init__(self, text: str) -> None:
-        size = len(text.encode())
-        if size > MAX_SCHEMA_BYTES:
-            raise GrammarFault(
-                f"the schema has {size} bytes", hint=f"at most {MAX_SCHEMA_BYTES} are taken"
-            )
-        self.root = _parsed(text)
+        self.root = parsed_json(text, "the schema")
         self.has_unevaluated = '"unevaluated' in text
         self._is_dynamic = "$dynamicRef" in text or "$recursiveRef" in text
         self._resources: dict[str, Path] = {"": ()}
@@ -205,26 +192,3 @@ def _inner_schemas(schema: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
                 yield (key, index), inner
         else:
             yield (key,), value
-
-
-def _parsed(text: str) -> Any:
-    try:
-        value = json.loads(text, parse_float=Decimal, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        raise TextFault(f"the schema is not JSON: {error.msg}", error.pos) from error
-    except RecursionError as error:
-        raise GrammarFault(f"the schema has over {MAX_DEPTH} values inside each other") from error
-    _check_depth(value, 0)
-    return value
-
-
-def _no_constant(name: str) -> Any:
-    raise GrammarFault(f"the schema is not JSON: it holds {name}")
-
-
-def _check_depth(value: Any, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise GrammarFault(f"the schema has over {MAX_DEPTH} values inside each other")
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for one in inner:
-        _check_depth(one, depth + 1)

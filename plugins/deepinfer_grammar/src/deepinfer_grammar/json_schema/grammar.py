@@ -73,6 +73,10 @@ class JsonRules:
             self._waiting.append(formula)
         return Reference(self._names[formula])
 
+    def name(self, formula: Formula) -> str:
+        """The rule that matches values of a formula; empty if none was needed."""
+        return self._names.get(formula, "")
+
     def spaced(self, parts: Iterable[tuple[Expression, ...]]) -> list[Expression]:
         """Alternatives, each with white space before it or none.
 

@@ -31,7 +31,7 @@ from deepinfer_grammar.json_schema.shapes import Arrays, Objects, Property
 from deepinfer_grammar.json_schema.values import ALL, NONE, Values
 from deepinfer_grammar.regular.dfa import EVERYTHING, difference, intersection
 
-__all__ = ["Meaning"]
+__all__ = ["Meaning", "place_of"]
 
 MAX_BRANCHES = 8
 """Most branches of an ``anyOf`` beside ``unevaluated...``, which asks for each set of them."""
@@ -79,7 +79,7 @@ class Meaning:
             return self._known[formula]
         if formula in self._under_way:
             raise SchemaFault(
-                "the schema refers to itself without a value in between", _path(formula)
+                "the schema refers to itself without a value in between", place_of(formula)
             )
         self._under_way[formula] = None
         try:
@@ -95,7 +95,7 @@ class Meaning:
 
     def _where(self) -> str:
         """Path of the innermost schema under way."""
-        return next((p for one in reversed(self._under_way) if (p := _path(one))), "#")
+        return next((p for one in reversed(self._under_way) if (p := place_of(one))), "#")
 
     def _found(self, formula: Formula) -> Values:
         match formula:
@@ -223,14 +223,15 @@ class Meaning:
         return any(one.is_required and self.is_empty(one.formula, depth - 1) for one in shape.named)
 
 
-def _path(formula: Formula) -> str:
+def place_of(formula: Formula) -> str:
+    """Path of the first schema that a formula names; empty if it names none."""
     match formula:
         case Schema(place):
             return str(place)
         case Not(part):
-            return _path(part)
+            return place_of(part)
         case Every(parts) | Either(parts):
-            return next((path for part in parts if (path := _path(part))), "")
+            return next((path for part in parts if (path := place_of(part))), "")
     return ""
 
 

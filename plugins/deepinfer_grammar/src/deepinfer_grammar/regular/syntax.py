@@ -25,7 +25,7 @@ from deepinfer_grammar.regular.tree import (
     Repetition,
 )
 
-__all__ = ["Dialect", "parse"]
+__all__ = ["Dialect", "parse", "parsed_parts"]
 
 Dialect = Literal["plain", "schema"]
 
@@ -57,8 +57,20 @@ def parse(text: str, dialect: Dialect) -> Regex:
     return tree
 
 
+def parsed_parts(text: str, dialect: Dialect) -> list[tuple[int, Regex]]:
+    """The parts of the first alternative, each with the place where it begins; raises the same."""
+    reader = _Reader(text, dialect)
+    reader.alternatives(_Flags(), 0)
+    return reader.first_parts
+
+
 class _Reader(ClassReader):
     """Reads from left to right; ``at`` is the next character."""
+
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        super().__init__(text, dialect)
+        self.first_parts: list[tuple[int, Regex]] = []
+        """Of the first alternative outside groups, with their places."""
 
     def alternatives(self, flags: _Flags, depth: int) -> Regex:
         """Everything up to the end or a closing bracket."""
@@ -76,8 +88,11 @@ class _Reader(ClassReader):
                 continue
             if flags.verbose and self._skip_blank():
                 continue
+            start = self.at
             atom = self._atom(flags, depth)
             parts.append(self._repeated(atom, flags))
+            if not depth and not options:
+                self.first_parts.append((start, parts[-1]))
         options.append(_joined(parts))
         return options[0] if len(options) == 1 else Alternation(tuple(options))
 

@@ -19,6 +19,7 @@ async function connect() {
     const info = await api.json("server_info");
     settings.model = info.model_names[0];
     byId("model").textContent = settings.model;
+    settings.offerForms(info.grammar_kinds);
     engine.showFacts(info);
     state(info.state, info.state);
   } catch (error) {

@@ -30,6 +30,7 @@ const KEY = "deepinfer.key";
 export class Settings {
   constructor(onChange) {
     this.model = undefined;
+    this.grammars = null;
     byId("key").value = sessionStorage.getItem(KEY) ?? "";
     byId("schema").value = JSON.stringify(EXAMPLE_SCHEMA, null, 2);
     byId("settings").addEventListener("submit", (event) => event.preventDefault());
@@ -60,6 +61,16 @@ export class Settings {
     this.#show();
   }
 
+  /** Offers the forms of an answer that the service can hold to, by kind of grammar. */
+  offerForms(kinds) {
+    this.grammars = kinds;
+    for (const option of byId("format").options) {
+      option.disabled = option.value !== "text" && !kinds.includes(option.value);
+    }
+    if (byId("format").selectedOptions[0].disabled) byId("format").value = "text";
+    this.#show();
+  }
+
   /** Points at the field for the key. */
   askForKey() {
     byId("key-details").open = true;
@@ -68,7 +79,8 @@ export class Settings {
 
   /** Path and body that ask for the next answer; throws with the name of a field that is wrong. */
   request(messages) {
-    const body = { model: this.model, temperature: number("temperature", "Temperature") };
+    const body = { model: this.model };
+    if (!byId("temperature").disabled) body.temperature = number("temperature", "Temperature");
     const limit = number("max-tokens", "Max tokens");
     const seed = number("seed", "Seed");
     if (limit !== undefined) body.max_tokens = limit;
@@ -99,10 +111,23 @@ export class Settings {
     return fields;
   }
 
+  /** Why some forms of an answer are not offered; empty where all are. */
+  #formsMissing() {
+    if (this.grammars === null || ![...byId("format").options].some((one) => one.disabled)) return "";
+    return this.grammars.length
+      ? "The grammar component of this service does not take every form of an answer."
+      : "Answers have any form here: this service uses no grammar component (components.grammar.use).";
+  }
+
   #show() {
     for (const part of document.querySelectorAll(".chat-only")) part.hidden = !this.isChat;
     byId("schema-field").hidden = !this.isChat || byId("format").value !== "json_schema";
-    byId("effort").disabled = !byId("thinking").checked;
+    const isThinking = this.isChat && byId("thinking").checked;
+    byId("effort").disabled = !isThinking;
+    byId("temperature").disabled = isThinking;
+    byId("temperature-help").hidden = !isThinking;
+    byId("format-help").textContent = this.#formsMissing();
+    byId("format-help").hidden = !this.isChat || byId("format-help").textContent === "";
     byId("tool-count").textContent = toolCount();
   }
 }

@@ -1,0 +1,135 @@
+"""How is one grammar after the other handed to a child process, which may be lost at any time?
+
+A thread waits for the child, so that nobody else has to. It says what happened to its pool, which
+decides what is done next.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Literal, Protocol
+
+from deepinfer_core.engine.grammar_child import ChildStart, Compiled, GaveUp, Refused
+from deepinfer_core.engine.grammar_jobs import GrammarJob
+from deepinfer_core.engine.grammar_process import GrammarProcess
+from deepinfer_core.errors import EngineError
+
+__all__ = ["Employer", "GrammarWorker", "Outcome"]
+
+Outcome = Compiled | Refused | GaveUp | None
+"""What became of a grammar; None: its process was lost."""
+
+
+class Employer(Protocol):
+    """Whom a worker tells, from its own thread."""
+
+    def ready(self, worker: GrammarWorker) -> None:
+        """It may be given a grammar."""
+
+    def not_ready(self, worker: GrammarWorker, error: EngineError) -> None:
+        """Its process could not be started."""
+
+    def answered(self, worker: GrammarWorker, job: GrammarJob, outcome: Outcome) -> None:
+        """So much became of a grammar; may take as long as opening it does."""
+
+
+class GrammarWorker:
+    """A thread and its child, which is started when it is first asked for and replaced when lost.
+
+    Args:
+        start: what each child is told.
+        employer: told what happens.
+
+    Attributes:
+        state: kept by the employer, but for ``starting``.
+        job: what it has been given.
+    """
+
+    def __init__(self, start: ChildStart, employer: Employer) -> None:
+        self._start = start
+        self._employer = employer
+        self._tasks: queue.Queue[GrammarJob | Literal["start", "end"]] = queue.Queue()
+        self._child: GrammarProcess | None = None
+        self._has_ended = False
+        self.state: Literal["cold", "starting", "free", "busy"] = "cold"
+        self.job: GrammarJob | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True, name="deepinfer-grammar")
+        self._thread.start()
+
+    def begin(self) -> None:
+        """Start the child; ``ready`` or ``not_ready`` will be called."""
+        self.state = "starting"
+        self._tasks.put("start")
+
+    def give(self, job: GrammarJob) -> None:
+        """Compile a grammar; it must be free."""
+        self.state, self.job = "busy", job
+        self._tasks.put(job)
+
+    def stop(self) -> None:
+        """Have the present grammar given up soon, if that is possible."""
+        if (child := self._child) is not None and not child.give_up():
+            child.strike()
+
+    def strike(self) -> None:
+        """End the child and with it what it does, without waiting for it."""
+        if (child := self._child) is not None:
+            child.strike()
+
+    def end(self) -> None:
+        """Let the thread end soon, whatever its child does."""
+        self._has_ended = True
+        self._tasks.put("end")
+        self.strike()
+
+    def join(self) -> None:
+        """Wait for the thread."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) != "end":
+            if task != "start":
+                self._employer.answered(self, task, self._asked(task))
+            if self._has_ended:
+                break
+            if self._child is not None or self._began():
+                self._employer.ready(self)
+        self._lose()
+
+    def _began(self) -> bool:
+        """Start a child."""
+        try:
+            self._child = GrammarProcess()
+            if self._has_ended:  # whoever ended it may have looked for a child before this
+                raise EOFError
+            self._child.begin(self._start)
+        except EngineError as error:
+            failure = error
+        except (OSError, EOFError, queue.Empty) as error:
+            failure = EngineError(
+                f"no process that compiles grammars could be started: {type(error).__name__}",
+                hint="see whether there is memory for one, or lower grammar.workers",
+            )
+            failure.__cause__ = error
+        else:
+            return True
+        self._lose()
+        self._employer.not_ready(self, failure)
+        return False
+
+    def _asked(self, job: GrammarJob) -> Outcome:
+        assert self._child is not None
+        try:
+            answer = self._child.ask(job.grammar)
+        except (OSError, EOFError):
+            self._lose()
+            return None
+        if answer.is_last:
+            self._lose()
+        return answer.outcome
+
+    def _lose(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()

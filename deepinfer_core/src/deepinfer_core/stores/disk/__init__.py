@@ -1,0 +1,1 @@
+"""How are blocks kept on a disk, for this process and for others?"""

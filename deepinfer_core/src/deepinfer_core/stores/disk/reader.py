@@ -1,0 +1,128 @@
+"""Which blocks are on the disk, and are they whole?
+
+Reading takes one state of the store as it was when the call began, whatever is written meanwhile,
+and waits for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from deepinfer_core.interfaces.kv_store import BlockGroup, Lent, Outcome
+from deepinfer_core.stores.calls import HIT, LATE, MISS, is_late
+from deepinfer_core.stores.disk.environment import Environment, Unusable, as_unusable
+from deepinfer_core.stores.disk.index import Index, address_of
+from deepinfer_core.stores.records import read_block
+
+if TYPE_CHECKING:
+    import lmdb
+
+__all__ = ["Reader"]
+
+
+class Reader:
+    """What looks at a store.
+
+    Args:
+        environment: open.
+        index: its tables.
+        used: is called for each block that was read, with what it was read from and its address;
+            None: nobody notes uses here.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        index: Index,
+        used: Callable[[lmdb.Transaction[memoryview], bytes], None] | None,
+    ) -> None:
+        self._environment, self._index, self._used = environment, index, used
+
+    def find(self, group: BlockGroup, keys: Sequence[bytes], deadline_s: float) -> list[Outcome]:
+        """Look blocks up in the index."""
+        outcomes: list[Outcome] = []
+        try:
+            with self._environment.reading() as txn, as_unusable():
+                for key in keys:
+                    if is_late(deadline_s):
+                        outcomes.append(LATE)
+                        continue
+                    facts = txn.get(address_of(group.name, key), db=self._index.facts)
+                    outcomes.append(MISS if facts is None else HIT)
+        except Unusable as error:
+            outcomes += [_unavailable(error)] * (len(keys) - len(outcomes))
+        return outcomes
+
+    def load(
+        self,
+        group: BlockGroup,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        deadline_s: float,
+    ) -> list[Outcome]:
+        """Copy blocks out of the map."""
+        outcomes: list[Outcome] = []
+        try:
+            with self._environment.reading() as txn, as_unusable():
+                for key, destination in zip(keys, destinations, strict=True):
+                    found = self._read(txn, group, key, deadline_s)
+                    if isinstance(found, Outcome):
+                        outcomes.append(found)
+                    else:
+                        destination[:] = found
+                        outcomes.append(HIT)
+        except Unusable as error:
+            outcomes += [_unavailable(error)] * (len(keys) - len(outcomes))
+        return outcomes
+
+    def lend(
+        self, stack: ExitStack, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[Lent]:
+        """Show blocks in the map, which stays as it is until the stack is closed."""
+        lent: list[Lent] = []
+        try:
+            txn = stack.enter_context(self._environment.reading())
+            with as_unusable():
+                for key in keys:
+                    found = self._read(txn, group, key, deadline_s)
+                    if isinstance(found, Outcome):
+                        lent.append(Lent(outcome=found))
+                    else:
+                        lent.append(Lent(outcome=HIT, data=found))
+        except Unusable as error:
+            lent += [Lent(outcome=_unavailable(error))] * (len(keys) - len(lent))
+        return lent
+
+    def sizes(self) -> tuple[int, int]:
+        """Records, and bytes that they take.
+
+        Raises:
+            Unusable: nobody can tell.
+        """
+        with self._environment.reading() as txn, as_unusable():
+            return self._index.count(txn), self._index.used_bytes(txn)
+
+    def _read(
+        self,
+        txn: lmdb.Transaction[memoryview],
+        group: BlockGroup,
+        key: bytes,
+        deadline_s: float,
+    ) -> memoryview | Outcome:
+        """A block where it lies in the map, checked."""
+        if is_late(deadline_s):
+            return LATE
+        address = address_of(group.name, key)
+        record = txn.get(address, db=self._index.records)
+        if record is None:
+            return MISS
+        found = read_block(record, group, key)
+        if self._used is not None and not isinstance(found, Outcome):
+            self._used(txn, address)
+        return found
+
+
+def _unavailable(error: Unusable) -> Outcome:
+    return Outcome(status="unavailable", reason=str(error))

@@ -1,0 +1,293 @@
+"""How does one process keep blocks on a disk, and how do others read them?
+
+Blocks are records in a memory map (LMDB): reading copies straight from the file's cache, or not at
+all, and a commit is whole or absent, whatever ends the process. Uses are noted in memory and
+written with the next blocks, so that reading never waits for the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from deepinfer_core.errors import ConfigError, EngineError
+from deepinfer_core.interfaces.kv_store import (
+    BlockGroup,
+    KvStore,
+    Lent,
+    Outcome,
+    StoreCapabilities,
+    StoreItem,
+    StoreReport,
+)
+from deepinfer_core.stores.calls import (
+    CLOSED,
+    Tally,
+    group_named,
+    groups_by_name,
+    require_class,
+    require_destinations,
+    require_items,
+    require_keys,
+)
+from deepinfer_core.stores.disk.clock import Clock
+from deepinfer_core.stores.disk.environment import Environment, Unusable
+from deepinfer_core.stores.disk.index import AGE_STEP_S, Index, address_of
+from deepinfer_core.stores.disk.reader import Reader
+from deepinfer_core.stores.disk.writer import Writer
+from deepinfer_core.stores.retention import Limits, LimitsOptions, limits_of
+
+if TYPE_CHECKING:
+    from deepinfer_core.plugin import BuildContext
+
+__all__ = ["DiskStore", "build"]
+
+_READS_ONLY = Outcome(status="unavailable", reason="this process does not write")
+
+_INDEX_BYTES = 4 << 20
+"""Of the map, beside a tenth of the capacity, for the index and for pages that are being freed."""
+
+_REFRESH_RATIO = 1 / 16
+"""A block in constant use costs one write in 4.5 hours (agents) or 10.5 (chats)."""
+
+
+class DiskOptions(LimitsOptions, Protocol):
+    """What the configuration says; see ``config.store_options``."""
+
+    @property
+    def folder(self) -> str:
+        """Where blocks are kept."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process is the one that writes."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether blocks are on the disk before they can be found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """What there is only while the store is open."""
+
+    groups: Mapping[str, BlockGroup]
+    environment: Environment
+    reader: Reader
+    writer: Writer | None
+
+
+class DiskStore(KvStore):
+    """Blocks in one folder.
+
+    Args:
+        folder: of this store alone; the process that writes makes it.
+        limits: what may be kept; ``age_step_s`` is that of the disk.
+        writes: whether this process is the one that writes.
+        durable: whether blocks are on the disk before they can be found. Otherwise the end of the
+            process loses none either, but a power cut may lose the store.
+        clock: for ages.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        limits: Limits,
+        *,
+        writes: bool = True,
+        durable: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        if limits.age_step_s != AGE_STEP_S:
+            raise ValueError(f"ages on a disk count in {AGE_STEP_S} s, found {limits.age_step_s}")
+        self._folder, self._limits = folder, limits
+        self._writes, self._durable = writes, durable
+        self._clock = clock or Clock()
+        self._tally = Tally()
+        self._opened: _Opened | None = None
+
+    @property
+    def capabilities(self) -> StoreCapabilities:
+        """Blocks stay, and are lent without a copy."""
+        return StoreCapabilities(
+            is_persistent=True,
+            is_zero_copy=True,
+            batch_blocks=64,
+            max_block_bytes=self._limits.low_bytes,
+        )
+
+    @property
+    def groups(self) -> Mapping[str, BlockGroup]:
+        """What it was opened for."""
+        return self._opened.groups if self._opened else {}
+
+    def open(self, groups: Sequence[BlockGroup]) -> None:
+        """Map the file."""
+        if self._opened is not None:
+            raise ValueError("the store is open")
+        found = groups_by_name(groups, self._limits)
+        capacity_bytes = self._limits.capacity_bytes
+        environment = Environment(
+            self._folder,
+            map_bytes=capacity_bytes + capacity_bytes // 10 + _INDEX_BYTES,
+            writes=self._writes,
+            durable=self._durable,
+        )
+        tally = Tally()
+        try:
+            index = Index(environment, self._limits, writes=self._writes)
+            writer = None
+            if self._writes:
+                writer = Writer(environment, index, self._limits, self._clock, tally)
+            reader = Reader(environment, index, writer.note_reading if writer else None)
+        except Unusable as error:
+            environment.close()
+            raise ConfigError(
+                f"the store in {self._folder} cannot be used: {error}",
+                hint="the process that writes makes and renews it; check the folder",
+            ) from error
+        self._tally = tally
+        self._opened = _Opened(groups=found, environment=environment, reader=reader, writer=writer)
+
+    def close(self) -> None:
+        """Wait for calls and loans, then unmap the file."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.environment.close()
+
+    def find(self, group: str, keys: Sequence[bytes], *, deadline_s: float) -> list[Outcome]:
+        """Look blocks up in the index."""
+        opened = self._opened
+        if opened is None:
+            return [CLOSED] * len(keys)
+        known = group_named(opened.groups, group)
+        require_keys(keys)
+        return opened.reader.find(known, keys, deadline_s)
+
+    def load(
+        self,
+        group: str,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        *,
+        deadline_s: float,
+    ) -> list[Outcome]:
+        """Copy blocks from the map, each checked on the way."""
+        opened = self._opened
+        if opened is None:
+            return self._tally.count([CLOSED] * len(keys))
+        known = group_named(opened.groups, group)
+        require_keys(keys)
+        require_destinations(known, keys, destinations)
+        outcomes = opened.reader.load(known, keys, destinations, deadline_s)
+        self._remove_damaged(opened, known, keys, outcomes, deadline_s)
+        return self._tally.count(outcomes)
+
+    @contextmanager
+    def borrow(
+        self, group: str, keys: Sequence[bytes], *, deadline_s: float
+    ) -> Iterator[list[Lent]]:
+        """Show blocks in the map."""
+        opened = self._opened
+        if opened is None:
+            yield [Lent(outcome=one) for one in self._tally.count([CLOSED] * len(keys))]
+            return
+        known = group_named(opened.groups, group)
+        require_keys(keys)
+        with ExitStack() as stack:
+            lent = opened.reader.lend(stack, known, keys, deadline_s)
+            outcomes = self._tally.count([one.outcome for one in lent])
+            try:
+                yield lent
+            finally:
+                for one in lent:
+                    if one.data is not None:
+                        one.data.release()
+        self._remove_damaged(opened, known, keys, outcomes, deadline_s)
+
+    def store(self, group: str, items: Sequence[StoreItem], *, deadline_s: float) -> list[Outcome]:
+        """Write blocks, if this process does."""
+        opened = self._opened
+        if opened is None:
+            return self._tally.count([CLOSED] * len(items))
+        known = group_named(opened.groups, group)
+        require_items(known, items, self._limits)
+        if opened.writer is None:
+            return self._tally.count([_READS_ONLY] * len(items))
+        return self._tally.count(opened.writer.keep(known, items, deadline_s))
+
+    def touch(self, group: str, keys: Sequence[bytes], *, retention: str = "") -> None:
+        """Note uses for the next time that something is written."""
+        opened = self._opened
+        if opened is None:
+            return
+        group_named(opened.groups, group)
+        require_keys(keys)
+        require_class(retention, self._limits)
+        if opened.writer is not None:
+            for key in keys:
+                opened.writer.note_use(address_of(group, key), retention)
+
+    def drop(self, namespace: bytes | None = None) -> int:
+        """Remove blocks of a namespace, or all."""
+        opened = self._opened
+        if opened is None or opened.writer is None:
+            raise EngineError(
+                "asked to drop blocks, found a store that this process does not write to",
+                hint="ask the process that writes",
+            )
+        return opened.writer.drop(namespace)
+
+    def sweep(self, *, deadline_s: float) -> int:
+        """Remove what has expired, and make room; nothing in a process that only reads."""
+        opened = self._opened
+        return opened.writer.sweep(deadline_s) if opened and opened.writer else 0
+
+    def report(self) -> StoreReport:
+        """What there is to tell."""
+        opened = self._opened
+        records = used_bytes = 0
+        problem = CLOSED.reason
+        if opened is not None:
+            try:
+                records, used_bytes = opened.reader.sizes()
+                problem = ""
+            except Unusable as error:
+                problem = str(error)
+        return StoreReport(
+            records=records,
+            used_bytes=used_bytes,
+            capacity_bytes=self._limits.capacity_bytes,
+            outcomes=self._tally.outcomes(),
+            removed=self._tally.removed(),
+            problem=problem,
+        )
+
+    def _remove_damaged(
+        self,
+        opened: _Opened,
+        group: BlockGroup,
+        keys: Sequence[bytes],
+        outcomes: Sequence[Outcome],
+        deadline_s: float,
+    ) -> None:
+        damaged = [
+            key
+            for key, outcome in zip(keys, outcomes, strict=True)
+            if outcome.status in ("corrupt", "version")
+        ]
+        if damaged and opened.writer is not None:
+            opened.writer.remove_damaged(group, damaged, deadline_s)
+
+
+def build(options: DiskOptions, context: BuildContext) -> DiskStore:
+    """Build the component; nothing is touched until it is opened."""
+    return DiskStore(
+        Path(options.folder),
+        limits_of(options, age_step_s=AGE_STEP_S, refresh_ratio=_REFRESH_RATIO),
+        writes=options.writes,
+        durable=options.durable,
+    )

@@ -1,0 +1,259 @@
+"""How does the one process that writes keep, renew and remove blocks?
+
+All that belongs together is one transaction. Room is made by the books, in the transaction that
+needs it; pages that it frees serve the next but one, and the map has a tenth more of them than the
+books allow. So the map is full only while readers hold pages back, the dead ones for no longer than
+until somebody looks for them.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from deepinfer_core.errors import EngineError
+from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, StoreItem
+from deepinfer_core.stores.calls import (
+    EXISTS,
+    FULL,
+    LATE,
+    OVER_QUOTA,
+    STORED,
+    Tally,
+    in_order,
+    is_late,
+)
+from deepinfer_core.stores.disk.clock import Clock, ClockWatch
+from deepinfer_core.stores.disk.environment import Environment, NoRoom, NotNow, Unusable
+from deepinfer_core.stores.disk.index import Index, address_of
+from deepinfer_core.stores.records import pack_record, read_block
+from deepinfer_core.stores.retention import Limits
+
+if TYPE_CHECKING:
+    import lmdb
+
+__all__ = ["Writer"]
+
+_BLOCKS_AT_ONCE = 64
+"""Blocks of one transaction: more gain nothing, and others wait."""
+
+_REMOVED_AT_ONCE = 256
+
+_MOST_USES = 1 << 16
+"""Uses that wait to be written; more are forgotten."""
+
+
+class Writer:
+    """What changes a store.
+
+    Args:
+        environment: open for writing.
+        index: its tables.
+        limits: what may be kept.
+        clock: for ages.
+        tally: counts what is removed.
+    """
+
+    def __init__(
+        self, environment: Environment, index: Index, limits: Limits, clock: Clock, tally: Tally
+    ) -> None:
+        self._environment, self._index, self._limits = environment, index, limits
+        self._clock, self._tally = clock, tally
+        self._uses: dict[bytes, tuple[str, float]] = {}
+        self._uses_lock = threading.Lock()
+        with environment.reading() as txn:
+            self._watch = ClockWatch(clock, index.last_sweep_s(txn))
+
+    def note_use(self, address: bytes, retention: str = "") -> None:
+        """Remember a use until something is written."""
+        with self._uses_lock:
+            if len(self._uses) < _MOST_USES:
+                before = self._uses.get(address, (retention, 0.0))[0]
+                longer = self._limits.longer(retention, before)
+                self._uses[address] = longer, self._clock.wall()
+
+    def note_reading(self, txn: lmdb.Transaction[memoryview], address: bytes) -> None:
+        """Remember a use that was seen in a transaction, if one is due."""
+        facts = self._index.facts_of(txn, address)
+        if facts is not None and self._index.is_use_due(facts, "", self._clock.wall()):
+            self.note_use(address)
+
+    def keep(
+        self, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
+    ) -> list[Outcome]:
+        """Store blocks, some at a time."""
+        outcomes: list[Outcome] = []
+        for start in range(0, len(items), _BLOCKS_AT_ONCE):
+            outcomes += self._keep_some(group, items[start : start + _BLOCKS_AT_ONCE], deadline_s)
+            if outcomes[-1].status not in ("stored", "exists"):
+                break
+        return outcomes + outcomes[-1:] * (len(items) - len(outcomes))
+
+    def remove_damaged(self, group: BlockGroup, keys: Sequence[bytes], deadline_s: float) -> None:
+        """Remove records that are not what they should be, if there is time."""
+        removed = 0
+        try:
+            with self._environment.writing(deadline_s) as txn:
+                for key in keys:
+                    address = address_of(group.name, key)
+                    record = txn.get(address, db=self._index.records)
+                    if record is not None:
+                        found = read_block(memoryview(record), group, key)
+                        if isinstance(found, Outcome):
+                            removed += bool(self._index.remove(txn, address))
+        except Unusable:
+            return
+        self._tally.remove("damaged", removed)
+
+    def sweep(self, deadline_s: float) -> int:
+        """Remove what has expired, then make room if more than the upper mark is taken."""
+        self._environment.forget_dead_readers()
+        may_expire, removed, is_high = self._watch.is_steady(), 0, False
+        more = True
+        while more and not is_late(deadline_s):
+            counts: Counter[str] = Counter()
+            try:
+                with self._environment.writing(deadline_s) as txn:
+                    self._write_uses(txn)
+                    now_s = self._clock.wall()
+                    self._index.note_sweep(txn, now_s)
+                    if may_expire:
+                        self._remove(
+                            txn,
+                            self._index.expired(txn, now_s, _REMOVED_AT_ONCE),
+                            counts,
+                            "expired",
+                        )
+                    used_bytes = self._index.used_bytes(txn)
+                    is_high = is_high or used_bytes > self._limits.high_bytes
+                    if is_high:
+                        over = used_bytes - self._limits.low_bytes
+                        self._free(txn, over, counts, "room", most=_REMOVED_AT_ONCE)
+            except Unusable:
+                break
+            more = max(counts.values(), default=0) == _REMOVED_AT_ONCE
+            removed += self._count(counts)
+        return removed
+
+    def drop(self, namespace: bytes | None) -> int:
+        """Remove all records of a namespace, or all.
+
+        Raises:
+            EngineError: not all could be removed.
+        """
+        removed, more = 0, True
+        while more:
+            counts: Counter[str] = Counter()
+            try:
+                with self._environment.writing(math.inf) as txn:
+                    found = self._index.of_namespace(txn, namespace, _REMOVED_AT_ONCE)
+                    self._remove(txn, found, counts, "dropped")
+            except Unusable as error:
+                raise EngineError(
+                    f"asked to drop blocks, found the store unusable after {removed}: {error}",
+                    hint="drop them again once it can be written to",
+                ) from error
+            more = len(found) == _REMOVED_AT_ONCE
+            removed += self._count(counts)
+        return removed
+
+    def _keep_some(
+        self, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
+    ) -> list[Outcome]:
+        """All of one transaction; once more if pages may have been held back by nobody."""
+        try:
+            try:
+                return self._try_to_keep(group, items, deadline_s)
+            except NoRoom:
+                self._environment.forget_dead_readers()
+                return self._try_to_keep(group, items, deadline_s)
+        except NoRoom:
+            outcome = FULL
+        except NotNow:
+            outcome = LATE
+        except Unusable as error:
+            outcome = Outcome(status="unavailable", reason=str(error))
+        return [outcome] * len(items)
+
+    def _try_to_keep(
+        self, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
+    ) -> list[Outcome]:
+        counts: Counter[str] = Counter()
+        if is_late(deadline_s):
+            return [LATE] * len(items)
+        with self._environment.writing(deadline_s) as txn:
+            self._write_uses(txn)
+            outcomes = in_order(items, lambda item: self._put(txn, group, item, counts), deadline_s)
+        self._count(counts)
+        return outcomes
+
+    def _put(
+        self, txn: lmdb.Transaction[bytes], group: BlockGroup, item: StoreItem, counts: Counter[str]
+    ) -> Outcome:
+        address, now_s = address_of(group.name, item.key), self._clock.wall()
+        if self._index.use(txn, address, item.retention, now_s):
+            return EXISTS
+        record = pack_record(group, item, now_s)
+        facts = self._index.new_facts(item, item.retention or group.retention, len(record), now_s)
+        problem = self._admit(txn, item.namespace, facts.taken_bytes, counts)
+        if problem is None:
+            self._index.add(txn, address, record, facts)
+        return problem or STORED
+
+    def _admit(
+        self, txn: lmdb.Transaction[bytes], namespace: bytes, size_bytes: int, counts: Counter[str]
+    ) -> Outcome | None:
+        """Make room for a record; None: there is some now."""
+        index, limits = self._index, self._limits
+        over = index.used_bytes(txn, namespace) + size_bytes - limits.quota_bytes
+        if limits.quota_bytes and over > 0:
+            self._free(txn, over, counts, "quota", owner=namespace)
+            if index.used_bytes(txn, namespace) + size_bytes > limits.quota_bytes:
+                return OVER_QUOTA
+        used_bytes = index.used_bytes(txn)
+        if used_bytes + size_bytes > limits.capacity_bytes:
+            over = used_bytes + size_bytes - limits.low_bytes
+            self._free(txn, over, counts, "room", most=_REMOVED_AT_ONCE)
+            if index.used_bytes(txn) + size_bytes > limits.capacity_bytes:
+                return FULL
+        return None
+
+    def _free(
+        self,
+        txn: lmdb.Transaction[bytes],
+        wanted_bytes: int,
+        counts: Counter[str],
+        reason: str,
+        *,
+        owner: bytes = b"",
+        most: int | None = None,
+    ) -> None:
+        """Remove records until so much is free, or only young ones are left."""
+        young_from_s = self._clock.wall() - self._limits.young_s
+        going = self._index.going(txn, wanted_bytes, young_from_s, owner)
+        self._remove(txn, going[:most], counts, reason)
+
+    def _remove(
+        self,
+        txn: lmdb.Transaction[bytes],
+        addresses: Sequence[bytes],
+        counts: Counter[str],
+        reason: str,
+    ) -> None:
+        for address in addresses:
+            counts[reason] += bool(self._index.remove(txn, address))
+
+    def _write_uses(self, txn: lmdb.Transaction[bytes]) -> None:
+        with self._uses_lock:
+            uses, self._uses = self._uses, {}
+        for address, (retention, used_s) in uses.items():
+            self._index.use(txn, address, retention, used_s)
+
+    def _count(self, counts: Counter[str]) -> int:
+        """Count what a transaction removed, once it is committed."""
+        for reason, blocks in counts.items():
+            self._tally.remove(reason, blocks)
+        return counts.total()

@@ -1,0 +1,327 @@
+"""Does a store on a disk keep its books, its limits and its promises over time?"""
+
+import math
+import random
+import threading
+import time
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepinfer_core.errors import ConfigError
+from deepinfer_core.interfaces.kv_store import StoreItem
+from deepinfer_core.stores.disk.store import DiskStore
+from deepinfer_core.testing.contracts.kv_store_suite import (
+    BLOCKS,
+    FOREVER,
+    STATES,
+    block,
+    chain,
+    item,
+    key,
+)
+
+DAY_S = 86_400.0
+
+
+def statuses(store: DiskStore, *items: StoreItem) -> set[str]:
+    return {one.status for one in store.store("blocks", items, deadline_s=FOREVER)}
+
+
+def is_there(store: DiskStore, name: object) -> bool:
+    (outcome,) = store.find("blocks", [key(name)], deadline_s=FOREVER)
+    return outcome.status == "hit"
+
+
+def read(store: DiskStore, name: object) -> str:
+    copy = bytearray(BLOCKS.block_bytes)
+    (outcome,) = store.load("blocks", [key(name)], [copy], deadline_s=FOREVER)
+    assert outcome.status != "hit" or copy == block(name)
+    return outcome.status
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_whatever_is_called_in_whatever_order_the_books_are_right(
+    place: Any, number: int, request: pytest.FixtureRequest
+) -> None:
+    chance = random.Random(zlib.crc32(request.node.name.encode()))
+    owners = [bytes([number]) * 32 for number in range(3)]
+    store = place.opened(quota_bytes=60 * 4096)
+    for _ in range(60):
+        text = chance.randrange(12)
+        items = chain(text, chance.randint(1, 12), namespace=owners[text % 3])
+        call = chance.randrange(8)
+        if call < 3:
+            statuses(store, *items)
+        elif call == 3:
+            for one in range(len(items)):
+                read(store, (text, one))
+        elif call == 4:
+            retention = chance.choice(["", "agent", "chat"])
+            store.touch("blocks", [one.key for one in items], retention=retention)
+        elif call == 5:
+            store.sweep(deadline_s=FOREVER)
+        elif call == 6:
+            store.drop(chance.choice(owners))
+        else:
+            store.store("state", [item(text, STATES, namespace=owners[0])], deadline_s=FOREVER)
+        place.pass_time(chance.choice([1.0, 100.0, 5000.0, DAY_S]))
+        if chance.random() < 0.1:
+            store.close()
+            store = place.opened(quota_bytes=60 * 4096)
+        place.assert_books_are_right(store)
+        assert store.report().used_bytes <= store.report().capacity_bytes
+
+
+def test_many_times_what_fits_passes_through_a_map_of_fixed_size(place: Any) -> None:
+    store = place.opened(young_s=0.0)
+    for text in range(40):
+        assert statuses(store, *chain(text, 50)) == {"stored"}
+        assert is_there(store, (text, 0))
+        place.pass_time(3600.0)
+    # The capacity, a tenth, and 4 MiB.
+    assert (place.folder / "data.mdb").stat().st_size <= 110 * 4096 + (4 << 20)
+    place.assert_books_are_right(store)
+
+
+def test_what_is_lent_stays_as_it_is_while_its_place_is_wanted(place: Any) -> None:
+    store = place.opened(young_s=0.0)
+    statuses(store, *chain("old", 90))
+    seen: set[str] = set()
+    with store.borrow("blocks", [key(("old", 3))], deadline_s=FOREVER) as lent:
+        data = lent[0].data
+        assert data is not None
+        for text in range(40):
+            place.pass_time(3600.0)
+            seen |= statuses(store, *chain(text, 50))
+        assert not is_there(store, ("old", 3))
+        assert data == block(("old", 3))
+    assert seen == {"stored", "unavailable"}
+    place.pass_time(3600.0)
+    assert statuses(store, *chain("new", 50)) == {"stored"}
+    place.assert_books_are_right(store)
+
+
+def test_what_was_lent_cannot_be_read_any_more(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    with store.borrow("blocks", [key("a")], deadline_s=FOREVER) as lent:
+        data = lent[0].data
+    assert data is not None
+    with pytest.raises(ValueError, match="released"):
+        data[0]
+
+
+def test_an_error_of_the_borrower_is_its_own_and_ends_the_loan(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    with (
+        pytest.raises(OSError, match="of the borrower"),
+        store.borrow("blocks", [key("a")], deadline_s=FOREVER),
+    ):
+        raise OSError("of the borrower")
+    store.close()
+
+
+def test_closing_waits_for_what_is_lent(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    with store.borrow("blocks", [key("a")], deadline_s=FOREVER) as lent:
+        closing = threading.Thread(target=store.close)
+        closing.start()
+        closing.join(0.05)
+        assert closing.is_alive()
+        assert lent[0].data == block("a")
+    closing.join()
+    assert read(store, "a") == "unavailable"
+
+
+def test_a_call_that_waits_for_another_writer_ends_at_its_deadline(place: Any) -> None:
+    store = place.opened()
+    assert store._opened is not None
+    with store._opened.environment.writing(math.inf):
+        late = time.monotonic() + 0.05
+        (outcome,) = store.store("blocks", [item("a")], deadline_s=late)
+        assert outcome.status == "timeout"
+        assert store.sweep(deadline_s=time.monotonic() + 0.05) == 0
+    assert statuses(store, item("a")) == {"stored"}
+
+
+def test_uses_that_were_only_read_count_after_the_store_was_opened_again(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("used"), item("unused"))
+    place.pass_time(2 * DAY_S)
+    read(store, "used")
+    statuses(store, item("other"))
+    store.close()
+    store = place.opened()
+    place.pass_time(1.5 * DAY_S)
+    assert store.sweep(deadline_s=FOREVER) == 1
+    assert (is_there(store, "used"), is_there(store, "unused")) == (True, False)
+
+
+def test_a_use_is_written_once_a_sixteenth_of_the_time(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    assert store._opened is not None
+    writer = store._opened.writer
+    assert writer is not None
+    place.pass_time(3 * DAY_S / 16 - 1)
+    read(store, "a")
+    assert writer._uses == {}
+    place.pass_time(1)
+    read(store, "a")
+    read(store, "a")
+    assert len(writer._uses) == 1
+
+
+@pytest.mark.parametrize("jump_s", [4 * DAY_S, -4 * DAY_S])
+def test_a_clock_that_is_set_removes_nothing_at_once(place: Any, jump_s: float) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    store.sweep(deadline_s=FOREVER)
+    place.wall_s += jump_s
+    assert store.sweep(deadline_s=FOREVER) == 0
+    place.wall_s -= jump_s
+    assert store.sweep(deadline_s=FOREVER) == 0
+    assert is_there(store, "a")
+
+
+def test_a_clock_that_stays_ahead_is_believed_by_the_second_sweep(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    place.wall_s += 4 * DAY_S
+    assert [store.sweep(deadline_s=FOREVER) for _ in range(2)] == [0, 1]
+
+
+def test_a_store_that_was_closed_for_long_expires_with_its_second_sweep(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    store.sweep(deadline_s=FOREVER)
+    store.close()
+    place.pass_time(4 * DAY_S)
+    store = place.opened()
+    assert [store.sweep(deadline_s=FOREVER) for _ in range(2)] == [0, 1]
+
+
+def test_blocks_of_a_class_that_is_not_configured_any_more_expire(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a", retention="chat"), item("b"))
+    store.close()
+    store = place.opened(retention_s={"agent": 3 * DAY_S, "state": 180.0})
+    assert read(store, "a") == "hit"
+    assert statuses(store, item("a", retention="agent")) == {"exists"}
+    assert statuses(store, item("b")) == {"exists"}
+    place.pass_time(2 * DAY_S)
+    assert store.sweep(deadline_s=FOREVER) == 0
+    place.assert_books_are_right(store)
+
+
+def test_a_much_smaller_capacity_is_reached_step_by_step(place: Any) -> None:
+    # The file, of 3,000 blocks, is larger than the new map of 100, a tenth, and 4 MiB.
+    store = place.opened(capacity_bytes=4000 * 4096)
+    assert statuses(store, *chain("text", 3000)) == {"stored"}
+    store.close()
+    place.pass_time(61.0)
+    store = place.opened()
+    assert statuses(store, item("a")) == {"unavailable"}
+    assert store.sweep(deadline_s=FOREVER) > 2000
+    assert statuses(store, item("a")) == {"stored"}
+    assert store.report().used_bytes <= store.report().capacity_bytes
+    assert is_there(store, ("text", 0))
+    place.assert_books_are_right(store)
+
+
+def test_a_block_that_was_made_good_meanwhile_is_not_removed(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    assert store._opened is not None
+    writer = store._opened.writer
+    assert writer is not None
+    writer.remove_damaged(BLOCKS, [key("a"), key("nobody")], FOREVER)
+    assert read(store, "a") == "hit"
+    assert store.report().removed == {}
+
+
+@pytest.mark.parametrize(("record_bytes", "pages"), [(4080, 1), (4081, 2), (114_112, 28)])
+def test_books_count_the_pages_that_the_map_gives(
+    place: Any, record_bytes: int, pages: int
+) -> None:
+    group = replace(BLOCKS, block_bytes=record_bytes - 192)
+    store = place.store(capacity_bytes=1 << 20)
+    store.open([group])
+    items = [replace(one, data=bytes(group.block_bytes)) for one in chain("text", 3)]
+    assert statuses(store, *items) == {"stored"}
+    assert store._opened is not None
+    with store._opened.environment.reading() as txn:
+        taken = txn.stat(store._opened.reader._index.records)["overflow_pages"]
+    assert taken == 3 * pages
+    assert store.report().used_bytes == 3 * pages * 4096
+
+
+def test_a_smaller_capacity_makes_blocks_go(place: Any) -> None:
+    store = place.opened()
+    statuses(store, *chain("text", 90))
+    store.close()
+    place.pass_time(61.0)
+    store = place.opened(capacity_bytes=50 * 4096)
+    assert statuses(store, item("a")) == {"stored"}
+    assert store.report().used_bytes <= 50 * 4096
+    assert is_there(store, ("text", 0))
+    place.assert_books_are_right(store)
+
+
+def test_durable_stores_keep_blocks_too(place: Any) -> None:
+    store = place.opened(durable=True)
+    assert statuses(store, *chain("text", 5)) == {"stored"}
+    assert read(store, ("text", 4)) == "hit"
+
+
+def test_tables_of_another_form_are_emptied_by_the_writer(place: Any) -> None:
+    store = place.opened()
+    statuses(store, *chain("text", 5))
+    opened = store._opened
+    assert opened is not None
+    with opened.environment.writing(math.inf) as txn:
+        txn.put(b"form", b"0", db=opened.reader._index._totals)
+    store.close()
+    with pytest.raises(ConfigError, match="another version"):
+        place.opened(writes=False)
+    store = place.opened()
+    assert store.report().records == 0
+    assert statuses(store, *chain("text", 5)) == {"stored"}
+    place.assert_books_are_right(store)
+
+
+def test_a_store_that_nobody_wrote_cannot_be_read(place: Any) -> None:
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        place.opened(writes=False)
+    place.folder.mkdir()
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        place.opened(writes=False)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_its_name(place: Any) -> None:
+    Path(place.folder).write_text("a file")
+    with pytest.raises(ConfigError, match=str(place.folder)):
+        place.opened()
+
+
+def test_more_than_the_disk_holds_is_refused_at_once(place: Any) -> None:
+    with pytest.raises(ConfigError, match="lower capacity_bytes"):
+        place.opened(capacity_bytes=1 << 60)
+    place.opened()
+
+
+def test_a_file_that_is_no_map_is_an_error(place: Any) -> None:
+    place.folder.mkdir()
+    (place.folder / "data.mdb").write_bytes(b"something else" * 1000)
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        place.opened()
+
+
+def test_ages_in_other_steps_than_those_of_the_disk_are_refused(place: Any) -> None:
+    with pytest.raises(ValueError, match="count in"):
+        place.store(age_step_s=60.0)
