@@ -1,5 +1,6 @@
 """Are the masks of a step made together, and does each sequence fail alone?"""
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from deepinfer_core.engine import grammar_masks, grammar_pace
+from deepinfer_core.engine import grammar_pace
 from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.grammar_pace import LONG_S
@@ -31,7 +32,6 @@ class Clock:
             perf_counter=lambda: self.wall_s, thread_time=lambda: self.processor_s
         )
         monkeypatch.setattr(grammar_pace, "time", source)
-        monkeypatch.setattr(grammar_masks, "perf_counter", source.perf_counter)
 
     def work(self, elapsed_s: float) -> None:
         self.wall_s += elapsed_s
@@ -118,8 +118,13 @@ def of(text: str, output: bytes = b"") -> Any:
     return sequence(component.open(component.compile(request, VOCABULARY), VOCABULARY), output)
 
 
+def grammars_of(component: LetterGrammar) -> Grammars:
+    pool: Any = SimpleNamespace(component=component, vocabulary=VOCABULARY)
+    return Grammars(pool)
+
+
 def masked(
-    component: LetterGrammar, them: Sequence[tuple[Any, bytes]]
+    made_by: LetterGrammar | Grammars, them: Sequence[tuple[Any, bytes]]
 ) -> tuple[list[list[int]], list[tuple[Any, Any]]]:
     """What each row allows, of sequences with their drafts; and what broke."""
     rows, owners = [], []
@@ -128,8 +133,8 @@ def masked(
             position = len(owner.tokens) + number
             rows.append(RowRequest(len(rows), position, RowSettings(), draft=draft))
             owners.append(owner)
-    pool: Any = SimpleNamespace(component=component, vocabulary=VOCABULARY)
-    found, broken = Grammars(pool).masked(tuple(rows), owners)
+    grammars = made_by if isinstance(made_by, Grammars) else grammars_of(made_by)
+    found, broken = grammars.masked(tuple(rows), owners)
     assert [row[:-1] for row in found] == [row[:-1] for row in rows]
     bits = [np.unpackbits(row.mask.view(np.uint8), bitorder="little") for row in found]  # type: ignore[union-attr]
     return [np.flatnonzero(one).tolist() for one in bits], broken
@@ -167,6 +172,19 @@ def test_a_grammar_that_cannot_be_had_ends_its_sequence_alone() -> None:
     assert found[1] == [ord("a")]
 
 
+def test_what_a_library_says_of_a_failure_is_in_the_log_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> GrammarMatcher:
+        raise UnsupportedGrammar("too ambiguous") from RuntimeError("panic: row 7")
+
+    bad = sequence(SimpleNamespace(matcher=fail), b"")
+    with caplog.at_level(logging.DEBUG, "deepinfer"):
+        _, [(_, failure)] = masked(Together(), [(bad, b"")])
+    assert str(failure) == "too ambiguous"
+    assert "panic: row 7" in caplog.text
+
+
 def test_what_was_drawn_against_the_grammar_ends_its_sequence_alone() -> None:
     bad = of("abc", b"x")
     found, broken = masked(Together(), [(of("abc"), b""), (bad, b"")])
@@ -181,8 +199,9 @@ def test_a_grammar_that_takes_long_for_each_token_ends_its_sequence_alone(
     clock = Clock(monkeypatch)
     bad = sequence(SimpleNamespace(matcher=lambda: Slow(clock.work, where, 2 * LONG_S)), b"k")
     them = [(of("abcd", b"a"), b""), (bad, b""), (of("wxyz", b"w"), b"")]
+    grammars = grammars_of(Together())
     for output in b"bxc":
-        _, broken = masked(Together(), them)
+        _, broken = masked(grammars, them)
         if broken:
             break
         bad.tokens.append(output)
@@ -192,7 +211,7 @@ def test_a_grammar_that_takes_long_for_each_token_ends_its_sequence_alone(
     assert "0.50 s for one token, over 0.25 s" in str(failure)
     for good, _ in (them[0], them[2]):
         good.tokens.append({b"a": ord("b"), b"w": ord("x")}[bytes(good.tokens[1:2])])
-    found, broken = masked(Together(), [them[0], them[2]])
+    found, broken = masked(grammars, [them[0], them[2]])
     assert not broken
     assert found == [[ord("c")], [ord("y")]]
 
@@ -207,18 +226,22 @@ def test_a_grammar_that_waits_for_the_processor_is_not_to_blame(
         clock.wall_s += elapsed_s
 
     one = sequence(SimpleNamespace(matcher=lambda: Slow(wait, where, 2 * LONG_S)), b"k")
+    grammars = grammars_of(Together())
     for _ in range(4):
-        assert not masked(Together(), [(one, b"")])[1]
+        assert not masked(grammars, [(one, b"")])[1]
         one.tokens.append(ord("k"))
 
 
 def test_one_that_took_long_once_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     matcher = Slow(clock.work, "fill_mask", 2 * LONG_S)
-    one = sequence(SimpleNamespace(matcher=lambda: matcher), b"k")
+    one, grammars = (
+        sequence(SimpleNamespace(matcher=lambda: matcher), b"k"),
+        grammars_of(Together()),
+    )
     for took_s in (2 * LONG_S, 0.5 * LONG_S, 2 * LONG_S, 0.9 * LONG_S):
         matcher.took_s = took_s
-        assert not masked(Together(), [(one, b"")])[1]
+        assert not masked(grammars, [(one, b"")])[1]
         one.tokens.append(ord("k"))
 
 
@@ -228,8 +251,7 @@ def test_drafts_that_take_long_to_follow_end_their_sequence(
     clock = Clock(monkeypatch)
     one = sequence(SimpleNamespace(matcher=lambda: Slow(clock.work, "accept", 2 * LONG_S)), b"")
     one.drafts, one.sequence_id = SimpleNamespace(ids=(5, 6)), 1
-    pool: Any = SimpleNamespace(component=Together(), vocabulary=VOCABULARY)
-    grammars = Grammars(pool)
+    grammars = grammars_of(Together())
     grammars.cut_drafts([one], "match")
     assert not grammars.failed([one])
     grammars.cut_drafts([one], "match")
@@ -241,6 +263,17 @@ def test_drafts_that_take_long_to_follow_end_their_sequence(
 def test_a_matcher_that_breaks_on_a_beginning_ends_its_sequence_alone() -> None:
     one = sequence(SimpleNamespace(matcher=lambda: Broken("accept")), b"", prefix=(5,))
     one.sequence_id = 1
-    pool: Any = SimpleNamespace(component=Together(), vocabulary=VOCABULARY)
-    [(_, failure)] = Grammars(pool).failed([one])
+    [(_, failure)] = grammars_of(Together()).failed([one])
     assert "a bug in accept" in str(failure)
+
+
+def test_drafts_of_a_step_that_take_long_end_their_sequence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, grammars = Clock(monkeypatch), grammars_of(Together())
+    bad = sequence(SimpleNamespace(matcher=lambda: Slow(clock.work, "accept", 2 * LONG_S)), b"")
+    good = of("abc", b"a")
+    assert not masked(grammars, [(bad, b"x"), (good, b"b")])[1]
+    found, [(owner, _)] = masked(grammars, [(bad, b"x"), (good, b"b")])
+    assert owner is bad
+    assert found[2:] == [[ord("b")], [ord("c")]]

@@ -1,23 +1,26 @@
 """Are grammars compiled apart from the engine, each at its own risk?"""
 
 import contextlib
+import queue
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from deepinfer_core.engine.grammar_child import ChildStart
+from deepinfer_core.engine.grammar_child import ChildStart, Compiled, GaveUp, warm_up
+from deepinfer_core.engine.grammar_jobs import GrammarJob
 from deepinfer_core.engine.grammar_limits import PoolLimits, Unmetered
 from deepinfer_core.engine.grammar_pool import GrammarPool
 from deepinfer_core.engine.grammar_process import GrammarProcess
+from deepinfer_core.engine.grammar_worker import GrammarWorker
 from deepinfer_core.errors import EngineError, RequestError, UnsupportedGrammar
 from deepinfer_core.interfaces.grammar import CompiledGrammar, GrammarText, GrammarVocabulary
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Resolved
 from deepinfer_core.plugin.resolved import Pick
-from deepinfer_core.testing.letter_grammar import build
+from deepinfer_core.testing.letter_grammar import LetterGrammar, build
 
 VOCABULARY = GrammarVocabulary(pieces=tuple(bytes([byte]) for byte in range(128)), end_ids=(0,))
 WAIT_S = 60.0
@@ -150,6 +153,56 @@ def test_one_that_nobody_wants_any_more_is_given_up(patient: MeteredPool, how: s
     assert works(patient.compiled(choice("ok", f"after {how}")))
 
 
+def test_the_next_one_is_not_blamed_for_a_process_that_was_ended() -> None:
+    """Ended for the one before, when that was answered already, or by somebody else."""
+    told: queue.Queue[object] = queue.Queue()
+    employer: Any = SimpleNamespace(
+        ready=lambda worker: told.put("ready"),
+        not_ready=lambda worker, error: told.put(error),
+        answered=lambda worker, job, outcome: (job.tickets.pop()(), told.put(outcome)),
+    )
+    start = ChildStart(resolved=resolved(), vocabulary=VOCABULARY, memory_bytes=256 << 20)
+    worker = GrammarWorker(start, employer)
+    worker.begin()
+    assert told.get(timeout=WAIT_S) == "ready"
+    for number, meanwhile in enumerate((worker.strike, lambda: None, lambda: None)):
+        job = GrammarJob(number, choice("ok", f"{number}"), 0)
+        job.tickets.append(meanwhile)  # type: ignore[arg-type]
+        worker.give(job)
+        assert isinstance(told.get(timeout=WAIT_S), Compiled)
+        assert told.get(timeout=WAIT_S) == "ready"
+    end_child(worker)
+    worker.give(GrammarJob(9, choice("ok", "9"), 0, tickets=[lambda: None]))  # type: ignore[list-item]
+    assert isinstance(told.get(timeout=WAIT_S), GaveUp)
+    assert told.get(timeout=WAIT_S) == "ready"
+    worker.end()
+    worker.join()
+
+
+def end_child(worker: GrammarWorker) -> None:
+    """As the system does when memory is short."""
+    child = worker._child
+    assert child is not None
+    child.strike()
+    end_s = time.monotonic() + WAIT_S
+    while child.is_alive:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_a_child_has_imported_all_it_needs_when_it_is_ready() -> None:
+    """What is imported within a turn may be given up half done, again and again."""
+    opened: list[bytes] = []
+
+    class Counting(LetterGrammar):
+        def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
+            opened.append(compiled)
+            return super().open(compiled, vocabulary)
+
+    warm_up(Counting(), VOCABULARY)
+    assert opened == [b'["a"]']
+
+
 def test_one_that_somebody_still_wants_is_not_given_up(patient: MeteredPool) -> None:
     text = choice("!sleep1", "ok", "two want it")
     first, second = patient.compiled(text), patient.compiled(text)
@@ -208,6 +261,23 @@ def test_a_component_that_a_child_cannot_load_is_named(monkeypatch: pytest.Monke
     try:
         with pytest.raises(EngineError, match="letters_only_here"):
             pool.compiled(choice("ok")).result(WAIT_S)
+    finally:
+        pool.close()
+
+
+def test_the_start_of_the_first_child_counts_towards_no_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = GrammarProcess.begin
+
+    def begin_late(process: GrammarProcess, start: ChildStart) -> None:
+        time.sleep(1.5)
+        begin(process, start)
+
+    monkeypatch.setattr(GrammarProcess, "begin", begin_late)
+    pool = GrammarPool(resolved(), VOCABULARY, PoolLimits(workers=1, timeout_s=1.0))
+    try:
+        assert works(pool.compiled(choice("ok")))
     finally:
         pool.close()
 

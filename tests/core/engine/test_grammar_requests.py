@@ -129,7 +129,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("how", ["abort", "close", "deadline"])
+@pytest.mark.parametrize("how", ["abort", "close", "deadline", "interrupt"])
 def test_a_request_that_ends_before_its_grammar_is_there_gives_it_up(
     patient: LLM, how: str
 ) -> None:
@@ -143,6 +143,10 @@ def test_a_request_that_ends_before_its_grammar_is_there_gives_it_up(
         deltas.abort(0)
     if how == "close":
         deltas.close()
+    if how == "interrupt":
+        patient.engine.reset()
+        wait_until(lambda: not compiling(patient))
+        return
     ended = {delta.index: delta.completion for delta in deltas if delta.completion is not None}
     wait_until(lambda: not compiling(patient))
     if how != "close":

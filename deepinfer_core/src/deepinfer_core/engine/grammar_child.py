@@ -31,6 +31,7 @@ __all__ = [
     "Compiled",
     "GaveUp",
     "Refused",
+    "foreign_detail",
     "read_frame",
     "warm_up",
     "write_frame",
@@ -187,7 +188,7 @@ class _Compiler:
         except _ToldToGiveUp:
             raise
         except RequestError as error:
-            return Refused(error.message, error.hint, detail=_detail(error))
+            return Refused(error.message, error.hint, detail=foreign_detail(error))
         except MemoryError:
             return Refused(
                 "compiling the grammar takes too much memory",
@@ -198,8 +199,8 @@ class _Compiler:
             return Refused(f"the grammar component failed: {describe(error)}", is_fault=False)
 
 
-def _detail(error: DeepInferError) -> str:
-    """What lies behind an error, if that is foreign."""
+def foreign_detail(error: DeepInferError) -> str:
+    """The beginning of what lies behind an error, if that is foreign; for the log."""
     cause = error.__cause__
     if cause is None or isinstance(cause, DeepInferError):
         return ""

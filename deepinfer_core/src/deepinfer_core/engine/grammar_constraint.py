@@ -57,14 +57,11 @@ class Constraint:
         request: what was asked.
         compiled: its grammar, now or later.
         end_ids: tokens that end a sequence.
-
-    Attributes:
-        is_watched: its masks took long, or those of another one that were made together with it.
     """
 
     __slots__ = (
         "_begun", "_bound", "_compiled", "_drafted", "_ends", "_free", "_held", "_matched",
-        "_phase", "_prefix", "_read", "_trigger", "is_watched",
+        "_phase", "_prefix", "_read", "_trigger",
     )  # fmt: skip
 
     def __init__(
@@ -86,7 +83,6 @@ class Constraint:
         self._read = 0
         self._free: tuple[str, int] | None = None
         self._drafted = 0
-        self.is_watched = False
 
     @property
     def is_compiled(self) -> bool:

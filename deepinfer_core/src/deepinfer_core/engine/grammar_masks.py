@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from itertools import takewhile
-from time import perf_counter
 from typing import TYPE_CHECKING
 
+from deepinfer_core.engine.grammar_child import foreign_detail
 from deepinfer_core.engine.grammar_constraint import Constraint
-from deepinfer_core.engine.grammar_pace import LONG_S, paced
+from deepinfer_core.engine.grammar_pace import Pace
 from deepinfer_core.engine.grammar_pool import GrammarPool
 from deepinfer_core.engine.grammar_rows import ConstrainedRows, constrained_rows
 from deepinfer_core.engine.rows import RowRequest
 from deepinfer_core.engine.sequence import Request, Sequence
 from deepinfer_core.errors import DeepInferError, EngineError, RequestError, UnsupportedGrammar
+from deepinfer_core.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +46,7 @@ class Grammars:
     ) -> None:
         self._pool = pool
         self._end_ids = end_ids
+        self._pace, self._draft_pace = Pace(), Pace()
         self._broken: dict[int, DeepInferError] = {}
         """Why grammars failed since ``failed`` was asked, by the number of the sequence."""
 
@@ -124,16 +126,18 @@ class Grammars:
             drafted: sequences, some of which may be gone.
             rule: how drafts are accepted.
         """
+        self._draft_pace.begin()
         for sequence in drafted:
             drafts, constraint = sequence.drafts, sequence.constraint
             if constraint is None or not drafts.ids:
                 continue
             try:
-                allowed = paced(constraint, partial(_allowed_drafts, sequence, constraint))
+                allowed = self._draft_pace.call(partial(_allowed_drafts, sequence, constraint))
             except Exception as error:  # noqa: BLE001 - components are foreign code
                 self._broken[sequence.sequence_id] = _failure(error)
             else:
                 drafts.ids = drafts.ids[: allowed + (rule == "ratio")]
+        self._draft_pace.end()
 
     def masked(
         self, rows: tuple[RowRequest, ...], owners: list[Sequence]
@@ -153,7 +157,9 @@ class Grammars:
 
         count = chosen[-1].first + len(chosen[-1].places)
         mask_RW = np.empty((count, self._pool.vocabulary.words), dtype=np.int32)
+        self._pace.begin()
         self._fill(chosen, rows, mask_RW)
+        self._pace.end()
         masked, masks = list(rows), list(mask_RW)
         for one in chosen:
             if one.failure is not None:
@@ -170,31 +176,24 @@ class Grammars:
         mask_RW: npt.NDArray[np.int32],
     ) -> None:
         """Fill the masks of each sequence, or note why not."""
-        watched = [one for one in chosen if one.constraint.is_watched]
-        at_s = perf_counter()
+        pace = self._pace if self._pace.is_watched else None
         for one in chosen:
-            constraint = one.constraint
             try:
-                if constraint.is_watched:
-                    paced(constraint, partial(_read, one))
+                if pace is None:
+                    one.constraint.read(one.sequence.tokens, one.sequence.prompt_tokens)
                 else:
-                    constraint.read(one.sequence.tokens, one.sequence.prompt_tokens)
+                    pace.call(partial(_read, one))
             except Exception as error:  # noqa: BLE001 - components are foreign code
                 one.failure = _failure(error)
-            before_s, at_s = at_s, perf_counter()
-            if at_s - before_s > LONG_S:
-                constraint.is_watched = True
         turn, going = 0, [one for one in chosen if one.failure is None]
         while going:
             self._fill_turn(going, turn, mask_RW)
             going = [one for one in going if len(one.places) > turn + 1 and one.failure is None]
-            going = [one for one in going if _drafted(one, turn, rows, mask_RW)]
+            going = [one for one in going if _drafted(one, turn, rows, mask_RW, pace)]
             turn += 1
         if turn > 1:
             for one in chosen:
                 _forget_drafts(one)
-        for one in watched:
-            one.constraint.is_watched = False
 
     def _fill_turn(
         self, going: list[ConstrainedRows], turn: int, mask_RW: npt.NDArray[np.int32]
@@ -205,9 +204,6 @@ class Grammars:
         for one in going:
             try:
                 matcher = one.constraint.fill(mask_RW, one.first + turn)
-                if matcher is not None and one.constraint.is_watched:
-                    paced(one.constraint, partial(matcher.fill_mask, mask_RW, one.first + turn))
-                    continue
             except Exception as error:  # noqa: BLE001 - components are foreign code
                 one.failure = _failure(error)
                 continue
@@ -216,20 +212,20 @@ class Grammars:
                 filling.append(one)
         if not matchers:
             return
-        began_s = perf_counter()
-        try:
-            self._pool.component.fill_masks(
-                matchers, mask_RW, [one.first + turn for one in filling]
-            )
-            if perf_counter() - began_s > LONG_S:
-                for one in filling:
-                    one.constraint.is_watched = True
-        except Exception:  # noqa: BLE001 - which of them it was shows each alone
-            for one, matcher in zip(filling, matchers, strict=True):
-                try:
-                    matcher.fill_mask(mask_RW, one.first + turn)
-                except Exception as error:  # noqa: BLE001 - components are foreign code
-                    one.failure = _failure(error)
+        if not self._pace.is_watched:
+            try:
+                self._pool.component.fill_masks(
+                    matchers, mask_RW, [one.first + turn for one in filling]
+                )
+            except Exception:  # noqa: BLE001 - which of them it was shows each alone
+                pass
+            else:
+                return
+        for one, matcher in zip(filling, matchers, strict=True):
+            try:
+                self._pace.call(partial(matcher.fill_mask, mask_RW, one.first + turn))
+            except Exception as error:  # noqa: BLE001 - components are foreign code
+                one.failure = _failure(error)
 
     def close(self) -> None:
         """End what compiles. May be called again."""
@@ -242,18 +238,26 @@ NO_GRAMMARS = Grammars()
 
 
 def _failure(error: Exception) -> DeepInferError:
+    """What the request is told; what others say of it is for the log."""
     if isinstance(error, DeepInferError):
+        if detail := foreign_detail(error):
+            get_logger(__name__).debug("grammar.failed", detail=detail)
         return error
     return EngineError(f"the grammar component failed: {type(error).__name__}: {error}")
 
 
 def _drafted(
-    one: ConstrainedRows, turn: int, rows: tuple[RowRequest, ...], mask_RW: npt.NDArray[np.int32]
+    one: ConstrainedRows,
+    turn: int,
+    rows: tuple[RowRequest, ...],
+    mask_RW: npt.NDArray[np.int32],
+    pace: Pace | None,
 ) -> bool:
     """Follow a draft; nobody draws behind one that is not allowed, or where there is none."""
     draft = rows[one.places[turn]].draft
     try:
-        if draft >= 0 and paced(one.constraint, partial(one.constraint.draft, draft)):
+        follow = partial(one.constraint.draft, draft)
+        if draft >= 0 and (follow() if pace is None else pace.call(follow)):
             return True
     except Exception as error:  # noqa: BLE001 - components are foreign code
         one.failure = _failure(error)

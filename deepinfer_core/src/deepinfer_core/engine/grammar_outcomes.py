@@ -85,6 +85,7 @@ def refused(outcome: Refused | None) -> Failed:
     if outcome.detail:
         get_logger(__name__).debug("grammar.refused", detail=outcome.detail)
     if not outcome.is_fault:
+        get_logger(__name__).error("grammar.component_failed", error=outcome.message)
         return Failed(EngineError(outcome.message, hint=outcome.hint))
     error = UnsupportedGrammar(outcome.message, hint=outcome.hint)
     return Failed(error, FORGET_S if outcome.is_limit else math.inf)

@@ -2,9 +2,9 @@
 
 What an engine needs for a token depends on the grammar and on the text so far: an ambiguous grammar
 takes longer the longer the text is. All of it happens in the step loop, where nothing can be
-stopped. So the clock on the wall says, at next to no cost, that something took long; who may have
-been the cause is watched, which means that its next token is timed alone, by the processor time of
-the thread, as a busy machine is nobody's fault. Who then takes long again fails.
+stopped. So the clock on the wall says, at next to no cost, that a step took long; in the next one
+each token is timed alone, by the processor time of the thread, as a busy machine is nobody's fault.
+Who takes long then fails.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.errors import UnsupportedGrammar
 
-__all__ = ["LONG_S", "paced"]
+__all__ = ["LONG_S", "Pace"]
 
 LONG_S = 0.25
 """For following or masking one token. With 129,280 tokens the slowest grammar of the test data
@@ -25,24 +24,40 @@ takes 0.044 s for a mask, on one core of an AMD EPYC."""
 T = TypeVar("T")
 
 
-def paced(constraint: Constraint, follow: Callable[[], T]) -> T:
-    """Do something for a sequence, watch it if that took long, and fail if it was watched before.
+class Pace:
+    """What is done for grammars in each step.
 
-    Raises:
-        UnsupportedGrammar: it takes too long; else what ``follow`` raises.
+    Attributes:
+        is_watched: it took long in the last step, so that each call is timed in this one.
     """
-    was_watched = constraint.is_watched
-    began_s = time.thread_time() if was_watched else 0.0
-    at_s = time.perf_counter()
-    found = follow()
-    if was_watched:
+
+    __slots__ = ("_began_s", "is_watched")
+
+    def __init__(self) -> None:
+        self.is_watched = False
+        self._began_s = 0.0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._began_s = time.perf_counter()
+
+    def end(self) -> None:
+        """It ends."""
+        self.is_watched = time.perf_counter() - self._began_s > LONG_S
+
+    def call(self, follow: Callable[[], T]) -> T:
+        """Do something for one sequence; for use where each call is timed.
+
+        Raises:
+            UnsupportedGrammar: it takes too long; else what ``follow`` raises.
+        """
+        began_s = time.thread_time()
+        found = follow()
         took_s = time.thread_time() - began_s
-        if took_s > LONG_S:
+        if self.is_watched and took_s > LONG_S:
             raise UnsupportedGrammar(
                 f"the grammar takes {took_s:.2f} s for one token, over {LONG_S:g} s, and holds up"
                 " other requests",
                 hint="a text can be read in too many ways: make it less ambiguous",
             )
-    elif time.perf_counter() - at_s > LONG_S:
-        constraint.is_watched = True
-    return found
+        return found

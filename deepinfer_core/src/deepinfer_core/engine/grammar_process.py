@@ -50,6 +50,11 @@ class GrammarProcess:
         self._answers: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=self._pump, daemon=True, name="deepinfer-grammar-answers").start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def begin(self, start: ChildStart) -> None:
         """Wait until it is ready.
 

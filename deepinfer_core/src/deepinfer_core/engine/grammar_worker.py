@@ -51,7 +51,7 @@ class GrammarWorker:
         self._employer = employer
         self._tasks: queue.Queue[GrammarJob | Literal["start", "end"]] = queue.Queue()
         self._child: GrammarProcess | None = None
-        self._has_ended = False
+        self._has_ended = self._is_struck = False
         self.state: Literal["cold", "starting", "free", "busy"] = "cold"
         self.job: GrammarJob | None = None
         self._thread = threading.Thread(target=self._run, daemon=True, name="deepinfer-grammar")
@@ -70,11 +70,12 @@ class GrammarWorker:
     def stop(self) -> None:
         """Have the present grammar given up soon, if that is possible."""
         if (child := self._child) is not None and not child.give_up():
-            child.strike()
+            self.strike()
 
     def strike(self) -> None:
         """End the child and with it what it does, without waiting for it."""
         if (child := self._child) is not None:
+            self._is_struck = True
             child.strike()
 
     def end(self) -> None:
@@ -91,6 +92,8 @@ class GrammarWorker:
         while (task := self._tasks.get()) != "end":
             if task != "start":
                 self._employer.answered(self, task, self._asked(task))
+            if self._is_struck:  # perhaps when its answer was on its way: the next is not to blame
+                self._lose()
             if self._has_ended:
                 break
             if self._child is not None or self._began():
@@ -120,6 +123,9 @@ class GrammarWorker:
 
     def _asked(self, job: GrammarJob) -> Outcome:
         assert self._child is not None
+        if not self._child.is_alive:  # ended by others while it waited: the grammar's turn is over
+            self._lose()
+            return GaveUp()
         try:
             answer = self._child.ask(job.grammar)
         except (OSError, EOFError):
@@ -130,6 +136,6 @@ class GrammarWorker:
         return answer.outcome
 
     def _lose(self) -> None:
-        child, self._child = self._child, None
+        child, self._child, self._is_struck = self._child, None, False
         if child is not None:
             child.kill()

@@ -6,8 +6,8 @@ a model that is served, nothing else, not even its path: a call is named by the 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from logging import DEBUG, INFO
 from time import monotonic
 
 from deepinfer_core.interfaces.async_engine import AbortedBy
@@ -72,10 +72,11 @@ class CallRecord:
 
 def write_access_log(record: CallRecord) -> None:
     """Log the end of a call; what only asks how the server is, at level debug."""
-    level, log = (DEBUG, _log.debug) if record.is_look else (INFO, _log.info)
+    level = logging.DEBUG if record.is_look else logging.INFO
     if not _log.isEnabledFor(level):
-        return  # as usual, and what follows takes a while
+        return  # what follows takes a while
     notes = record.notes
+    log = _log.debug if record.is_look else _log.info
     log(
         "call.answered",
         request_id=record.request_id,
