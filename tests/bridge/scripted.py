@@ -110,6 +110,8 @@ class Reply:
     raw: bytes
     notes: CallNotes
     writes: list[bytes] = field(default_factory=list)
+    direct: list[bytes] = field(default_factory=list)
+    """Those of them that did not come from the iterator."""
 
     @property
     def body(self) -> Any:
@@ -176,10 +178,16 @@ async def ask_async(
         body=body,
     )
     writes: list[bytes] = []
+    beside: list[bytes] = []
+
+    def write(events: bytes) -> None:
+        writes.append(events)
+        beside.append(events)
+
     # The client takes what is written at once, but not always.
     takes = itertools.cycle((True, False, True, True))
     direct = DirectWrite(
-        is_free=lambda: bool(writes) and next(takes), write=writes.append, last_s=lambda: 0.0
+        is_free=lambda: bool(writes) and next(takes), write=write, last_s=lambda: 0.0
     )
     try:
         answer = await endpoint.handle(call)
@@ -196,7 +204,7 @@ async def ask_async(
         else:
             raw = endpoint.dialect.error_body(error, status, call.request_id)
             return Reply(status, raw, call.notes)
-    return Reply(200, b"".join(writes), call.notes, writes)
+    return Reply(200, b"".join(writes), call.notes, writes, beside)
 
 
 def ask(

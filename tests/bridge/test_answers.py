@@ -66,6 +66,17 @@ def test_a_character_may_be_split_over_steps() -> None:
     assert content([[token] for token in tokens_of("世🙂")]) == "世🙂"
 
 
+@pytest.mark.parametrize("stop", [[], ["x"]])
+def test_tokens_are_written_where_they_come_unless_a_stop_string_may_end_the_answer(
+    stop: list[str],
+) -> None:
+    reply, _ = answered([[token] for token in tokens_of("a stone")], stream=True, stop=stop)
+    assert reply.status == 200
+    assert bool(reply.direct) == (not stop)
+    assert reply.notes.first_token_s is not None
+    assert reply.notes.completion_tokens == 7
+
+
 @pytest.mark.parametrize("split", [1, 2, 3, 100])
 def test_a_stop_string_ends_the_answer_and_the_engine_s_work(split: int) -> None:
     tokens = tokens_of("say STOP THERE STOP HERE more and more")

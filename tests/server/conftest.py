@@ -10,7 +10,7 @@ import pytest
 import uvloop
 from deepinfer_core.config.server import ServerSettings
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.interfaces.async_engine import GenerateRequest, Tokens
+from deepinfer_core.interfaces.async_engine import Finished, GenerateRequest, Tokens
 from deepinfer_core.interfaces.protocol import (
     Endpoint,
     EventAnswer,
@@ -65,6 +65,8 @@ def say_endpoints(service: ServiceView) -> Sequence[Endpoint]:
                 if isinstance(item, Tokens):
                     call.notes.completion_tokens += len(item.token_ids)
                     yield item.text
+                elif isinstance(item, Finished):
+                    call.notes.ended_by = item.aborted_by or ""
 
         async def events() -> AsyncIterator[bytes]:
             async for piece in pieces():

@@ -415,6 +415,33 @@ def test_a_look_is_a_call_of_the_server_s_own_that_was_answered(
     assert CallRecord(request_id="a", owner=owner, status=status).is_look is is_look
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("who", ["client", "deadline", "operator", "shutdown", ""])
+def test_the_access_log_says_who_ended_an_answer(
+    run: Any, serve: Any, caplog: pytest.LogCaptureFixture, who: str, stream: bool
+) -> None:
+    async def body() -> None:
+        engine = FakeAsyncEngine(lambda request: "x" * (9 if who == "" else 4000), step_s=0.001)
+        limits = {"request_timeout_s": 0.1} if who == "deadline" else {}
+        async with serve(engine, settings=limits) as client:
+            call = asyncio.create_task(client.post("/say", json={"stream": stream}))
+            await until(lambda: engine.in_work == 1)
+            if who == "client":
+                call.cancel()
+            elif who == "operator":
+                [request] = engine.requests
+                assert client.app.engine.abort(request.request_id)
+            elif who == "shutdown":
+                await client.app.engine.drain(0.0)
+            await asyncio.wait({call})
+            await until(lambda: engine.in_work == 0)
+
+    with caplog.at_level(logging.INFO, logger="deepinfer"):
+        run(body)
+    [logged] = [record.msg for record in caplog.records if record.msg["event"] == "call.answered"]
+    assert logged["ended_by"] == who
+
+
 def test_a_failure_nobody_foresaw_is_logged_without_its_text(
     run: Any, serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
