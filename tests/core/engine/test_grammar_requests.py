@@ -96,7 +96,12 @@ def test_a_text_that_is_cut_says_so(llm: LLM) -> None:
 
 @pytest.mark.parametrize(
     ("first", "message"),
-    [("!fault", "at character 3"), ("!break", "a bug"), ("!abort", "process"), ("!sleep50", "10 s")],
+    [
+        ("!fault", "at character 3"),
+        ("!break", "a bug"),
+        ("!abort", "process"),
+        ("!sleep50", "10 s"),
+    ],
 )
 def test_a_grammar_that_fails_fails_its_request_alone(llm: LLM, first: str, message: str) -> None:
     good, bad = asked(*TEXTS), asked(first, "x")
