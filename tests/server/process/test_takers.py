@@ -1,7 +1,7 @@
 """Which tokens does a taker get, and which are left to the iterator?"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,11 @@ def ended(live: LiveRequest) -> StepDone:
     return StepDone([], [], [Ended(live.number, "length", 3, 0, 2, 0, 0, 0.0, None)], [])
 
 
+def run_soon(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run; what is not woken, although it should be, fails."""
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
 class Requests(LiveRequests):
     """As the front of an engine's process keeps them."""
 
@@ -71,7 +76,7 @@ def test_it_gets_what_comes_while_somebody_waits_and_nobody_is_woken() -> None:
         requests.heard(ended(live))
         assert isinstance(await waiting, Finished)
 
-    asyncio.run(main())
+    run_soon(main)
 
 
 def test_it_gets_nothing_that_would_overtake_what_was_not_taken_yet() -> None:
@@ -93,7 +98,7 @@ def test_it_gets_nothing_that_would_overtake_what_was_not_taken_yet() -> None:
         requests.heard(ended(live))
         await waiting
 
-    asyncio.run(main())
+    run_soon(main)
 
 
 def test_what_it_leaves_comes_from_the_iterator_with_all_that_follows() -> None:
@@ -113,7 +118,7 @@ def test_what_it_leaves_comes_from_the_iterator_with_all_that_follows() -> None:
         assert await waiting == Tokens((2, 3))
         assert [one.token_ids for one in got] == [(1,), (2,)]
 
-    asyncio.run(main())
+    run_soon(main)
 
 
 def test_what_it_raises_fails_its_request_alone() -> None:
@@ -134,7 +139,7 @@ def test_what_it_raises_fails_its_request_alone() -> None:
         with pytest.raises(KeyError, match="of the taker"):
             bad.take()
 
-    asyncio.run(main())
+    run_soon(main)
 
 
 def test_taker_and_iterator_of_an_engine_give_every_token_once(
