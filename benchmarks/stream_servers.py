@@ -42,7 +42,7 @@ class PreparedEngine(FakeAsyncEngine):
         self._live = LiveRequests(STREAMS)
         self._began: dict[int, int] = {}
         self._over: dict[int, list[int]] = {}
-        self._step = 0
+        self._number = 0
         self._steps: asyncio.Task[None] | None = None
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Item]:
@@ -51,8 +51,8 @@ class PreparedEngine(FakeAsyncEngine):
         self._live.add(live)
         row = StartedRow(live.number, len(request.prompt_token_ids), 0)
         self._live.heard(StepDone([row], [], [], []))
-        self._began[live.number] = self._step + 1
-        self._over.setdefault(self._step + request.params.max_tokens, []).append(live.number)
+        self._began[live.number] = self._number + 1
+        self._over.setdefault(self._number + request.params.max_tokens, []).append(live.number)
         if self._steps is None:
             self._steps = asyncio.create_task(self._run())
         while True:
@@ -66,12 +66,12 @@ class PreparedEngine(FakeAsyncEngine):
     async def _run(self) -> None:
         while self._began:
             await asyncio.sleep(0)
-            self._step += 1
+            self._number += 1
             grown = [
-                Grown(number, *LETTERS[(self._step - began) % len(LETTERS)])
+                Grown(number, *LETTERS[(self._number - began) % len(LETTERS)])
                 for number, began in self._began.items()
             ]
-            over = self._over.pop(self._step, ())
+            over = self._over.pop(self._number, ())
             ended = [Ended(number, "length", 0, 0, 0, 0, 0, 0.0, None) for number in over]
             for number in over:
                 del self._began[number]
