@@ -13,6 +13,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from deepinfer_core.engine import grammar_pool
 from deepinfer_core.engine.grammar_child import ChildStart, Compiled, GaveUp, warm_up
 from deepinfer_core.engine.grammar_jobs import GrammarJob
 from deepinfer_core.engine.grammar_limits import PoolLimits, Unmetered
@@ -381,6 +382,19 @@ def test_one_whose_compiled_form_takes_too_much_memory_is_refused() -> None:
 def test_a_kind_that_the_component_does_not_take_is_refused_at_once(pool: GrammarPool) -> None:
     with pytest.raises(UnsupportedGrammar, match="'regex'"):
         pool.compiled(GrammarText(kind="regex", text="a"))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_pool_that_breaks_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(snapshot: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(grammar_pool, "decide", fail)
+    pool = GrammarPool(resolved(), VOCABULARY, PoolLimits(workers=1, timeout_s=WAIT_S))
+    pool._thread.join(WAIT_S)
+    with pytest.raises(EngineError, match="closed"):
+        pool.compiled(choice("ok")).result(WAIT_S)
+    pool.close()
 
 
 def test_a_closed_pool_leaves_nobody_waiting() -> None:

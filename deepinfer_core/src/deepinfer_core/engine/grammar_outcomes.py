@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from deepinfer_core.interfaces.grammar import CompiledGrammar, Grammar, GrammarV
 from deepinfer_core.plugin.resolved import describe
 from deepinfer_core.telemetry.logs import get_logger
 
-__all__ = ["Failed", "Usable", "give", "late", "made_usable", "no_room", "refused"]
+__all__ = ["Failed", "Usable", "give", "late", "made_usable", "no_kind", "no_room", "refused"]
 
 _SMALLER = "make it smaller, or raise grammar"
 
@@ -111,6 +112,14 @@ def late(spent_s: float, limit_s: float, *, more_s: float = 0.0) -> Failed:
     how = f"compiling took {min(spent_s, limit_s):.1f} s"
     how += f", and opening would take {more_s:.1f} s" if more_s else " of them and was not done"
     return Failed(UnsupportedGrammar(f"{what}: {how}", hint=f"{_SMALLER}.timeout_s"), FORGET_S)
+
+
+def no_kind(kind: str, kinds: Iterable[str]) -> UnsupportedGrammar:
+    """What one is told who asks for a kind of grammar that the component does not take."""
+    return UnsupportedGrammar(
+        f"asked for a grammar of kind {kind!r}, found a component without it",
+        hint=f"it takes: {', '.join(sorted(kinds))}",
+    )
 
 
 def no_room(limits: PoolLimits) -> Failed:

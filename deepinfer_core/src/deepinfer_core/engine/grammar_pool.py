@@ -21,11 +21,11 @@ from functools import partial
 from deepinfer_core.engine.grammar_child import ChildStart, Compiled, GaveUp, Refused, warm_up
 from deepinfer_core.engine.grammar_jobs import GrammarJob
 from deepinfer_core.engine.grammar_limits import GrammarMeter, PoolLimits, Unmetered
-from deepinfer_core.engine.grammar_outcomes import Failed, Usable, made_usable, refused
+from deepinfer_core.engine.grammar_outcomes import Failed, Usable, made_usable, no_kind, refused
 from deepinfer_core.engine.grammar_queue import GrammarQueue
 from deepinfer_core.engine.grammar_turns import Snapshot, decide
 from deepinfer_core.engine.grammar_worker import GrammarWorker, Outcome
-from deepinfer_core.errors import EngineError, UnsupportedGrammar
+from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.grammar import (
     CompiledGrammar,
     Grammar,
@@ -46,7 +46,7 @@ GRACE_S = 1.0
 
 
 class GrammarPool:
-    """Compiles grammars; safe to use from several threads.
+    """Compiles grammars; may be used from several threads.
 
     Args:
         resolved: the choice of components; its grammar slot is filled.
@@ -85,9 +85,7 @@ class GrammarPool:
         self._workers[0].begin()  # so that the first grammar need not wait for a process
         with contextlib.suppress(Exception):  # who asks for a grammar is told what is wrong
             warm_up(self.component, vocabulary)
-        self._thread = threading.Thread(
-            target=self._run, daemon=True, name="deepinfer-grammar-turns"
-        )
+        self._thread = threading.Thread(target=self._run, daemon=True, name="deepinfer-grammars")
         self._thread.start()
 
     def compiled(self, grammar: GrammarText, caller: str = "") -> Future[CompiledGrammar]:
@@ -105,11 +103,7 @@ class GrammarPool:
             EngineError: the pool was closed.
         """
         if grammar.kind not in self.component.kinds:
-            known = ", ".join(sorted(self.component.kinds))
-            raise UnsupportedGrammar(
-                f"asked for a grammar of kind {grammar.kind!r}, found a component without it",
-                hint=f"it takes: {known}",
-            )
+            raise no_kind(grammar.kind, self.component.kinds)
         with self._state:
             if self._is_closed:
                 raise EngineError("grammars are no longer compiled: the engine was closed")
@@ -130,11 +124,7 @@ class GrammarPool:
 
     def close(self) -> None:
         """End all children; what was not compiled fails. May be called again."""
-        with self._state:
-            self._is_closed = True
-            for job in self._queue.jobs:
-                self._finish(job, Failed(EngineError("the engine was closed")))
-            self._state.notify_all()
+        self._fail_all()
         for worker in self._workers:
             worker.end()
         for worker in self._workers:
@@ -218,12 +208,22 @@ class GrammarPool:
             job.told_s = now_s
             next(one for one in self._workers if one.job is job).stop()
 
-    def _run(self) -> None:
+    def _fail_all(self) -> None:
         with self._state:
-            while not self._is_closed:
-                wake_s = self._turn(time.monotonic())
-                wait_s = None if wake_s == math.inf else max(0.0, wake_s - time.monotonic())
-                self._state.wait(wait_s)
+            self._is_closed = True
+            for job in self._queue.jobs:
+                self._finish(job, Failed(EngineError("the engine was closed")))
+            self._state.notify_all()
+
+    def _run(self) -> None:
+        try:
+            with self._state:
+                while not self._is_closed:
+                    wake_s = self._turn(time.monotonic())
+                    wait_s = None if wake_s == math.inf else max(0.0, wake_s - time.monotonic())
+                    self._state.wait(wait_s)
+        finally:
+            self._fail_all()  # without this thread they would wait for ever
 
     def _turn(self, now_s: float) -> float:
         """Do what is due; when to look again if nothing happens."""
@@ -284,7 +284,7 @@ class GrammarPool:
                 now_s=now_s,
                 jobs=views,
                 free=len(free),
-                # One that is being started is none yet: until then new ones take it from the rest.
+                # One that is being started is none yet.
                 processes=sum(one.state in ("free", "busy") for one in self._workers),
                 last_turns=self._last_turns,
             )
