@@ -51,3 +51,37 @@ def test_what_was_learned_fades_with_the_blocks_that_come() -> None:
 def test_fewer_estimates_than_places_are_corrected_as_far_as_they_go() -> None:
     assert SurvivalBias(3).corrected((0.5,)) == (0.5,)
     assert SurvivalBias(3).corrected(()) == ()
+
+
+def test_nothing_known_means_that_all_levels_are_trusted() -> None:
+    assert SurvivalBias(1).expected((0.0, 0.35, 1.0)) == (0.0, 0.35, 1.0)
+
+
+def test_what_drafts_give_together_is_corrected_by_how_high_they_are() -> None:
+    """Of 100 drafts of 0.15 half survive, of 100 of 0.95 none.
+
+    Their place forgets at once what it learns. Two imaginary drafts in the middle of their levels,
+    0.3 and 1.9 together, stand beside 15 and 95 that were said.
+    """
+    bias = SurvivalBias(1)
+    for number in range(200):
+        is_low = number % 2 == 0
+        bias.add((0.15 if is_low else 0.95,), 1, int(is_low and number % 4 == 0))
+        bias._places.fade(0.0)
+    low, middle, high = bias.expected((0.12, 0.55, 0.92))
+    assert low == pytest.approx(0.12 * (0.3 + 50) / (0.3 + 15))
+    assert middle == 0.55
+    assert high == pytest.approx(0.92 * 1.9 / (1.9 + 95))
+
+
+@given(st.floats(0, 1), st.booleans())
+def test_what_is_expected_of_a_draft_is_a_probability(said: float, came: bool) -> None:
+    bias = learned(50, (said,), verified=1, accepted=int(came))
+    assert 0 <= bias.expected(bias.corrected((said,)))[0] <= 1
+
+
+def test_levels_fade_too() -> None:
+    bias = learned(96, (0.95,), verified=1, accepted=0)
+    assert bias.expected((0.95,))[0] < 0.9
+    bias.fade(100_000)
+    assert bias.expected((0.95,))[0] == pytest.approx(0.95)

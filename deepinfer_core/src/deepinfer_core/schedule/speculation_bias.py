@@ -2,8 +2,10 @@
 
 Confidences are fitted once, to some texts and one way of drawing; what is served now may be
 something else. Where they promise too much, drafting looks better than it is. So what came out is
-compared with what was said, place by place, and later estimates are corrected by the ratio. Only
-outcomes of earlier steps are used, so a step's total does not depend on its own blocks.
+compared with what was said, and later estimates are corrected by the ratio: place by place. What
+many drafts promise together is corrected once more, by how high each estimate is, since those that
+are sure may be right where the doubtful are not. Only outcomes of earlier steps are used, so a
+step's total does not depend on its own blocks.
 """
 
 from __future__ import annotations
@@ -20,6 +22,12 @@ _IMAGINARY_DRAFTS = 4.0
 """So many drafts survived just as was said, always: nothing known means nothing to correct, and
 what is no longer verified is trusted again in time."""
 
+_LEVELS = 10
+"""Parts of the range from 0 to 1 that have a ratio each."""
+
+_KEPT_IN_LEVELS, _IMAGINARY_IN_LEVELS = 1 - 1 / 2000, 2.0
+"""There are more levels than places, so that each has fewer drafts."""
+
 
 class SurvivalBias:
     """Running ratio of what survived to what was expected to.
@@ -29,8 +37,9 @@ class SurvivalBias:
     """
 
     def __init__(self, drafts: int) -> None:
-        self._said = [_IMAGINARY_DRAFTS] * drafts
-        self._came = [_IMAGINARY_DRAFTS] * drafts
+        self._places = _Ratios([_IMAGINARY_DRAFTS] * drafts)
+        middles = [(level + 0.5) / _LEVELS for level in range(_LEVELS)]
+        self._levels = _Ratios([_IMAGINARY_IN_LEVELS * middle for middle in middles])
 
     def add(self, said: Sequence[float], verified: int, accepted: int) -> None:
         """Take what became of a block.
@@ -40,22 +49,57 @@ class SurvivalBias:
             verified: drafts of it that were.
             accepted: of these, how many in front were kept.
         """
-        for place, expected in enumerate(said[:verified]):
-            self._said[place] += expected
-            self._came[place] += place < accepted
+        corrected = self.corrected(said[:verified])
+        for place, (before, after) in enumerate(zip(said, corrected, strict=False)):
+            self._places.add(place, before, place < accepted)
+            self._levels.add(_level(after), after, place < accepted)
 
     def fade(self, blocks: int) -> None:
         """Forget a little, as so many blocks came, verified or not."""
-        kept = _KEPT_PER_BLOCK**blocks
-        for sums in (self._said, self._came):
-            sums[:] = [_IMAGINARY_DRAFTS + kept * (one - _IMAGINARY_DRAFTS) for one in sums]
+        self._places.fade(_KEPT_PER_BLOCK**blocks)
+        self._levels.fade(_KEPT_IN_LEVELS**blocks)
 
     @property
     def factors(self) -> tuple[float, ...]:
         """By which survival is multiplied, one for each draft."""
-        return tuple(came / said for came, said in zip(self._came, self._said, strict=True))
+        return tuple(self._places.ratios)
 
     def corrected(self, said: Sequence[float]) -> tuple[float, ...]:
-        """Survival as it is to be expected: never above 1, never rising along the block."""
-        ratios = zip(said, self._came, self._said, strict=False)
-        return tuple(accumulate((min(1.0, s * came / of) for s, came, of in ratios), min))
+        """Survival of a block, place by place: never above 1, never rising along the block."""
+        ratios = zip(said, self._places.ratios, strict=False)
+        return tuple(accumulate((min(1.0, one * ratio) for one, ratio in ratios), min))
+
+    def expected(self, corrected: Sequence[float]) -> tuple[float, ...]:
+        """The same by how high each is: what drafts give together, not which are the best."""
+        ratios = self._levels.ratios
+        return tuple([min(1.0, one * ratios[_level(one)]) for one in corrected])
+
+
+class _Ratios:
+    """What came over what was said, by number.
+
+    Args:
+        imaginary: as much came as was said, for ever.
+    """
+
+    def __init__(self, imaginary: Sequence[float]) -> None:
+        self._imaginary = imaginary
+        self._said, self._came = [*imaginary], [*imaginary]
+        self.ratios = [1.0] * len(imaginary)
+
+    def add(self, number: int, said: float, came: bool) -> None:
+        """Take one draft."""
+        self._said[number] += said
+        self._came[number] += came
+        self.ratios[number] = self._came[number] / self._said[number]
+
+    def fade(self, kept: float) -> None:
+        """Keep so much of all but what is imaginary."""
+        for sums in (self._said, self._came):
+            pairs = zip(sums, self._imaginary, strict=True)
+            sums[:] = [always + kept * (one - always) for one, always in pairs]
+        self.ratios = [came / said for came, said in zip(self._came, self._said, strict=True)]
+
+
+def _level(survival: float) -> int:
+    return min(int(_LEVELS * survival), _LEVELS - 1)

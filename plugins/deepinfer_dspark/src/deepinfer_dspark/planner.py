@@ -124,9 +124,11 @@ class DsparkPlanner(DraftPlanner):
         sequences, prior = len(views), self._bias.corrected(self._mean.rates)
         costs = self._present.of(sequences)
         trusted = [self._corrected(view) if view.drafts else view for view in views]
-        rates = [budget_rates(view, prior) if view.drafts else () for view in trusted]
+        expected = self._bias.expected
+        rates = [expected(budget_rates(view, prior)) if view.drafts else () for view in trusted]
         # Whoever has no drafts now would have ordinary ones.
-        usual = [each or prior for each in rates]
+        ordinary = expected(prior)
+        usual = [each or ordinary for each in rates]
         promised = choose_total(usual, costs, other_rows=other_rows, least_drafts=1)
         self._choose_mode(promised, costs, sequences, other_rows)
         # Only now: what a step is planned with must not depend on its own blocks.

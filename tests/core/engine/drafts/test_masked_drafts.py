@@ -12,7 +12,7 @@ from deepinfer_core.engine.rows import RowRequest, RowSettings
 class Noting:
     """A constraint that writes how many drafts it has read into a mask."""
 
-    is_settled, failure = True, None
+    is_settled, failure, excess_s = True, None, 0.0
 
     def __init__(self) -> None:
         self.asked: list[int] = []

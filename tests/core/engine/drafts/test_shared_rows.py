@@ -97,7 +97,7 @@ def test_it_splits_as_the_host_would(case: Case, factors: list[float]) -> None:
     blocks, most, total = case
     drafts = len(blocks[0])
     bias = SurvivalBias(drafts)
-    bias._came = [4.0 * factor for factor in factors[:drafts]]
+    bias._places.ratios = factors[:drafts]
     survival = torch.tensor(blocks, dtype=torch.float64).cumprod(1).tolist()
     views = [
         DraftView(limit - 1, bias.corrected(each))
