@@ -12,11 +12,14 @@ from deepinfer_core.engine.rows import RowRequest, RowSettings
 class Noting:
     """A constraint that writes how many drafts it has read into a mask."""
 
-    is_settled, failure, excess_s = True, None, 0.0
+    is_settled, excess_s = True, 0.0
 
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.forgot = 0
+
+    def settle(self) -> None:
+        """Nothing is wrong with it."""
 
     def read(self, tokens: Any, first: int) -> None:
         assert tokens[first:] == [5, 6]
