@@ -32,7 +32,9 @@ def run(request: pytest.FixtureRequest) -> Run:
     """Run a coroutine on a loop of either kind."""
     factory = asyncio.new_event_loop
     if request.param == "uvloop":
-        factory = pytest.importorskip("uvloop").new_event_loop
+        factory = pytest.importorskip(
+            "uvloop", reason="needs uvloop, which the extra serve brings"
+        ).new_event_loop
 
     def run(main: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
