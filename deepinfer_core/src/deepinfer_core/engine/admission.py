@@ -14,7 +14,7 @@ from deepinfer_core.engine.checks import shown
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sample_seeds import sample_seed
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.engine.sequence import Request
+from deepinfer_core.engine.request import Request
 from deepinfer_core.errors import RequestError
 
 __all__ = ["Rules", "admit", "checked_prompt"]
