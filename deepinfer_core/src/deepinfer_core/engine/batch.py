@@ -124,7 +124,7 @@ class Batch:
                 drafting = None
         decision = self._decide(entries)
         if entries and not decision.admitted:
-            self._hold_up_nobody(next(iter(entries.values())).view)
+            self.pages.make_room_for(next(iter(entries.values())).view, self.limits)
         for sequence_id in decision.preempted:
             self._preempt(self._by_id[sequence_id])
         admitted = [self._by_id[number] for number in decision.admitted]
@@ -134,8 +134,7 @@ class Batch:
     def tend(self) -> None:
         """Do what a store gives to do between two steps."""
         if self.pages.exchange is not None:
-            reserve = len(self._running) + 1 + self.limits.max_rows // self.limits.block_tokens
-            self.pages.exchange.tend(self._waiting, reserve)
+            self.pages.exchange.tend(self._waiting, len(self._running), self.limits)
 
     def commit(
         self,
@@ -226,12 +225,6 @@ class Batch:
                 last_kind=self._last_kind,
             )
         )
-
-    def _hold_up_nobody(self, view: SequenceView) -> None:
-        """Where blocks are missing for the first that waits, nobody holds any for convenience."""
-        missing = self.limits.blocks_for(view.known_tokens + 1) - view.block_count
-        if missing + view.idle_blocks > self.pages.cache.free_blocks:
-            self.pages.make_room()
 
     def _views(self, may_preempt: bool) -> tuple[SequenceView, ...]:
         if not may_preempt:

@@ -36,9 +36,10 @@ from deepinfer_core.engine.results import Update, completion_of, last_delta
 from deepinfer_core.engine.rows import RowResult, Runner
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.sequence import Sequence
+from deepinfer_core.engine.standstill import stand_still
 from deepinfer_core.engine.tokenizer import Tokenizer
 from deepinfer_core.engine.under_way import UnderWay
-from deepinfer_core.errors import DeepInferError, EngineError
+from deepinfer_core.errors import DeepInferError
 
 __all__ = ["Engine", "Update"]
 
@@ -171,7 +172,7 @@ class Engine:
             updates.append(self._finish(sequence, "error", failure))
         before = self._under_way
         is_idle = before is None
-        self._under_way = self._launch(before) if len(self.batch) else None
+        self._under_way = launched(self.batch, self.runner, before, self.clock_s)
         self.started = self._under_way.started if self._under_way is not None else []
         if before is not None:
             updates += self._conclude(before)
@@ -182,7 +183,7 @@ class Engine:
                 current, self._under_way = self._under_way, None
                 updates += self._conclude(current)
         elif is_idle and not updates:
-            self._wait()
+            stand_still(self.batch, self.grammars)
         if not len(self.batch):
             self._forget()
         return updates
@@ -233,22 +234,9 @@ class Engine:
     def _draw_seed(self) -> int:
         return self._seeds.getrandbits(64)
 
-    def _wait(self) -> None:
-        """Nothing is under way and nobody can proceed: wait a little for those who can help."""
-        exchange = self.batch.pages.exchange
-        if self.grammars.wait(self.batch) or (exchange is not None and exchange.wait()):
-            return
-        if len(self.batch):
-            raise EngineError(f"none of {len(self.batch)} sequences can proceed")
-        if exchange is not None and exchange.is_busy:
-            exchange.linger()
-
     def _expire(self) -> list[Update]:
         sequences = map(self.batch.get, self._deadlines.due(self.clock_s()))
         return [self._finish(one, "error", expired(one)) for one in sequences if one is not None]
-
-    def _launch(self, before: UnderWay | None) -> UnderWay | None:
-        return launched(self.batch, self.runner, before, self.clock_s)
 
     def _sample(self, step: UnderWay) -> None:
         """Queue the sampling, now that all tokens before are known."""

@@ -19,7 +19,7 @@ from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.stored.exchange import Exchange
 from deepinfer_core.errors import EngineError
 from deepinfer_core.schedule.plan import Copy
-from deepinfer_core.schedule.snapshot import SequenceView
+from deepinfer_core.schedule.snapshot import Limits, SequenceView
 
 __all__ = ["PageCounts", "Pages"]
 
@@ -228,6 +228,12 @@ class Pages:
         if self.exchange is not None:
             self.exchange.make_room()
 
+    def make_room_for(self, view: SequenceView, limits: Limits) -> None:
+        """Make room if that is what the first waiting sequence waits for."""
+        missing = limits.blocks_for(view.known_tokens + 1) - view.block_count
+        if missing + view.idle_blocks > self.cache.free_blocks:
+            self.make_room()
+
     def check_integrity(self, sequences: Iterable[Sequence], saved: Iterable[Saved] | None) -> None:
         """Compare the books with what everybody says to hold.
 
@@ -242,7 +248,7 @@ class Pages:
         forks, exchange = self._forks.living, self.exchange
         held = exchange.held_blocks() if exchange else []
         self.cache.check_integrity(
-            [*(item.block_ids for item in (*sequences, *forks)), *held],
+            [*(one.block_ids for one in sequences), *(one.block_ids for one in forks), *held],
             [[item.state_slot] for item in sequences if item.state_slot is not None],
         )
         if saved is None:

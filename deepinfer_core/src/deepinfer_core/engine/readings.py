@@ -17,7 +17,8 @@ def readings_of(
     Args:
         pages: blocks and slots.
         limits: fixed sizes.
-        running, waiting: sequences.
+        running: sequences.
+        waiting: sequences.
         preemptions: so far.
     """
     cache = pages.cache

@@ -155,7 +155,7 @@ class Device(Component):
         """
         return table.to(self.torch_device)
 
-    def pin(self, memory_B: torch.Tensor) -> None:  # noqa: B027 - mostly nothing is to be done
+    def pin(self, memory_B: torch.Tensor) -> None:
         """Let copies between host memory that is there already and this device go on by themselves.
 
         Such copies are right without it, but may hold up the host. What the device refuses to pin
@@ -166,7 +166,7 @@ class Device(Component):
                 where they are until ``unpin``.
         """
 
-    def unpin(self, memory_B: torch.Tensor) -> None:  # noqa: B027
+    def unpin(self, memory_B: torch.Tensor) -> None:
         """End what ``pin`` began; nothing happens where it did nothing."""
 
     @abstractmethod

@@ -14,6 +14,7 @@ from deepinfer_core.engine.stored.fetching import Fetching
 from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.engine.stored.pace import Pace
 from deepinfer_core.engine.stored.write_back import WriteBack
+from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.stores.traffic import BlockTraffic
 
 __all__ = ["Exchange"]
@@ -36,8 +37,6 @@ class Exchange:
         memory: the engine's pages.
         policy: what is reused.
         limits: what it may take.
-        state_group: name of the group of states; None: states are not stored.
-        group: name of the group of blocks.
         clock_s: monotonic clock.
 
     Attributes:
@@ -51,8 +50,6 @@ class Exchange:
         policy: ReusePolicy,
         limits: StoreLimits,
         *,
-        group: str,
-        state_group: str | None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.counts = StoreCounts()
@@ -61,7 +58,7 @@ class Exchange:
         self._clock_s = clock_s
         self._pace = Pace()
         self._counted_s = clock_s()
-        groups = (group, state_group)
+        groups = _group_names(traffic)
         self._writing = WriteBack(traffic, groups, memory, limits, self.counts, clock_s)
         self._fetching = Fetching(
             traffic, groups, memory, policy, limits, self._pace, self.counts, clock_s,
@@ -73,13 +70,16 @@ class Exchange:
         self._fetching.start(cache)
         self._writing.start(cache)
 
-    def tend(self, waiting: Iterable[Sequence], reserve_blocks: int) -> None:
+    def tend(self, waiting: Iterable[Sequence], running: int, limits: Limits) -> None:
         """Do what is to be done between two steps; never waits.
 
         Args:
             waiting: sequences in order of rank.
-            reserve_blocks: free blocks that are left alone.
+            running: sequences.
+            limits: of the engine.
         """
+        # With fewer blocks free, a step might take some from a running sequence.
+        reserve_blocks = running + 1 + limits.max_rows // limits.block_tokens
         self._fetching.tend(waiting, reserve_blocks)
         self._writing.tend()
         now_s = self._clock_s()
@@ -149,3 +149,9 @@ class Exchange:
         self._memory.close()
         self._traffic.close()
         self.counts.traffic = self._traffic.counts()
+
+
+def _group_names(traffic: BlockTraffic) -> tuple[str, str | None]:
+    """Of blocks, and of states where they are carried."""
+    names = {group.reuse: name for name, group in traffic.groups.items()}
+    return names["leading"], names.get("last")
