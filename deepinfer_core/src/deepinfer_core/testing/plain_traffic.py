@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 
@@ -49,6 +49,7 @@ class PlainTraffic(BlockTraffic):
         slots: of each group.
         batch_blocks: blocks that come at once.
         late_polls: how often nothing is said before anything is.
+        meanwhile: called by whoever waits.
 
     Attributes:
         is_hung: nothing is said any more.
@@ -57,7 +58,13 @@ class PlainTraffic(BlockTraffic):
     """
 
     def __init__(
-        self, store: KvStore, *, slots: int = 64, batch_blocks: int = 4, late_polls: int = 0
+        self,
+        store: KvStore,
+        *,
+        slots: int = 64,
+        batch_blocks: int = 4,
+        late_polls: int = 0,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         self.store = store
         self.is_hung = False
@@ -65,6 +72,7 @@ class PlainTraffic(BlockTraffic):
         self.stored: dict[str, list[bytes]] = {name: [] for name in store.groups}
         self._batch_blocks = batch_blocks
         self._late_polls = late_polls
+        self._meanwhile = meanwhile
         self._tickets = count(1)
         self._under: dict[int, _Under] = {}
         self._news: deque[News] = deque()
@@ -120,6 +128,7 @@ class PlainTraffic(BlockTraffic):
 
     def wait(self, seconds: float) -> None:
         """News is made when it is asked for."""
+        self._meanwhile()
         if self.is_hung:
             time.sleep(min(seconds, 0.001))
 

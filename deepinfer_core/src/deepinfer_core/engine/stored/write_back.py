@@ -112,6 +112,8 @@ class WriteBack:
         chain = sequence.chain
         if chain is None:
             return
+        if len(chain.keys) < sequence.published:
+            chain.extend(sequence.tokens)  # it started at another sample's computed prompt
         for number in range(sequence.offered, sequence.published):
             key = chain.keys[number]
             if key not in self._known:
