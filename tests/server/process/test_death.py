@@ -18,7 +18,7 @@ from deepinfer_core.engine.service.messages import FRONT_LANGUAGE
 from deepinfer_core.errors import DeepInferError, EngineError, EngineUnavailable, WeightsError
 from deepinfer_core.interfaces.async_engine import Finished, GenerateRequest
 from deepinfer_core.server.engine_process import EngineProcess
-from deepinfer_core.server.restarts import Restarts
+from deepinfer_core.channel.restarts import Restarts
 from deepinfer_core.telemetry.progress import PhaseFinished, ProgressEvent
 from deepinfer_core.testing.fake_service import FakeService, command_of
 

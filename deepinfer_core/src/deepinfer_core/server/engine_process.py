@@ -52,7 +52,7 @@ from deepinfer_core.server.live_request import LiveRequest
 from deepinfer_core.server.live_requests import LiveRequests
 from deepinfer_core.server.load_report import LoadReport
 from deepinfer_core.server.questions import Questions
-from deepinfer_core.server.restarts import Restarts
+from deepinfer_core.channel.restarts import Restarts
 from deepinfer_core.server.unavailable import cut_off, lost, not_ready
 from deepinfer_core.telemetry.logs import get_logger
 from deepinfer_core.telemetry.progress import ProgressConsumer, ProgressEvent
