@@ -20,7 +20,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from threading import Thread, Timer
+from threading import Lock, Thread, Timer
 from typing import NoReturn
 
 from deepinfer_core.channel.frames import ChannelBroken
@@ -91,7 +91,9 @@ class _Program:
     def __init__(self, end: _End, memory: int) -> None:
         self._end, self._memory = end, memory
         self._stores: list[KvStore] = []
+        self._lock = Lock()
         self._fetcher: Fetcher | None = None
+        self._early: list[ToFetcher] = []
         self._status = _FAILED
 
     def serve(self, messages: Iterator[ToFetcher]) -> None:
@@ -104,8 +106,8 @@ class _Program:
                     self._fetcher.finish(message)
                 self._status = 0
                 return
-            elif self._fetcher is not None:
-                self._fetcher.obey(message)
+            else:
+                self._obey(message)
 
     def leave(self) -> NoReturn:
         """Close stores, for a while, and end."""
@@ -117,6 +119,14 @@ class _Program:
         self._end.close(wait_s=_LAST_WORDS_S)
         logging.shutdown()
         os._exit(self._status)
+
+    def _obey(self, message: ToFetcher) -> None:
+        """Slots may be given back before there is anybody to take them."""
+        with self._lock:
+            if self._fetcher is None:
+                self._early.append(message)
+            else:
+                self._fetcher.obey(message)
 
     def _open(self, begin: Begin) -> None:
         """Open stores and begin to work; or tell the engine why not, and end."""
@@ -131,7 +141,10 @@ class _Program:
             failure = OpenFailed("EngineError", f"the store did not open: {describe(error)}", "")
         else:
             fetcher.start()
-            self._fetcher = fetcher
+            with self._lock:
+                for message in self._early:
+                    fetcher.obey(message)
+                self._fetcher = fetcher
             self._end.send(Opened())
             return
         self._end.send(failure)

@@ -14,14 +14,12 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from threading import Condition, Thread
+from threading import Condition
 
 from msgspec import structs
 
-from deepinfer_core import errors
 from deepinfer_core.channel.restarts import Restarts
 from deepinfer_core.config.settings import TelemetrySettings
-from deepinfer_core.errors import DeepInferError, EngineError
 from deepinfer_core.interfaces.kv_store import BlockGroup
 from deepinfer_core.plugin.resolved import Resolved
 from deepinfer_core.stores.fetcher.layout import segment_layout
@@ -34,17 +32,15 @@ from deepinfer_core.stores.fetcher.messages import (
     KeepItem,
     Known,
     Opened,
-    OpenFailed,
     Over,
     Return,
     Standing,
-    Stop,
     Written,
 )
 from deepinfer_core.stores.fetcher.options import TrafficOptions
-from deepinfer_core.stores.fetcher.process import FetcherProcess
 from deepinfer_core.stores.fetcher.segment import Segment, new_descriptor
 from deepinfer_core.stores.fetcher.slot_books import SlotBooks
+from deepinfer_core.stores.fetcher.supervisor import Supervisor
 from deepinfer_core.stores.fetcher.tickets import Tickets
 from deepinfer_core.stores.traffic import (
     Arrived,
@@ -57,15 +53,8 @@ from deepinfer_core.stores.traffic import (
     TrafficCounts,
     Wanted,
 )
-from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["FetcherTraffic"]
-
-_STOP_S = 2.0
-"""How long a fetcher has to write what was handed over before it is told to end."""
-
-_END_S = 8.0
-"""And to close its stores behind that; then it is ended by force."""
 
 
 class FetcherTraffic(BlockTraffic):
@@ -110,18 +99,23 @@ class FetcherTraffic(BlockTraffic):
         self._memory = new_descriptor(layout.size_bytes)
         self._segment = Segment(self._memory, layout)
         self._books = SlotBooks(layout.groups, self._slot, self._segment.renew)
-        self._restarts = restarts or Restarts()
         self._changed = Condition()
         self._news: deque[News] = deque()
         self._tickets = Tickets()
-        self._fetcher: FetcherProcess | None = None
-        self._is_open = self._was_open = self._is_closing = False
-        self._failure: DeepInferError | None = None
-        self._problem, self._standing = "the store is being opened", ""
-        self._restarted = 0
-        self._supervisor = Thread(target=self._supervise, name="deepinfer-fetcher", daemon=True)
-        self._supervisor.start()
-        self._await_opening(options.start_s)
+        self._standing = ""
+        self._supervisor = Supervisor(
+            self._memory,
+            self._changed,
+            begin=lambda: structs.replace(self._begin, held=self._books.held()),
+            heard=self._heard,
+            gone=self._gone,
+            restarts=restarts or Restarts(),
+        )
+        try:
+            self._supervisor.await_opening(options.start_s)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def groups(self) -> Mapping[str, BlockGroup]:
@@ -131,25 +125,24 @@ class FetcherTraffic(BlockTraffic):
     @property
     def process_id(self) -> int | None:
         """Of the fetcher; None while there is none."""
-        fetcher = self._fetcher
-        return None if fetcher is None else fetcher.process_id
+        return self._supervisor.process_id
 
     def want(self, wanted: Wanted) -> int:
         """Ask for a prefix; see ``BlockTraffic``."""
         now_s = time.monotonic()
         with self._changed:
             seek = self._tickets.open(wanted, now_s)
-            if self._fetcher is None or not self._is_open:
-                self._end(seek.ticket, "unavailable")
+            if self._supervisor.is_open:
+                self._supervisor.send(seek)
             else:
-                self._fetcher.send(seek)
+                self._end(seek.ticket, "unavailable")
         return seek.ticket
 
     def cancel(self, ticket: int) -> None:
         """Give up a prefix; see ``BlockTraffic``."""
         with self._changed:
             if self._tickets.close(ticket, "cancelled", time.monotonic()):
-                self._send(GiveUp(ticket))
+                self._supervisor.send(GiveUp(ticket))
             unseen = [
                 slot
                 for one in self._news
@@ -184,7 +177,7 @@ class FetcherTraffic(BlockTraffic):
     def empty_slots(self, group: str, wanted: int) -> list[Slot]:
         """Slots to be filled; see ``BlockTraffic``. None while there is nobody to write them."""
         with self._changed:
-            slots = self._books.lend(group, wanted if self._is_open else 0)
+            slots = self._books.lend(group, wanted if self._supervisor.is_open else 0)
             self._tickets.tally.no_slots += wanted - len(slots)
         return slots
 
@@ -197,95 +190,28 @@ class FetcherTraffic(BlockTraffic):
                 by_group.setdefault(one.slot.group, []).append(
                     KeepItem(one.slot.number, one.key, one.namespace, one.depth, one.retention)
                 )
-            if self._fetcher is None:
-                self._tickets.tally.written["unavailable"] += self._books.lost()
             for group, items in by_group.items():
-                self._send(Keep(group, items))
+                if self._supervisor.is_open:
+                    self._supervisor.send(Keep(group, items))
+                else:
+                    self._books.written(group, [one.number for one in items])
+                    self._tickets.tally.written["unavailable"] += len(items)
 
     def counts(self) -> TrafficCounts:
         """What has happened so far."""
         with self._changed:
             return replace(
                 self._tickets.tally.counts(),
-                restarts=self._restarted,
-                problem=self._problem or self._standing,
+                restarts=self._supervisor.restarted,
+                problem=self._supervisor.problem or self._standing,
             )
 
     def close(self) -> None:
         """End the fetcher; see ``BlockTraffic``."""
-        with self._changed:
-            is_first, self._is_closing = not self._is_closing, True
-            self._is_open, self._problem = False, "it was closed"
-            self._send(Stop(time.monotonic() + _STOP_S))
-            self._changed.notify_all()
-        self._supervisor.join(_STOP_S + _END_S)
-        if (fetcher := self._fetcher) is not None:
-            fetcher.kill()
-            self._supervisor.join()
-        if is_first:
+        self._supervisor.close()
+        if self._memory >= 0:
             os.close(self._memory)
-
-    def _await_opening(self, seconds: float) -> None:
-        with self._changed:
-            is_known = self._changed.wait_for(
-                lambda: self._is_open or self._failure is not None, seconds
-            )
-            failure = self._failure
-        if not is_known or failure is not None:
-            self.close()
-            raise failure or EngineError(f"the store did not open within {seconds:g} s")
-
-    def _supervise(self) -> None:
-        while True:
-            ready_s, why = self._run()
-            if self._is_closing:
-                return
-            if not self._was_open:
-                with self._changed:
-                    self._failure = self._failure or EngineError(f"no store was opened: {why}")
-                    self._changed.notify_all()
-                return
-            wait_s = self._restarts.wait_s(ready_s)
-            get_logger(__name__).error("fetcher.died", reason=why, restart_in_s=wait_s)
-            with self._changed:
-                if wait_s is None:
-                    self._problem = f"the fetcher died too often: {why}"
-                    return
-                if self._changed.wait_for(lambda: self._is_closing, wait_s):
-                    return
-                self._restarted += 1
-
-    def _run(self) -> tuple[float, str]:
-        """Start a fetcher and listen until it ends; how long it was ready, and why it ended."""
-        opened_s = 0.0
-        try:
-            fetcher = FetcherProcess(self._memory)
-        except OSError as error:
-            return 0.0, f"it cannot be started: {error}"
-        with self._changed:
-            self._fetcher, self._failure = fetcher, None
-            fetcher.send(structs.replace(self._begin, held=self._books.held()))
-            if self._is_closing:
-                fetcher.send(Stop(0.0))
-        for message in fetcher.messages():
-            with self._changed:
-                if isinstance(message, Opened):
-                    opened_s = time.monotonic()
-                self._heard(message)
-                self._changed.notify_all()
-        with self._changed:
-            self._is_open = False
-        status = fetcher.kill()  # nothing is taken from it before it cannot write any more
-        with self._changed:
-            self._fetcher = None
-            why = str(self._failure) if self._failure else f"exit status {status}"
-            if not self._is_closing:
-                self._problem = f"the fetcher died: {why}"
-            self._tickets.tally.written["lost"] += self._books.lost()
-            for ticket in self._tickets.all():
-                self._end(ticket, "lost")
-            self._changed.notify_all()
-        return (time.monotonic() - opened_s if opened_s else 0.0), why
+            self._memory = -1
 
     def _heard(self, message: FromFetcher) -> None:
         if isinstance(message, Came):
@@ -301,10 +227,13 @@ class FetcherTraffic(BlockTraffic):
         elif isinstance(message, Standing):
             self._standing = message.problem
         elif isinstance(message, Opened):
-            self._is_open, self._was_open = not self._is_closing, True
-            self._problem, self._standing = "", ""
-        else:
-            self._failure = _error_of(message)
+            self._standing = ""
+
+    def _gone(self) -> None:
+        """The fetcher has ended: its slots are empty, and nothing more comes."""
+        self._tickets.tally.written["lost"] += self._books.lost()
+        for ticket in self._tickets.all():
+            self._end(ticket, "lost")
 
     def _came(self, message: Came) -> None:
         slots = tuple(self._books.came(message.group, number) for number, _ in message.slots)
@@ -320,16 +249,12 @@ class FetcherTraffic(BlockTraffic):
 
     def _end_overdue(self) -> None:
         for ticket in self._tickets.overdue(time.monotonic()):
-            self._send(GiveUp(ticket))
+            self._supervisor.send(GiveUp(ticket))
             self._end(ticket, "timeout")
 
     def _return(self, slots: Sequence[Slot]) -> None:
         for group, numbers in self._books.give_back(slots).items():
-            self._send(Return(group, numbers))
-
-    def _send(self, message: GiveUp | Keep | Return | Stop) -> None:
-        if self._fetcher is not None:
-            self._fetcher.send(message)
+            self._supervisor.send(Return(group, numbers))
 
     def _slot(self, group: str, number: int) -> Slot:
         return Slot(
@@ -338,8 +263,3 @@ class FetcherTraffic(BlockTraffic):
             self._segment.generation(group, number),
             self._segment.view(group, number),
         )
-
-
-def _error_of(message: OpenFailed) -> DeepInferError:
-    kind = getattr(errors, message.error, None) if message.error in errors.__all__ else None
-    return (kind or EngineError)(message.message, hint=message.hint)

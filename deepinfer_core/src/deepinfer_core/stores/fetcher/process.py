@@ -19,6 +19,9 @@ __all__ = ["COMMAND", "FetcherProcess"]
 COMMAND = (sys.executable, "-P", "-m", "deepinfer_core.stores.fetcher.child")
 """The fetcher's program."""
 
+_EXIT_S = 1.0
+"""Between the end of what it says and its exit status."""
+
 
 class FetcherProcess:
     """A process that leads a session of its own, so that a terminal's signals do not reach it.
@@ -61,13 +64,11 @@ class FetcherProcess:
         except ChannelBroken as error:
             get_logger(__name__).error("channel.broken", reason=str(error))
 
-    def cut_off(self) -> None:
-        """Hear and say nothing more; it ends then. From any thread."""
-        self._end.close()
-
-    def kill(self) -> int:
-        """End it by force, if it has not ended; its exit status. It writes nowhere any more."""
+    def kill(self) -> str:
+        """End it by force, if it has not ended; how it ended. It writes nowhere any more."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_S)
         end_family(self._process)
-        with contextlib.suppress(OSError):
-            self._end.close()
-        return self._process.returncode
+        self._end.close()
+        status = self._process.returncode
+        return f"exit status {status}" if status >= 0 else f"signal {-status}"
