@@ -33,7 +33,7 @@ class CudaEvent(Event):
         """Whether the device has come to the event; one that failed comes to none."""
         if self._error is None:
             try:
-                return bool(self._end.query())
+                return bool(self._end.query())  # type: ignore[no-untyped-call]
             except RuntimeError as error:
                 self._error = _failed(error)
         return True
