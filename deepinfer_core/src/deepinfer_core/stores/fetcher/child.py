@@ -165,7 +165,13 @@ class _Program:
             begin.held,
             begin.options,
             self._end.send,
+            self._failed,
         )
+
+    def _failed(self, error: BaseException) -> None:
+        """A defect: another fetcher may do better."""
+        get_logger(__name__).error("fetcher.failed", exc_info=error)
+        os._exit(_FAILED)
 
 
 def _open_stores(begin: Begin, stores: list[KvStore]) -> tuple[Endpoint, Endpoint]:
