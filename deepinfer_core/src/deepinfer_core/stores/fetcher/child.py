@@ -183,7 +183,7 @@ def _open_stores(begin: Begin, stores: list[KvStore]) -> tuple[Endpoint, Endpoin
     if not (passing and store.capabilities.is_persistent):
         store.open(begin.groups)
         stores.append(store)
-        both = Endpoint(store, threads=options.read_threads + 1, call_s=options.call_s)
+        both = Endpoint(store, threads=options.read_threads, call_s=options.call_s)
         return both, both
     store.open(lasting)
     stores.append(store)

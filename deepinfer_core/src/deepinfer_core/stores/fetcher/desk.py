@@ -81,7 +81,10 @@ class Desk:
     def seek(self, seek: Seek) -> None:
         """A prefix is wanted."""
         prefix = self._prefixes[seek.ticket] = prefix_of(seek)
-        self._matching.append(prefix)
+        if len(prefix.keys) == seek.has:
+            self.matched(prefix, Match(0, "", 0))
+        else:
+            self._matching.append(prefix)
 
     def refuse(self, seek: Seek, reason: str) -> None:
         """A prefix is wanted in vain."""
