@@ -48,7 +48,8 @@ class TestMemoryStore(KvStoreContract):
 
     def flip(self, store: KvStore, group: BlockGroup, name: object, bit: int) -> None:
         assert isinstance(store, MemoryStore)
-        kept = store._shelf.get((group.name, key(name)))
+        assert store._opened is not None
+        kept = store._opened.shelf.get((group.name, key(name)))
         assert kept is not None
         record = bytearray(kept.record)
         record[bit // 8] ^= 1 << bit % 8

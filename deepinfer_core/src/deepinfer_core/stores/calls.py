@@ -59,7 +59,6 @@ def groups_by_name(groups: Sequence[BlockGroup], limits: Limits) -> dict[str, Bl
 
     Raises:
         ConfigError: a group's blocks are too long, or nobody said how long they are kept.
-        ValueError: two groups have one name.
     """
     for group in groups:
         if group.retention not in limits.retention_s:
@@ -74,10 +73,7 @@ def groups_by_name(groups: Sequence[BlockGroup], limits: Limits) -> dict[str, Bl
                 f" found room for {limits.low_bytes}",
                 hint="raise capacity_bytes",
             )
-    found = {group.name: group for group in groups}
-    if len(found) != len(groups):
-        raise ValueError("two groups have one name")
-    return found
+    return {group.name: group for group in groups}
 
 
 def group_named(groups: Mapping[str, BlockGroup], name: str) -> BlockGroup:
@@ -119,7 +115,7 @@ def require_destinations(
             raise ValueError("a destination is written to, found one that is read-only")
 
 
-def require_items(group: BlockGroup, items: Sequence[StoreItem], limits: Limits) -> None:
+def require_items(group: BlockGroup, items: Sequence[StoreItem]) -> None:
     """Refuse items that are no blocks of the group.
 
     Raises:
@@ -127,7 +123,6 @@ def require_items(group: BlockGroup, items: Sequence[StoreItem], limits: Limits)
     """
     for item in items:
         check_item(group, item)
-        require_class(item.retention, limits)
 
 
 def require_class(retention: str, limits: Limits) -> None:
