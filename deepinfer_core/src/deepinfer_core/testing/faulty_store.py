@@ -186,7 +186,9 @@ def flip_on_disk(store: DiskStore, group: BlockGroup, key: bytes, bit: int) -> N
     assert store._opened is not None
     index = store._opened.reader._index
     with store._opened.environment.reading() as txn:
-        record = bytes(txn.get(address_of(group.name, key), db=index.records))
+        found = txn.get(address_of(group.name, key), db=index.records)
+        assert found is not None
+        record = bytes(found)
     path = store._folder / "data.mdb"
     at = path.read_bytes().rindex(record)
     with path.open("r+b") as file:

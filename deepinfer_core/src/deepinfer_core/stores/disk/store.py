@@ -23,7 +23,7 @@ from deepinfer_core.interfaces.kv_store import (
     StoreReport,
 )
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
-from deepinfer_core.stores.calls import CLOSED, Tally, groups_by_name, require_class
+from deepinfer_core.stores.calls import CLOSED, HIT, Tally, groups_by_name, require_class
 from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.disk.environment import Environment, Unusable
 from deepinfer_core.stores.disk.index import AGE_STEP_S, Index, address_of
@@ -245,12 +245,14 @@ class DiskStore(GuardedStore[_Opened]):
         outcomes: Sequence[Outcome],
         deadline_s: float,
     ) -> None:
+        if opened.writer is None or outcomes.count(HIT) == len(outcomes):
+            return
         damaged = [
             key
             for key, outcome in zip(keys, outcomes, strict=False)
             if outcome.status in ("corrupt", "version")
         ]
-        if damaged and opened.writer is not None:
+        if damaged:
             opened.writer.remove_damaged(group, damaged, deadline_s)
 
 
