@@ -56,7 +56,7 @@ class TieredStore(GuardedStore[_Opened]):
     def __init__(
         self, tiers: Sequence[Tier], *, pending_bytes: int = 1 << 30, close_s: float = 10.0
     ) -> None:
-        super().__init__()
+        super().__init__(None)
         self._tiers, self._pending_bytes, self._close_s = tuple(tiers), pending_bytes, close_s
 
     @property
