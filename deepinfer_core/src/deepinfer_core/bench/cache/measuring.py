@@ -13,16 +13,14 @@ import math
 import mmap
 import os
 import random
-import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 from deepinfer_core.bench.cache.raw import RawLmdb, RawMap, raw_lmdb, raw_map
+from deepinfer_core.bench.cache.turns import alternately, each, medians, seconds_of
 from deepinfer_core.bench.figures import Figure, Reference
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, Outcome, StoreItem
@@ -36,7 +34,6 @@ LONG_CHAIN_BLOCKS = 8192
 _FOREVER = math.inf
 _NAMESPACE = hashlib.sha256(b"deepinfer bench cache").digest()
 _SPARE_BYTES = 64 << 20
-Load = TypeVar("Load")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +43,7 @@ class CachePlan:
     Attributes:
         store: name of the component.
         block_bytes: of a block.
-        prefixes: of 602 blocks each that are stored and loaded.
+        prefixes: that are stored and loaded, of 602 blocks each.
         batch_blocks: blocks of a call that stores.
         repeats: runs.
         durable: whether commits of the bare LMDB wait for the disk, as those of the store do.
@@ -112,7 +109,7 @@ def measure_store(store: KvStore, plan: CachePlan, scratch: Path) -> list[Figure
             )
             flat = stack.enter_context(raw_map(folder, records))
             return [
-                _stored(store, plan, items, bare, records),
+                *_stored(store, plan, items, bare, records),
                 *_loaded(store, plan, [item.key for item in items], bare, flat),
                 *_found(store, plan, bare),
             ]
@@ -132,23 +129,37 @@ def _stored(
     items: Sequence[StoreItem],
     bare: RawLmdb,
     records: Sequence[bytes],
-) -> Figure:
+) -> list[Figure]:
+    """Into room that nothing has been in, a prefix at a time; then all of it in place of itself."""
     keys = [item.key for item in items]
-    took_s = _alternately(
+    new_s: dict[str, list[float]] = {"ours": [], "lmdb": []}
+    for start in range(0, plan.blocks, PREFIX_BLOCKS):
+        one = slice(start, start + PREFIX_BLOCKS)
+        new_s["ours"].append(seconds_of(_keep, store, "bench", items[one], plan.batch_blocks))
+        new_s["lmdb"].append(seconds_of(bare.put, keys[one], records[one]))
+    again_s = alternately(
         plan.repeats,
         ours=lambda: _keep(store, "bench", items, plan.batch_blocks),
         lmdb=lambda: bare.put(keys, records),
         before={"ours": lambda: store.drop(_NAMESPACE), "lmdb": bare.clear},
     )
-    moved = plan.blocks * plan.block_bytes
-    return Figure(
-        name=plan.name("store", batch=plan.batch_blocks, durable=plan.durable),
-        value=moved / took_s["ours"],
-        unit="B/s",
-        reference=Reference(
-            kind="bound", name="LMDB puts of the same records", value=moved / took_s["lmdb"]
-        ),
-    )
+    load = {"batch": plan.batch_blocks, "durable": plan.durable}
+    return [
+        Figure(
+            name=plan.name(name, **load),
+            value=blocks * plan.block_bytes / took_s["ours"],
+            unit="B/s",
+            reference=Reference(
+                kind="bound",
+                name=f"LMDB puts of the same records, {place}",
+                value=blocks * plan.block_bytes / took_s["lmdb"],
+            ),
+        )
+        for name, place, blocks, took_s in (
+            ("store", "the file grows", PREFIX_BLOCKS, medians(new_s)),
+            ("store.again", "pages are used again", plan.blocks, again_s),
+        )
+    ]
 
 
 def _loaded(
@@ -159,19 +170,16 @@ def _loaded(
     starts = range(0, plan.blocks, PREFIX_BLOCKS)
     numbers = [order[start : start + PREFIX_BLOCKS] for start in starts]
     chains = [[keys[number] for number in one] for one in numbers]
-    with mmap.mmap(-1, PREFIX_BLOCKS * plan.block_bytes) as memory, memoryview(memory) as view:
-        places = [view[at : at + plan.block_bytes] for at in range(0, len(view), plan.block_bytes)]
-        took_s = _alternately(
+    with _slots(PREFIX_BLOCKS, plan.block_bytes) as places:
+        took_s = alternately(
             plan.repeats,
-            load=_each(chains, lambda chain: _load(store, chain, places)),
-            borrow=_each(chains, lambda chain: _borrow(store, chain)),
-            copy=_each(numbers, lambda one: flat.copy(one, places)),
-            copy_and_check=_each(numbers, lambda one: flat.copy_and_check(one, places)),
-            check=_each(numbers, flat.check),
-            lmdb=_each(chains, lambda chain: bare.copy(chain, places)),
+            load=each(chains, lambda chain: _load(store, chain, places)),
+            borrow=each(chains, lambda chain: _borrow(store, chain)),
+            copy=each(numbers, lambda one: flat.copy(one, places)),
+            copy_and_check=each(numbers, lambda one: flat.copy_and_check(one, places)),
+            check=each(numbers, flat.check),
+            lmdb=each(chains, lambda chain: bare.copy(chain, places)),
         )
-        for place in places:
-            place.release()
     copied = plan.blocks * plan.block_bytes
     rates = {name: copied / seconds for name, seconds in took_s.items()}
     copy = Reference(kind="bound", name="copied from a flat map", value=rates["copy"])
@@ -192,6 +200,17 @@ def _loaded(
     ]
 
 
+@contextmanager
+def _slots(count: int, size_bytes: int) -> Iterator[list[memoryview]]:
+    """Shared memory, for the time of a ``with``."""
+    with mmap.mmap(-1, count * size_bytes) as memory, ExitStack() as stack:
+        view = stack.enter_context(memoryview(memory))
+        yield [
+            stack.enter_context(view[at : at + size_bytes])
+            for at in range(0, len(view), size_bytes)
+        ]
+
+
 def _found(store: KvStore, plan: CachePlan, bare: RawLmdb) -> list[Figure]:
     items = [_item(store.groups["bench_small"], number) for number in range(LONG_CHAIN_BLOCKS)]
     bare.clear()
@@ -200,7 +219,7 @@ def _found(store: KvStore, plan: CachePlan, bare: RawLmdb) -> list[Figure]:
     figures = []
     for count in (PREFIX_BLOCKS, LONG_CHAIN_BLOCKS):
         keys = [one.key for one in items[:count]]
-        took_s = _alternately(
+        took_s = alternately(
             plan.repeats,
             find=lambda keys=keys: _find(store, keys),  # type: ignore[misc]
             match=lambda keys=keys: _match(store, keys),  # type: ignore[misc]
@@ -251,28 +270,3 @@ def _require(status: str, outcomes: Sequence[Outcome]) -> None:
                 f"asked a store to be measured, found a block that is {one.status}: {one.reason}",
                 hint="give it room, and a folder that nothing else is kept in",
             )
-
-
-def _each(loads: Sequence[Load], act: Callable[[Load], object]) -> Callable[[], None]:
-    def run() -> None:
-        for load in loads:
-            act(load)
-
-    return run
-
-
-def _alternately(
-    repeats: int,
-    before: Mapping[str, Callable[[], object]] | None = None,
-    **runs: Callable[[], object],
-) -> dict[str, float]:
-    """Median seconds of each run; the first round warms up and does not count."""
-    took_s: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(repeats + 1):
-        for name, run in runs.items():
-            (before or {}).get(name, lambda: None)()
-            began_s = time.perf_counter()
-            run()
-            if number:
-                took_s[name].append(time.perf_counter() - began_s)
-    return {name: statistics.median(found) for name, found in took_s.items()}

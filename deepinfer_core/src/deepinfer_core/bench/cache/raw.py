@@ -65,10 +65,8 @@ def raw_map(folder: Path, records: Sequence[bytes]) -> Iterator[RawMap]:
         for record in records:
             file.write(record.ljust(stride_bytes, b"\0"))
         file.flush()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            view = memoryview(data)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
             yield RawMap(view, stride_bytes, len(records[0]) - HEADER_BYTES)
-            view.release()
 
 
 class RawLmdb:
