@@ -128,6 +128,17 @@ class Writer:
             return
         self._tally.remove("damaged", removed)
 
+    def discard(self, group: BlockGroup, keys: Sequence[bytes], deadline_s: float) -> int:
+        """Remove single records, if there is time; how many."""
+        counts: Counter[str] = Counter()
+        addresses = [address_of(group.name, key) for key in keys]
+        try:
+            with self._environment.writing(deadline_s) as txn:
+                self._remove(txn, addresses, counts, "discarded")
+        except Unusable:
+            return 0
+        return self._count(counts)
+
     def sweep(self, deadline_s: float) -> int:
         """Remove what has expired, then make room if more than the upper mark is taken."""
         self._environment.forget_dead_readers()
