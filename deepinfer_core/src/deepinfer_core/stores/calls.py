@@ -59,6 +59,7 @@ def groups_by_name(groups: Sequence[BlockGroup], limits: Limits) -> dict[str, Bl
 
     Raises:
         ConfigError: a group's blocks are too long, or nobody said how long they are kept.
+        ValueError: two groups have one name.
     """
     for group in groups:
         if group.retention not in limits.retention_s:
@@ -73,7 +74,10 @@ def groups_by_name(groups: Sequence[BlockGroup], limits: Limits) -> dict[str, Bl
                 f" found room for {limits.low_bytes}",
                 hint="raise capacity_bytes",
             )
-    return {group.name: group for group in groups}
+    found = {group.name: group for group in groups}
+    if len(found) != len(groups):
+        raise ValueError("two groups have one name")
+    return found
 
 
 def group_named(groups: Mapping[str, BlockGroup], name: str) -> BlockGroup:
@@ -115,7 +119,7 @@ def require_destinations(
             raise ValueError("a destination is written to, found one that is read-only")
 
 
-def require_items(group: BlockGroup, items: Sequence[StoreItem]) -> None:
+def require_items(group: BlockGroup, items: Sequence[StoreItem], limits: Limits | None) -> None:
     """Refuse items that are no blocks of the group.
 
     Raises:
@@ -123,15 +127,18 @@ def require_items(group: BlockGroup, items: Sequence[StoreItem]) -> None:
     """
     for item in items:
         check_item(group, item)
+        require_class(item.retention, limits)
 
 
-def require_class(retention: str, limits: Limits) -> None:
+def require_class(retention: str, limits: Limits | None) -> None:
     """Refuse a retention class that nobody configured; empty is none.
+
+    Without limits of its own a store takes any, and leaves it to those that it consists of.
 
     Raises:
         ValueError: names it.
     """
-    if retention and retention not in limits.retention_s:
+    if limits is not None and retention and retention not in limits.retention_s:
         known = ", ".join(limits.retention_s)
         raise ValueError(f"retention is one of {known}, found {retention!r}")
 

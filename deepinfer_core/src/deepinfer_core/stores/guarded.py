@@ -21,10 +21,12 @@ from deepinfer_core.stores.calls import (
     Tally,
     group_named,
     is_late,
+    require_class,
     require_destinations,
     require_items,
     require_keys,
 )
+from deepinfer_core.stores.retention import Limits
 
 __all__ = ["GuardedStore", "HasGroups"]
 
@@ -43,12 +45,16 @@ Opened = TypeVar("Opened", bound=HasGroups)
 class GuardedStore(KvStore, Upkeep, Generic[Opened]):
     """A store whose calls make sense when they reach it.
 
+    Args:
+        limits: whose retention classes are known; None: those of the stores that it consists of.
+
     Attributes:
         _opened: None while the store is closed.
         _tally: what it did since it was opened.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None) -> None:
+        self._known_classes = limits
         self._opened: Opened | None = None
         self._tally = Tally()
         self._opening = threading.Lock()
@@ -136,9 +142,7 @@ class GuardedStore(KvStore, Upkeep, Generic[Opened]):
         if opened is None:
             return self._tally.count([CLOSED] * len(items))
         known = group_named(opened.groups, group)
-        require_items(known, items)
-        for item in items:
-            self._require_class(item.retention)
+        require_items(known, items, self._known_classes)
         if is_late(deadline_s):
             return self._tally.count([LATE] * len(items))
         return self._tally.count(self._store(opened, known, items, deadline_s))
@@ -150,7 +154,7 @@ class GuardedStore(KvStore, Upkeep, Generic[Opened]):
             return
         known = group_named(opened.groups, group)
         require_keys(keys)
-        self._require_class(retention)
+        require_class(retention, self._known_classes)
         self._touch(opened, known, keys, retention)
 
     def describe(
@@ -191,15 +195,6 @@ class GuardedStore(KvStore, Upkeep, Generic[Opened]):
         """Remove what has expired, and make room before it is needed."""
         opened = self._opened
         return 0 if opened is None else self._sweep(opened, deadline_s)
-
-    def _require_class(self, retention: str) -> None:
-        """Refuse a retention class that nobody configured; empty is none.
-
-        A store that is made of others leaves that to them.
-
-        Raises:
-            ValueError: names it.
-        """
 
     @abstractmethod
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> Opened:

@@ -34,7 +34,6 @@ from deepinfer_core.stores.calls import (
     groups_by_name,
     in_order,
     is_late,
-    require_class,
 )
 from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.records import pack_record, read_block
@@ -55,7 +54,7 @@ class _Opened:
     """What there is only while the store is open."""
 
     groups: Mapping[str, BlockGroup]
-    shelf: Shelf
+    shelf: Shelf[bytes]
 
 
 class MemoryStore(GuardedStore[_Opened]):
@@ -67,7 +66,7 @@ class MemoryStore(GuardedStore[_Opened]):
     """
 
     def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
+        super().__init__(limits)
         self._limits, self._clock = limits, clock
         self._lock = threading.Lock()
 
@@ -101,9 +100,6 @@ class MemoryStore(GuardedStore[_Opened]):
                 removed=self._tally.removed(),
                 problem="" if opened else CLOSED.reason,
             )
-
-    def _require_class(self, retention: str) -> None:
-        require_class(retention, self._limits)
 
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
         found = groups_by_name(groups, self._limits)

@@ -49,6 +49,7 @@ class FaultyStore(KvStore, Upkeep):
         inner: the other.
         is_dead: whether all is unavailable.
         gate: calls wait here; a test clears it to hang the store.
+        gated: names of calls that wait; empty: all.
         delay_s: by which each call is late.
         spoil: what is done to bytes that are handed out.
         calls: of each kind, counted when they begin.
@@ -58,6 +59,7 @@ class FaultyStore(KvStore, Upkeep):
         self.inner, self.is_dead = inner, False
         self.gate = threading.Event()
         self.gate.set()
+        self.gated: tuple[str, ...] = ()
         self.delay_s: Callable[[], float] = lambda: 0.0
         self.spoil: Callable[[bytearray | memoryview], None] | None = None
         self.calls: Counter[str] = Counter()
@@ -77,7 +79,9 @@ class FaultyStore(KvStore, Upkeep):
         self.inner.open(groups)
 
     def close(self) -> None:
-        """Close the other."""
+        """Close the other; that hangs too."""
+        if not self.gated or "close" in self.gated:
+            self.gate.wait()
         self.inner.close()
 
     def find(self, group: str, keys: Sequence[bytes], *, deadline_s: float) -> list[Outcome]:
@@ -159,7 +163,8 @@ class FaultyStore(KvStore, Upkeep):
 
     def _fails(self, call: str) -> bool:
         self.calls[call] += 1
-        self.gate.wait()
+        if not self.gated or call in self.gated:
+            self.gate.wait()
         time.sleep(self.delay_s())
         return self.is_dead
 

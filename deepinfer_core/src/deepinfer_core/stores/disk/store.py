@@ -23,7 +23,7 @@ from deepinfer_core.interfaces.kv_store import (
     StoreReport,
 )
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
-from deepinfer_core.stores.calls import CLOSED, HIT, Tally, groups_by_name, require_class
+from deepinfer_core.stores.calls import CLOSED, HIT, Tally, groups_by_name
 from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.disk.environment import Environment, Unusable
 from deepinfer_core.stores.disk.index import AGE_STEP_S, Index, address_of
@@ -93,7 +93,7 @@ class DiskStore(GuardedStore[_Opened]):
         durable: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(limits)
         if limits.age_step_s != AGE_STEP_S:
             raise ValueError(f"ages on a disk count in {AGE_STEP_S} s, found {limits.age_step_s}")
         self._folder, self._limits = folder, limits
@@ -139,9 +139,6 @@ class DiskStore(GuardedStore[_Opened]):
             removed=self._tally.removed(),
             problem=problem,
         )
-
-    def _require_class(self, retention: str) -> None:
-        require_class(retention, self._limits)
 
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
         """Map the file."""

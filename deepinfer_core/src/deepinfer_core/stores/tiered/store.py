@@ -24,6 +24,7 @@ from deepinfer_core.interfaces.kv_store import (
 )
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
 from deepinfer_core.stores.calls import CLOSED, LATE, MISS, Tally, is_late
+from deepinfer_core.stores.closing import close_all
 from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.tiered.reports import merged_report, worst
 from deepinfer_core.stores.tiered.tiers import OpenTier, Tier, open_tiers
@@ -55,7 +56,7 @@ class TieredStore(GuardedStore[_Opened]):
     def __init__(
         self, tiers: Sequence[Tier], *, pending_bytes: int = 1 << 30, close_s: float = 10.0
     ) -> None:
-        super().__init__()
+        super().__init__(None)
         self._tiers, self._pending_bytes, self._close_s = tuple(tiers), pending_bytes, close_s
 
     @property
@@ -113,8 +114,8 @@ class TieredStore(GuardedStore[_Opened]):
         deadline_s = time.monotonic() + self._close_s
         for tier in opened.tiers:
             tier.mover.close(deadline_s)
-        for tier in opened.tiers:
-            tier.store.close()
+        # A store that works closes in no time; only a hung one meets the deadline.
+        close_all([tier.store for tier in opened.tiers], time.monotonic() + self._close_s)
 
     def _find(
         self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
