@@ -1,5 +1,6 @@
 """Does the memory of several machines keep the contract of kv_store?"""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.peers.store import PeersStore
 from deepinfer_core.stores.retention import Limits
 from deepinfer_core.testing.contracts import KvStoreContract
-from deepinfer_core.testing.contracts.kv_store_suite import key
+from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES, key
 from deepinfer_core.testing.faulty_store import Passing, flip_in_memory
 from deepinfer_core.testing.free_ports import free_addresses
 
@@ -51,16 +52,23 @@ class TestOneMember(PeersContract):
         return PeersStore(limits, name=name, members=[name], secret=b"", clock=self.clock)
 
 
-class TestOneMemberOfADeadPool(PeersContract):
-    """Nobody else is there; what a call costs is bounded by its patience."""
-
-    def peers(self, limits: Limits = LIMITS) -> PeersStore:
-        members = free_addresses(3)
-        return PeersStore(
-            limits, name=members[0], members=members, secret=b"", call_s=0.2, clock=self.clock
-        )
+class TestOneOfThreeMembers(PeersContract):
+    """The others are empty, and asked for whatever this one has not got."""
 
     @pytest.fixture(autouse=True)
-    def _no_drop(self, request: pytest.FixtureRequest) -> None:
-        if "drop" in request.node.name:
-            pytest.skip("a drop asks all members, and says that some are silent (test_peers.py)")
+    def _others(self) -> Iterator[None]:
+        self.members = free_addresses(3)
+        others = [self.member(name, LIMITS) for name in self.members[1:]]
+        for other in others:
+            other.open([BLOCKS, STATES])
+        yield
+        for other in others:
+            other.close()
+
+    def member(self, name: str, limits: Limits) -> PeersStore:
+        return PeersStore(
+            limits, name=name, members=self.members, secret=b"", call_s=5.0, clock=self.clock
+        )
+
+    def peers(self, limits: Limits = LIMITS) -> PeersStore:
+        return self.member(self.members[0], limits)

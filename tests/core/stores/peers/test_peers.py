@@ -6,15 +6,24 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
+from deepinfer_core.channel.frames import ChannelBroken
 from deepinfer_core.errors import ConfigError, EngineError
 from deepinfer_core.interfaces.kv_store import BlockGroup
+from deepinfer_core.stores.peers import member as member_module
 from deepinfer_core.stores.peers import pool as pool_module
+from deepinfer_core.stores.peers.messages import (
+    CALLING,
+    NONCE_BYTES,
+    Challenge,
+    Located,
+    Welcome,
+)
 from deepinfer_core.stores.peers.store import PeersStore
-from deepinfer_core.stores.peers.wire import host_and_port
+from deepinfer_core.stores.peers.wire import Wire, host_and_port
 from deepinfer_core.stores.retention import Limits
 from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES, block, chain, item, key
 from deepinfer_core.testing.faulty_store import flip_in_memory
@@ -241,10 +250,42 @@ def test_a_stranger_is_refused(opened: Open) -> None:
     assert "no member" in stranger.report().problem
 
 
-def test_whoever_sends_garbage_or_claims_a_long_message_is_cut_off(opened: Open) -> None:
+def test_a_member_that_does_not_know_the_secret_is_not_believed(opened: Open) -> None:
     names = free_addresses(2)
     store = opened(names[0], names)
-    for said in (b"GET / HTTP/1.1\r\n\r\n", struct.pack("<I", 1 << 25), b"\x00" * 64):
+
+    def deceive(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        wire = Wire(connection, CALLING.reversed())
+        wire.greet(FOREVER)
+        wire.send(Challenge(bytes(NONCE_BYTES)), FOREVER)
+        wire.hear(FOREVER)
+        wire.send(Welcome(bytes(32)), FOREVER)
+        wire.trust()
+        with suppress(ChannelBroken, OSError):
+            wire.hear(FOREVER)
+            wire.send(Located([[names[1]]]), FOREVER)
+        wire.close()
+
+    with closing(socket.create_server(host_and_port(names[1]))) as server:
+        thread = threading.Thread(target=deceive, args=(server,))
+        thread.start()
+        assert found(store, "x") == "miss"
+        thread.join()
+    assert "does not know the secret" in store.report().problem
+
+
+def test_whoever_sends_garbage_or_claims_a_long_message_is_cut_off(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_module, "_PROOF_S", FOREVER)  # for what they say, not for its time
+    names = free_addresses(2)
+    store = opened(names[0], names)
+    for said in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack("<I", 1 << 25),
+        struct.pack("<I", 1) + b"x",
+    ):
         with closing(socket.create_connection(host_and_port(names[0]))) as connection:
             connection.settimeout(30)
             connection.sendall(said)

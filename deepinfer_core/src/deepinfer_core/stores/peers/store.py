@@ -87,7 +87,7 @@ class PeersStore(GuardedStore[_Opened]):
         beat_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
+        super().__init__(limits)
         self._limits, self._clock = limits, clock
         self._name, self._members, self._secret = name, tuple(members), secret
         self._listen, self._call_s, self._beat_s = listen or name, call_s, beat_s
