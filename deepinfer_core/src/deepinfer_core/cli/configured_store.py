@@ -130,7 +130,8 @@ def _groups(loaded: LoadedSettings) -> Sequence[BlockGroup]:
 
     settings = loaded.settings
     config = read_config(checkpoint_folder(settings.model.path), settings)
-    return stored_groups(planned_layout(config, settings))
+    truncates = settings.engine.replay != "off"
+    return stored_groups(planned_layout(config, settings), truncates=truncates)
 
 
 def _reading(pick: Pick) -> Pick:
