@@ -26,6 +26,14 @@ def check_store(settings: Settings, resolved: Resolved) -> None:
     Raises:
         ConfigError: nothing is reused, or requests could name a class that the store does not have.
     """
+    classes = settings.engine.kv_store.classes
+    for pair in settings.server.key_retention:
+        label, _, name = pair.partition(":")
+        if name not in classes:
+            raise ConfigError(
+                f"server.key_retention gives {label} the class {name}, found {', '.join(classes)}",
+                hint="add it to engine.kv_store.classes",
+            )
     if not resolved.fills("kv_store"):
         return
     if not settings.engine.prefix_cache:
@@ -34,7 +42,7 @@ def check_store(settings: Settings, resolved: Resolved) -> None:
             hint="a store gives blocks to the prefix cache: turn it on, or leave the store out",
         )
     known = {"agent", "chat", *_classes_in(resolved.pick("kv_store").settings)}
-    unknown = sorted(set(settings.engine.kv_store.classes) - known)
+    unknown = sorted(set(classes) - known)
     if unknown:
         raise ConfigError(
             f"engine.kv_store.classes has {', '.join(unknown)}, the store has"
