@@ -69,7 +69,7 @@ def running(serve: Any, settings: dict[str, Any], body: Callable[[Stream, Any, A
             await body(stream, client, lines)
             stream.items.put_nowait(None)
             await reading
-            assert not stream.direct.is_free()  # the response is over
+            assert not stream.direct.is_free  # the response is over
         return lines
 
     return run
@@ -77,9 +77,9 @@ def running(serve: Any, settings: dict[str, Any], body: Callable[[Stream, Any, A
 
 def test_pieces_stand_where_they_were_written_among_the_items(run: Any, serve: Any) -> None:
     async def body(stream: Stream, client: Any, lines: list[str]) -> None:
-        assert not stream.direct.is_free()  # the status comes first
+        assert not stream.direct.is_free  # the status comes first
         stream.items.put_nowait(b"data: 1\n\n")
-        await until(stream.direct.is_free)
+        await until(lambda: stream.direct.is_free)
         for size in SIZES:
             stream.direct.write(b":" * (size - 1) + b"\n")
         stream.items.put_nowait(b"data: 2\n\n")
@@ -93,7 +93,7 @@ def test_pieces_stand_where_they_were_written_among_the_items(run: Any, serve: A
 def test_no_sign_of_life_is_given_while_pieces_are_written(run: Any, serve: Any) -> None:
     async def body(stream: Stream, client: Any, lines: list[str]) -> None:
         stream.items.put_nowait(b"data: 1\n\n")
-        await until(stream.direct.is_free)
+        await until(lambda: stream.direct.is_free)
         for _ in range(20):
             await asyncio.sleep(0.02)
             stream.direct.write(b"data: x\n\n")
@@ -114,20 +114,20 @@ def test_a_client_that_does_not_read_is_written_nothing_directly(run: Any, serve
                 peer.sendall(head + b"content-length: 2\r\n\r\n{}")
                 await until(lambda: bool(stream.given))
                 stream.items.put_nowait(b"data: 1\n\n")
-                await until(stream.direct.is_free)
+                await until(lambda: stream.direct.is_free)
                 written = 0
-                while stream.direct.is_free() and written < MANY:
+                while stream.direct.is_free and written < MANY:
                     stream.direct.write(b"x" * 50_000)
                     written += 1
                     await asyncio.sleep(0)
                 assert 0 < written < MANY
                 peer.setblocking(False)
-                while not stream.direct.is_free():
+                while not stream.direct.is_free:
                     try:
                         peer.recv(1 << 20)
                     except BlockingIOError:
                         await asyncio.sleep(0.001)
             await until(lambda: stream.is_closed)
-            assert not stream.direct.is_free()
+            assert not stream.direct.is_free
 
     run(body)
