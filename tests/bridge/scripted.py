@@ -134,12 +134,13 @@ class Beside(DirectWrite):
     Args:
         writes: gets what is written; as long as it is empty nothing is written beside it.
         beside: gets the same.
+        takes: whether the client does, time after time.
     """
 
-    def __init__(self, writes: list[bytes], beside: list[bytes]) -> None:
+    def __init__(self, writes: list[bytes], beside: list[bytes], takes: Sequence[bool]) -> None:
         self.last_s = 0.0
         self.writes, self.beside = writes, beside
-        self.takes = itertools.cycle((True, False, True, True, True, True))
+        self.takes = itertools.cycle(takes)
 
     @property
     def is_free(self) -> bool:  # type: ignore[override]
@@ -189,8 +190,9 @@ async def ask_async(
     at: str = "",
     key_label: str = "",
     path_values: Mapping[str, str] | None = None,
+    takes: Sequence[bool] = (True, False, True, True),
 ) -> Reply:
-    """Answer a call as the server would."""
+    """Answer a call as the server would; see ``Beside`` for ``takes``."""
     endpoint = endpoint_of(protocol, engine, at)
     call = HttpCall(
         request_id="req-1",
@@ -207,7 +209,7 @@ async def ask_async(
         if isinstance(answer, JsonAnswer):
             return Reply(answer.status, answer.content, call.notes)
         if answer.begin is not None:
-            answer.begin(Beside(writes, beside))
+            answer.begin(Beside(writes, beside, takes))
         async for part in answer.events:
             writes.append(part)  # noqa: PERF401 - what came before an error counts
     except DeepInferError as error:

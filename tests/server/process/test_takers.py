@@ -20,6 +20,7 @@ from deepinfer_core.server.live_request import LiveRequest
 from deepinfer_core.server.live_requests import LiveRequests
 from deepinfer_core.testing.fake_service import FakeService
 
+
 def asked(name: str, taker: Taker | None = None) -> GenerateRequest:
     params = SamplingParams(max_tokens=40, seed=1, ignore_eos=True)
     return GenerateRequest(

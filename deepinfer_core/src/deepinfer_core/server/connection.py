@@ -63,7 +63,7 @@ def uvicorn_config(app: Any, settings: ServerSettings) -> Config:
 
 def guarded_protocol(settings: ServerSettings) -> type[HttpToolsProtocol]:
     """A class of connections with the limits of the settings."""
-    return type("GuardedProtocol", (_Guarded,), {"settings": settings})
+    return type("GuardedProtocol", (_Guarded,), {"settings": settings, "outbox": Outbox()})
 
 
 class _TooMuch(Exception):
@@ -95,11 +95,11 @@ class _Guarded(HttpToolsProtocol):
     """One connection.
 
     Attributes:
-        settings: limits, of the class.
+        settings, outbox: limits, and what all connections write with; of the class.
     """
 
     settings: ServerSettings
-    _outbox: Outbox | None = None
+    outbox: Outbox
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch."""
@@ -177,9 +177,7 @@ class _Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
-        if self._outbox is None:
-            type(self)._outbox = Outbox()
-        self._direct = ConnectionWrite(cycle, self._outbox)
+        self._direct = ConnectionWrite(cycle, self.outbox)
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:

@@ -31,22 +31,26 @@ _HEADS = [b"%x\r\n" % size for size in range(_USUAL_BYTES)]
 class Outbox:
     """Pieces for many connections of one event loop, until its next turn."""
 
-    __slots__ = ("_loop", "_waiting")
+    __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._waiting: list[ConnectionWrite] = []
 
     def add(self, one: ConnectionWrite) -> None:
         """It has something to write."""
         if not self._waiting:
-            self._loop.call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._flush)
         self._waiting.append(one)
 
     def _flush(self) -> None:
-        now_s = self._loop.time()
+        now_s = asyncio.get_running_loop().time()
         for one in self._waiting:
-            one.flush()
+            try:
+                one.flush()
+            except (OSError, RuntimeError):
+                # Some event loops raise when something is sent to a client that is gone. Its call
+                # is told so by the connection, and the others are to get theirs.
+                one.is_free = False
             one.last_s = now_s
         self._waiting.clear()
 
@@ -59,14 +63,14 @@ class ConnectionWrite(DirectWrite):
         outbox: of the event loop.
     """
 
-    __slots__ = ("_add", "_cycle", "_data", "_send")
+    __slots__ = ("_cycle", "_data", "_outbox", "_send")
 
     def __init__(self, cycle: RequestResponseCycle, outbox: Outbox) -> None:
         self.is_free = False
         self.last_s = 0.0
         self._cycle = cycle
         self._send = cycle.transport.write
-        self._add = outbox.add
+        self._outbox = outbox
         self._data = b""
         cycle.scope["state"][_KEY] = self
 
@@ -77,7 +81,7 @@ class ConnectionWrite(DirectWrite):
             self._data += data
         else:
             self._data = data
-            self._add(self)
+            self._outbox.add(self)
 
     def flush(self) -> None:
         """Write now; before something else is written to the connection."""
