@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -27,6 +27,7 @@ from deepinfer_core.interfaces.async_engine import (
     GenerateRequest,
     Item,
     Started,
+    Taker,
     Tokens,
 )
 from deepinfer_core.interfaces.protocol import (
@@ -205,7 +206,7 @@ def _missed(prepared: Prepared, end: Finished) -> list[Event]:
 
 @asynccontextmanager
 async def _asked(
-    service: ServiceView, prepared: Prepared, taker: Callable[[Tokens], bool] | None = None
+    service: ServiceView, prepared: Prepared, taker: Taker | None = None
 ) -> AsyncIterator[AsyncIterator[Item]]:
     """The engine's items; the request is over behind this, and a refused grammar is named."""
     request = replace(prepared.request, taker=taker)
