@@ -63,7 +63,7 @@ class MemoryStore(KvStore):
         self._lock = threading.Lock()
         self._groups: dict[str, BlockGroup] = {}
         self._tally = Tally()
-        self._shelf = Shelf(limits, clock, self._tally)
+        self._shelf: Shelf[bytes] = Shelf(limits, clock, self._tally)
 
     @property
     def capabilities(self) -> StoreCapabilities:

@@ -25,6 +25,7 @@ from deepinfer_core.interfaces.kv_store import (
 )
 from deepinfer_core.stores.calls import (
     CLOSED,
+    HIT,
     Tally,
     group_named,
     groups_by_name,
@@ -274,12 +275,14 @@ class DiskStore(KvStore):
         outcomes: Sequence[Outcome],
         deadline_s: float,
     ) -> None:
+        if opened.writer is None or outcomes.count(HIT) == len(outcomes):
+            return
         damaged = [
             key
             for key, outcome in zip(keys, outcomes, strict=True)
             if outcome.status in ("corrupt", "version")
         ]
-        if damaged and opened.writer is not None:
+        if damaged:
             opened.writer.remove_damaged(group, damaged, deadline_s)
 
 

@@ -29,7 +29,7 @@ from deepinfer_core.stores.calls import (
 from deepinfer_core.stores.disk.clock import Clock, ClockWatch
 from deepinfer_core.stores.disk.environment import Environment, NoRoom, NotNow, Unusable
 from deepinfer_core.stores.disk.index import Index, address_of
-from deepinfer_core.stores.records import pack_record, read_block
+from deepinfer_core.stores.records import pack_record, padded, read_block, stored_under
 from deepinfer_core.stores.retention import Limits
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class Writer:
         self._clock, self._tally = clock, tally
         self._uses: dict[bytes, tuple[str, float]] = {}
         self._uses_lock = threading.Lock()
+        self._quiet_s = {
+            padded(name): seconds * limits.refresh_ratio
+            for name, seconds in limits.retention_s.items()
+        }
         with environment.reading() as txn:
             self._watch = ClockWatch(clock, index.last_sweep_s(txn))
 
@@ -75,10 +79,20 @@ class Writer:
                 longer = self._limits.longer(retention, before)
                 self._uses[address] = longer, self._clock.wall()
 
-    def note_reading(self, txn: lmdb.Transaction[memoryview], address: bytes) -> None:
-        """Remember a use that was seen in a transaction, if one is due."""
+    def note_reading(
+        self, txn: lmdb.Transaction[memoryview], address: bytes, record: memoryview
+    ) -> None:
+        """Remember a use that was seen in a transaction, if one is due.
+
+        None is due of a record that was stored a short time ago, whatever its facts say: it was
+        used then or later, and its class is now what it was or one that keeps it longer.
+        """
+        retention, written_s = stored_under(record)
+        now_s = self._clock.wall()
+        if now_s - written_s < self._quiet_s.get(retention, 0.0):
+            return
         facts = self._index.facts_of(txn, address)
-        if facts is not None and self._index.is_use_due(facts, "", self._clock.wall()):
+        if facts is not None and self._index.is_use_due(facts, "", now_s):
             self.note_use(address)
 
     def keep(
