@@ -254,7 +254,7 @@ def test_the_namespace_of_a_salt_is_that_of_the_engine(cache: Run, place: Place)
         policy = llm.loaded.engine.batch.pages.policy
         chain = policy.chain("tenant")
         assert chain is not None
-        namespace = chain._root
+        namespace = chain.root
     assert policy.identity.layout == place.group.layout
     store = place.opened()
     store.store("blocks", [place.item("theirs", namespace)], deadline_s=FOREVER)
