@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,30 +209,60 @@ def test_what_the_slower_tier_refuses_takes_the_rest_of_its_chain_along(tiers: T
     assert tiers.kept(tiers.slow, [("text", 12)]) == [True]
 
 
-@pytest.mark.parametrize("fit", [0, 1, 4, 5])
-def test_of_more_than_may_wait_the_end_of_the_text_is_not_written(
+@pytest.mark.parametrize("fit", [0, 1, 2, 3, 5, 6])
+def test_of_more_than_may_wait_the_end_of_the_newest_text_is_not_written(
     make: Callable[..., Tiers], fit: int
 ) -> None:
+    """However many calls it came in; once they are moved, there is room again."""
     tiers = make(pending_bytes=max(fit * BLOCKS.block_bytes, 1))
     tiers.slow.gate.clear()
-    assert tiers.write(*chain("text", 5)) == ["stored"] * 5
+    text = chain("text", 6)
+    assert tiers.write(*text[:2]) == ["stored"] * 2
+    assert tiers.write(*text[2:]) == ["stored"] * 4
     tiers.slow.gate.set()
     tiers.settle()
-    names: list[object] = [("text", depth) for depth in range(5)]
-    assert tiers.kept(tiers.slow, names) == [True] * fit + [False] * (5 - fit)
-    assert tiers.store.report().work.get("not_written_back", 0) == 5 - fit
+    names: list[object] = [("text", depth) for depth in range(6)]
+    assert tiers.kept(tiers.slow, names) == [True] * fit + [False] * (6 - fit)
+    assert tiers.store.report().work.get("not_written_back", 0) == 6 - fit
+    tiers.write(*chain("next", fit, namespace=bytes(32)))
+    tiers.settle()
+    assert tiers.kept(tiers.slow, [("next", depth) for depth in range(fit)]) == [True] * fit
 
 
-def test_what_is_dropped_does_not_come_back_from_the_queue(tiers: Tiers) -> None:
+def test_what_is_dropped_does_not_come_back_behind_it(tiers: Tiers) -> None:
+    """Nor what was being written just then."""
+    tiers.slow.gated = ("store",)
     tiers.slow.gate.clear()
     tiers.write(*chain("text", 20))
     tiers.write(*chain("other", 3, namespace=bytes(32)))
-    tiers.slow.gate.set()
-    tiers.store.drop(item(0).namespace)
+    while not tiers.slow.calls["store"]:
+        time.sleep(0.001)
+    with ThreadPoolExecutor(1) as pool:
+        dropped = pool.submit(tiers.store.drop, item(0).namespace)
+        opened = tiers.store._opened
+        assert opened is not None
+        while not (opened.tiers[1].mover._pauses or dropped.done()):
+            time.sleep(0.001)
+        tiers.slow.gate.set()
+        dropped.result()
     tiers.settle()
     assert tiers.slow.inner.report().records == 3
     assert tiers.read(("text", 0)) == "miss"
     assert tiers.read(("other", 2)) == "hit"
+
+
+def test_what_made_room_in_a_fast_tier_has_not_gone(make: Callable[..., Tiers]) -> None:
+    tiers = make(fast_blocks=8)
+    tiers.write(*chain("one", 6))
+    tiers.settle()
+    tiers.clock.now_s += 61.0
+    tiers.write(*chain("other", 6))
+    tiers.settle()
+    assert tiers.memories[0].report().removed["room"] > 0
+    report = tiers.store.report()
+    assert report.removed == {}
+    assert report.records == 12
+    assert report.capacity_bytes == 400 * PAGE
 
 
 def test_dropping_says_which_tier_did_not(tmp_path: Path) -> None:
@@ -343,6 +374,15 @@ def test_tiers_that_cannot_be_used_so_are_refused(
     for tier in (one, other):
         tier.open([BLOCKS])
         tier.close()
+
+
+def test_a_tier_that_cannot_be_opened_closes_the_others(tmp_path: Path) -> None:
+    one, other = disk(tmp_path), disk(tmp_path)
+    store = TieredStore([Tier(name="one", store=one), Tier(name="other", store=other)])
+    with pytest.raises(ConfigError, match=r"tier 1 \(other\): .*writes to"):
+        store.open([BLOCKS])
+    one.open([BLOCKS])
+    one.close()
 
 
 def test_a_tier_takes_only_the_groups_that_it_names() -> None:

@@ -113,11 +113,10 @@ class Mover:
             return self._changed.wait_for(self._is_idle, wait_s)
 
     @contextmanager
-    def paused(self, namespace: bytes | None) -> Iterator[None]:
-        """Move nothing within the context, and never what was waiting of a namespace, or of all."""
+    def paused(self) -> Iterator[None]:
+        """Move nothing within the context, so that what goes from its sources is gone."""
         with self._changed:
             self._pauses += 1
-            self._forget(namespace)
             self._changed.wait_for(lambda: self._moving is None)
         try:
             yield
@@ -131,7 +130,8 @@ class Mover:
         self.settle(deadline_s)
         with self._changed:
             self._is_closing = True
-            self._forget(None)
+            self._counts["not_written_back"] += sum(len(move.keys) for move in self._written)
+            self._counts["not_promoted"] += sum(len(move.keys) for move in self._promoted)
             self._changed.notify_all()
         self._thread.join(max(deadline_s - time.monotonic(), 0.0))
 
@@ -148,19 +148,6 @@ class Mover:
 
     def _is_idle(self) -> bool:
         return not (self._written or self._promoted or self._moving)
-
-    def _forget(self, namespace: bytes | None) -> None:
-        """Of promotions no one knows the namespace before it is their turn: all go."""
-        kept: deque[_Move] = deque()
-        for move in self._written:
-            if namespace is not None and move.facts[0].namespace != namespace:
-                kept.append(move)
-            else:
-                self._counts["not_written_back"] += len(move.keys)
-        self._counts["not_promoted"] += sum(len(move.keys) for move in self._promoted)
-        waiting = [*kept, *([self._moving] if self._moving else [])]
-        self._written, self._promoted = kept, deque()
-        self._pending_bytes = sum(move.size_bytes for move in waiting)
 
     def _run(self) -> None:
         while True:

@@ -83,7 +83,7 @@ class TieredStore(GuardedStore[_Opened]):
         removed, problems = [0], []
         with ExitStack() as stack:
             for tier in opened.tiers:
-                stack.enter_context(tier.mover.paused(namespace))
+                stack.enter_context(tier.mover.paused())
             for tier in opened.tiers:
                 try:
                     removed.append(tier.store.drop(namespace))
