@@ -43,11 +43,13 @@ class UnrulyOptions(BaseModel):
         rules: the file; empty: none.
         folder: where blocks are kept on a disk; empty: in memory.
         is_persistent: what it says of itself.
+        retention_s: of a store in memory.
     """
 
     rules: str = ""
     folder: str = ""
     is_persistent: bool = False
+    retention_s: dict[str, float] = {}
 
 
 class UnrulyStore(KvStore):
@@ -156,10 +158,10 @@ def build(options: UnrulyOptions, context: BuildContext) -> UnrulyStore:
     if options.folder:
         from deepinfer_core.stores.disk import store as disk
 
-        size = DiskStoreOptions(folder=options.folder, capacity_bytes=64 << 20, durable=False)
-        return UnrulyStore(disk.build(size, context), options)
-    inner = memory.build(MemoryStoreOptions(capacity_bytes=64 << 20, young_s=0.0), context)
-    return UnrulyStore(inner, options)
+        place = DiskStoreOptions(folder=options.folder, capacity_bytes=64 << 20, durable=False)
+        return UnrulyStore(disk.build(place, context), options)
+    size = MemoryStoreOptions(capacity_bytes=64 << 20, young_s=0.0, retention_s=options.retention_s)
+    return UnrulyStore(memory.build(size, context), options)
 
 
 def resolved_unruly(**settings: object) -> Resolved:

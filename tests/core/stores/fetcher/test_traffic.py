@@ -176,3 +176,20 @@ def test_what_was_handed_over_is_stored_before_the_end(engines: Callable[..., En
     engine.hand_over("a", range(20))
     engine.traffic.close()
     assert engine.traffic.counts().written == {"stored": 20}
+
+
+def test_stores_tell_what_they_hold(engines: Callable[..., Engine]) -> None:
+    engine = engines(store={"is_persistent": True})
+    engine.until(lambda: set(engine.traffic.counts().stores) == {"blocks", "state"})
+    assert engine.traffic.counts().stores["blocks"].capacity_bytes == 64 << 20
+    together = engines()
+    together.until(lambda: set(together.traffic.counts().stores) == {"blocks"})
+
+
+def test_a_store_is_swept_and_uses_are_noted(engines: Callable[..., Engine]) -> None:
+    engine = engines(sweep_every_s=0.05, store={"retention_s": {"chat": 1.0, "agent": 1e6}})
+    engine.keep("a", range(4))
+    engine.keep("b", range(4))
+    assert engine.ended(engine.want("a", 4, retention="agent")) == "done"
+    engine.until(lambda: engine.ended(engine.want("b", 4, retention="")) == "miss")
+    assert blocks_of("a", engine.news(engine.want("a", 4))) == [0, 1, 2, 3]

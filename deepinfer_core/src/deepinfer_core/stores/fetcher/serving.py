@@ -13,17 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Condition, Thread
 
-from deepinfer_core.interfaces.kv_store import BlockGroup, StoreItem
+from deepinfer_core.interfaces.kv_store import BlockGroup, StoreReport
 from deepinfer_core.stores.fetcher.chores import Chores
 from deepinfer_core.stores.fetcher.desk import Desk, FindState, LoadBlocks, MatchKeys, Work
 from deepinfer_core.stores.fetcher.endpoint import Endpoint
 from deepinfer_core.stores.fetcher.gallop import match
+from deepinfer_core.stores.fetcher.keeper import Keeper
 from deepinfer_core.stores.fetcher.loads import Loads
 from deepinfer_core.stores.fetcher.messages import (
     FromFetcher,
     GiveUp,
     Keep,
-    KeepItem,
+    Reported,
     Return,
     Seek,
     Standing,
@@ -33,7 +34,7 @@ from deepinfer_core.stores.fetcher.messages import (
 from deepinfer_core.stores.fetcher.options import TrafficOptions
 from deepinfer_core.stores.fetcher.prefix import Prefix
 from deepinfer_core.stores.fetcher.segment import Segment
-from deepinfer_core.stores.fetcher.write_queue import Batch, WriteQueue
+from deepinfer_core.stores.fetcher.write_queue import WriteQueue
 
 __all__ = ["Fetcher"]
 
@@ -60,6 +61,7 @@ class Fetcher:
         held: slots that are in use from the start; see ``Begin``.
         options: sizes and times.
         tell: sends a message to the engine; never waits.
+        failed: told of a defect in a thread, whose work nobody does from then on.
     """
 
     def __init__(
@@ -71,15 +73,20 @@ class Fetcher:
         held: Mapping[str, Mapping[int, int]],
         options: TrafficOptions,
         tell: Callable[[FromFetcher], None],
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._segment, self._groups, self._options, self._tell = segment, groups, options, tell
-        self._blocks, self._states = blocks, states
+        self._blocks, self._states, self._failed = blocks, states, failed
         self._changed = Condition()
         loads = {name: self._loads_of(name, held.get(name, {})) for name in groups}
-        self._desk = Desk(loads, blocks.store.capabilities.batch_blocks, tell)
+        self._desk = Desk(loads, blocks.store.capabilities.batch_blocks, tell, self._used)
         self._queues = {end: self._queue(end) for end in dict.fromkeys((blocks, states))}
         self._chores = {
-            end: Chores(end, options.sweep_every_s) for end in dict.fromkeys((blocks, states))
+            end: Chores(end, options.sweep_every_s, partial(self._report, end))
+            for end in dict.fromkeys((blocks, states))
+        }
+        self._keepers = {
+            end: Keeper(end, self._chores[end].used, groups, segment) for end in self._queues
         }
         self._problem = ""
 
@@ -126,11 +133,23 @@ class Fetcher:
             tell=self._tell,
         )
 
+    def _report(self, end: Endpoint, report: StoreReport) -> None:
+        self._tell(Reported("blocks" if end is self._blocks else "state", report))
+
+    def _used(self, group: str, keys: list[bytes], retention: str) -> None:
+        self._chores[self._blocks].used(group, keys, retention)
+
     def _endpoint(self, group: str) -> Endpoint:
         return self._states if self._groups[group].reuse == "last" else self._blocks
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
-        Thread(target=work, name=name, daemon=True).start()
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - nobody would do its work
+                self._failed(error)
+
+        Thread(target=guarded, name=name, daemon=True).start()
 
     def _seek(self, seek: Seek) -> None:
         is_for_blocks = len(seek.keys) > 32 * seek.has
@@ -176,9 +195,6 @@ class Fetcher:
         with self._changed:
             self._desk.loaded(work, [one.status for one in outcomes], time.monotonic())
             self._changed.notify_all()
-        if seek.retention:
-            hits = [key for key, one in zip(keys, outcomes, strict=True) if one.status == "hit"]
-            self._chores[self._blocks].used(seek.group, hits, seek.retention)
 
     def _find_state(self, work: FindState) -> None:
         prefix = work.prefix
@@ -219,44 +235,12 @@ class Fetcher:
             with self._changed:
                 while (batch := queue.take()) is None:
                     self._changed.wait()
-            outcomes = self._written(end, batch)
+            outcomes = self._keepers[end].store(batch)
             with self._changed:
                 queue.done(batch, outcomes)
                 if not end.would_let("check", "store"):
                     queue.drop_all()
                 self._changed.notify_all()
-
-    def _written(self, end: Endpoint, batch: Batch) -> list[str]:
-        """Store a batch; its outcomes. What is there already is not handed to the store."""
-        by_s = math.inf  # no prefix waits; it has the time that every call has
-        keys = [one.item.key for one in batch.blocks]
-        there = [one.status for one in end.check(batch.group, keys, by_s)]
-        if any(one not in ("hit", "miss") for one in there):
-            return [_failed(one) for one in there]
-        missing = [at for at, one in enumerate(there) if one == "miss"]
-        items = [self._item(batch.group, batch, at) for at in missing]
-        outcomes = ["exists"] * len(there)
-        for at, outcome in zip(missing, end.keep(batch.group, items, by_s), strict=True):
-            outcomes[at] = outcome.status
-        for block, status in zip(batch.blocks, there, strict=True):
-            if status == "hit":
-                retention = self._retention(batch.group, block.item)
-                self._chores[end].used(batch.group, [block.item.key], retention)
-        return outcomes
-
-    def _item(self, group: str, batch: Batch, at: int) -> StoreItem:
-        item = batch.blocks[at].item
-        return StoreItem(
-            key=item.key,
-            data=self._segment.view(group, item.number),
-            namespace=item.namespace,
-            depth=item.depth,
-            retention=self._retention(group, item),
-        )
-
-    def _retention(self, group: str, item: KeepItem) -> str:
-        """Traffic does not decide how long states are kept."""
-        return "" if self._groups[group].reuse == "last" else item.retention
 
     def _keep_time(self) -> None:
         armed_s = -math.inf
@@ -268,7 +252,8 @@ class Fetcher:
             for end in self._queues:
                 end.watch()
             with self._changed:
-                self._desk.expire(now_s)
+                if self._desk.expire(now_s):
+                    self._changed.notify_all()
                 for queue in self._queues.values():
                     queue.expire(now_s)
                 self._tell_standing()
@@ -281,7 +266,3 @@ class Fetcher:
         if problem != self._problem:
             self._problem = problem
             self._tell(Standing(problem))
-
-
-def _failed(status: str) -> str:
-    return status if status in ("timeout", "unavailable") else "unavailable"
