@@ -3,12 +3,12 @@
 Master and nodes are child processes on the loopback device; they end with the test.
 """
 
-import ctypes
 import importlib.util
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,7 +25,12 @@ from deepinfer_core.plugin import BuildContext, DeviceFacts, ModelNeeds, ProbeCo
 
 LOOPBACK = "127.0.0.1"
 CLIENT_TTL_S = 4
+ENDING_WITH_PARENT = """
+import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,11 +46,6 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind((LOOPBACK, 0))
         return int(one.getsockname()[1])
-
-
-def end_with_parent() -> None:
-    """Let a child be killed when the test's process ends, however it does."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def program(name: str) -> str:
@@ -132,11 +132,10 @@ class Pool:
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self._folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [program(name), *arguments],
+                [sys.executable, "-c", ENDING_WITH_PARENT, program(name), *arguments],
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
-                preexec_fn=end_with_parent,
             )
 
     def _answers(self) -> bool:
