@@ -24,6 +24,8 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from deepinfer_threefs.place import make_private
+
 __all__ = ["DROPPED", "ENTRY_BYTES", "FILE_NAME", "USED", "Entry", "Journal", "unpack_entries"]
 
 ENTRY_BYTES = 96
@@ -144,6 +146,6 @@ class Journal:
             os.close(fd)
 
     def _create(self) -> int:
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        make_private(self._folder)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         return os.open(os.path.join(self._folder, self.name), flags, 0o600)

@@ -60,7 +60,6 @@ class Habits:
         lost: of the next operations so many never end.
         shortened: of the next operations so many stop half-way.
         errors: what the next operations fail with.
-        length_lags: see ``FakeFiles``.
         chunk_bytes: holes are made of whole chunks.
     """
 
@@ -71,7 +70,6 @@ class Habits:
     lost: int = 0
     shortened: int = 0
     errors: deque[int] = field(default_factory=deque)
-    length_lags: bool = False
     chunk_bytes: int = 4096
 
 
@@ -284,13 +282,14 @@ class FakeUsrbio:
         habits: how it behaves.
 
     Attributes:
+        files: below it; ``length_lags`` may be set there.
         rings: that were made.
     """
 
     def __init__(self, mount: str | os.PathLike[str], habits: Habits | None = None) -> None:
         self.mount = os.path.realpath(mount)
         self.habits = habits or Habits()
-        self.files = FakeFiles(self.mount, self.habits.length_lags)
+        self.files = FakeFiles(self.mount)
         self.rings = 0
         os.makedirs(f"{self.mount}/3fs-virt/iovs", exist_ok=True)
 
