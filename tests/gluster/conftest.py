@@ -7,6 +7,7 @@ own, where the daemon's folders are empty ones: nothing of the machine is touche
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -33,14 +34,14 @@ UNCACHED = {
 """What is read comes from bricks, not from memory."""
 
 
-def run(*command: str, limit_s: float = 60.0) -> str:
+def run(*command: str, limit_s: float = 180.0) -> str:
     """Run a command; its output."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
-def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+def until(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
     """Wait until something has come about."""
     end_s = time.monotonic() + limit_s
     while not condition():
@@ -101,9 +102,15 @@ class Volume:
 
     def restore(self) -> None:
         """Serve all bricks again."""
-        if len(self.servers()) < BRICKS:
+        for _ in range(10):
+            if len(self.servers()) == BRICKS:
+                return
             gluster("volume", "start", "kv", "force")
-        until(lambda: len(self.servers()) == BRICKS)
+            with contextlib.suppress(
+                AssertionError
+            ):  # a server that comes up while it is asked for
+                until(lambda: len(self.servers()) == BRICKS, limit_s=20.0)
+        assert len(self.servers()) == BRICKS, "not all bricks are served"
 
     def healed(self) -> bool:
         """Whether every brick has what the others have."""
@@ -156,5 +163,5 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Volume]:
 def volume(whole: Volume) -> Volume:
     """The same, all bricks served and alike."""
     whole.restore()
-    until(whole.healed, limit_s=120.0)
+    until(whole.healed, limit_s=300.0)
     return whole

@@ -268,3 +268,22 @@ def test_only_the_user_may_read_what_is_kept(folder: Any, ask: Any) -> None:
     assert len(paths) >= 6
     assert all(path.stat().st_mode & 0o077 == 0 for path in paths)
     assert block("a") in folder.files()[0].read_bytes()
+
+
+def test_a_close_that_fails_costs_nothing(
+    folder: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder.open()
+    ask.write(store, *chain("text", 3))
+    ask.read(store, *NAMES[:3])
+    true_close = os.close
+
+    def fails(fd: int) -> None:
+        true_close(fd)
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", fails)
+        patch.setattr(os, "preadv", failing(os.preadv, errno.ESTALE, 1))
+        assert ask.read(store, *NAMES[:3]) == ["hit"] * 3
+        store.close()

@@ -17,6 +17,7 @@ the medium before anything is removed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import struct
@@ -136,14 +137,16 @@ class Journal:
             self._number -= 1
             raise
         if old_fd is not None:
-            os.close(old_fd)
+            with contextlib.suppress(OSError):
+                os.close(old_fd)
             os.unlink(os.path.join(self._folder, old_name))
 
     def close(self) -> None:
         """End its use."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
     def _create(self) -> int:
         make_private(self._folder)

@@ -133,6 +133,7 @@ class Keeper:
             with self.catalogue.lock:
                 removed = self.catalogue.shelf.remove_namespace(namespace)
                 self.catalogue.apply(entry)
+            self._writer.seal_all()  # so that a file of which nothing is kept can go
             self._collector.erase()
         return removed
 
@@ -167,7 +168,7 @@ class Keeper:
             self._is_over = True
             with contextlib.suppress(OSError):
                 self._tell_uses()
-            self._writer.close()
+            self._writer.seal_all()
             self._journal.close()
             self._medium.end()
 

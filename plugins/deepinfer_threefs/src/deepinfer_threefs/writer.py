@@ -106,8 +106,8 @@ class Writer:
                 self._seal(kind)
         self._close_retired()
 
-    def close(self) -> None:
-        """Seal all files."""
+    def seal_all(self) -> None:
+        """Seal all files; others are begun when there is something to write."""
         for kind in list(self._open):
             self._seal(kind)
         self._close_retired()
