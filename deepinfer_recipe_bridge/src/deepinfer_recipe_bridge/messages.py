@@ -7,6 +7,7 @@ the conversation that the prompt is written from.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -47,6 +48,9 @@ class Messages(Surface):
     name = "messages"
     id_prefix = "msg_"
     response = recipe.MessagesResponse
+    before_text = re.compile(
+        rb'"delta":\{"type":(?:"text_delta","text"|"thinking_delta","thinking"):"'
+    )
 
     def __init__(self, options: MessagesOptions) -> None:
         super().__init__(options)

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from deepinfer_core.engine.outputs import FinishReason, Timeline, Usage
+from deepinfer_core.engine.stored.counts import StoreCounts
 from deepinfer_core.telemetry.board import Board
 from deepinfer_core.telemetry.metric_list import DRAFT_PLACES, FINISH_REASONS, STEP_KINDS
 from deepinfer_core.telemetry.statistics import Report, StatisticsLine, log_figures
@@ -42,6 +43,7 @@ class Readings(NamedTuple):
         hit_blocks: blocks that lookups took over so far.
         evicted_blocks, evicted_snapshots: that made room for others so far.
         late_kernels: built since the engine was ready.
+        store: what came from a store and went there; None: there is no store.
     """
 
     running: int
@@ -58,6 +60,7 @@ class Readings(NamedTuple):
     evicted_blocks: int = 0
     evicted_snapshots: int = 0
     late_kernels: int = 0
+    store: StoreCounts | None = None
 
 
 class StepFacts(NamedTuple):

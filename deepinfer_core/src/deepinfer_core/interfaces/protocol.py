@@ -114,20 +114,27 @@ class JsonAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectWrite:
+class DirectWrite(ABC):
     """Writes events of a stream while whoever sends it waits for its next item.
 
     Attributes:
         is_free: whether that can be done now: the status was sent, and the client takes what it is
             sent. Otherwise the events are left to the iterator.
-        write: whole events; they are written at once.
-        last_s: when that was done last, on the clock of the event loop; 0: it was not.
+        last_s: when something was written last, on the clock of the event loop; 0: nothing was.
     """
 
-    is_free: Callable[[], bool]
-    write: Callable[[bytes], None]
-    last_s: Callable[[], float]
+    __slots__ = ("is_free", "last_s")
+
+    is_free: bool
+    last_s: float
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Write whole events, before anything that the iterator gives after this.
+
+        Args:
+            data: of at least one event.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

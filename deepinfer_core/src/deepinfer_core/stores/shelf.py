@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Generic, TypeVar
 
 from deepinfer_core.interfaces.kv_store import Outcome
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import FULL, OVER_QUOTA, Tally
 from deepinfer_core.stores.ranking import Ranking
 from deepinfer_core.stores.retention import Limits
@@ -133,6 +135,21 @@ class Shelf(Generic[Record]):
         self._used_by[kept.namespace] = self._used_by.get(kept.namespace, 0) + len(kept.record)
         self._kept[address] = kept
         self._rank(address)
+
+    def facts_of(self, address: Address) -> BlockFacts | None:
+        """What a record is kept under; None if it is not there."""
+        kept = self._kept.get(address)
+        if kept is None:
+            return None
+        return BlockFacts(
+            key=address[1], namespace=kept.namespace, depth=kept.depth, retention=kept.retention
+        )
+
+    def behind(self, group: str, after: bytes, most: int) -> list[BlockFacts]:
+        """Records of a group in order of their keys, those behind one of them."""
+        addresses = (one for one in self._kept if one[0] == group and one[1] > after)
+        found = (self.facts_of(one) for one in nsmallest(most, addresses))
+        return [facts for facts in found if facts is not None]
 
     def remove(self, addresses: Sequence[Address], reason: str) -> int:
         """Remove records that are there; how many."""

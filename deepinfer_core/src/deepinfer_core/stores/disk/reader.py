@@ -7,13 +7,14 @@ and waits for nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, overload
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, Lent, Outcome
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import HIT, LATE, MISS, is_late
 from deepinfer_core.stores.disk.environment import Environment, Unusable, as_unusable
-from deepinfer_core.stores.disk.index import Index, address_of
+from deepinfer_core.stores.disk.index import Facts, Index, address_of
 from deepinfer_core.stores.records import RecordReader
 
 if TYPE_CHECKING:
@@ -104,6 +105,32 @@ class Reader:
             lent += [Lent(outcome=_unavailable(error))] * (len(keys) - len(lent))
         return lent
 
+    def describe(self, group: BlockGroup, keys: Sequence[bytes]) -> list[BlockFacts | None]:
+        """What the index says of blocks."""
+        try:
+            with self._environment.reading() as txn, as_unusable():
+                return [
+                    _block_facts(key, self._index.facts_of(txn, address_of(group.name, key)))
+                    for key in keys
+                ]
+        except Unusable:
+            return [None] * len(keys)
+
+    def survey(self, group: BlockGroup, after: bytes, most: int) -> list[BlockFacts]:
+        """Blocks of a group in the order of the index, those behind a key."""
+        found: list[BlockFacts] = []
+        first = address_of(group.name, b"")
+        with suppress(Unusable), self._environment.reading() as txn, as_unusable():
+            cursor = txn.cursor(db=self._index.facts)
+            entries = cursor.iternext() if cursor.set_range(first + after) else ()
+            for address, facts in entries:
+                key = bytes(address)[len(first) :]
+                if len(found) == most or not bytes(address).startswith(first):
+                    break
+                if key != after:
+                    found.append(_block_facts(key, Facts.unpack(facts)))
+        return found
+
     def sizes(self) -> tuple[int, int]:
         """Records, and bytes that they take.
 
@@ -131,6 +158,18 @@ class Reader:
         if self._used is not None and not isinstance(found, Outcome):
             self._used(txn, address, record)
         return found
+
+
+@overload
+def _block_facts(key: bytes, facts: Facts) -> BlockFacts: ...
+@overload
+def _block_facts(key: bytes, facts: Facts | None) -> BlockFacts | None: ...
+def _block_facts(key: bytes, facts: Facts | None) -> BlockFacts | None:
+    if facts is None:
+        return None
+    return BlockFacts(
+        key=key, namespace=facts.namespace, depth=facts.depth, retention=facts.retention
+    )
 
 
 def _unavailable(error: Unusable) -> Outcome:
