@@ -144,7 +144,7 @@ def test_stats_count_blocks_beside_the_process_that_writes(cache: Run, place: Pl
     size = place.group.block_bytes
     assert found["groups"] == {
         "blocks": {"blocks": 4, "bytes": 4 * size, "classes": {"agent": 3, "chat": 1}},
-        "whole_state": {"blocks": 0, "bytes": 0, "classes": {}},
+        place.groups[1].name: {"blocks": 0, "bytes": 0, "classes": {}},
     }
     assert found["namespaces"] == {ONE.hex(): 3, OTHER.hex(): 1}
 

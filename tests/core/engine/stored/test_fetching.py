@@ -1,4 +1,4 @@
-"""Do sequences get from a store what they lack, and does nobody wait for longer than is worth it?"""
+"""Do sequences get from a store what they lack, and wait for no longer than that is worth?"""
 
 from collections.abc import Callable
 

@@ -1,6 +1,7 @@
 """Does a store get every finished block once and in order, and never one that is not exact?"""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.engine.stored.stored_keys import StoredKeys
@@ -69,7 +70,7 @@ def test_a_step_copies_no_more_blocks_than_the_settings_say(make_stored, text) -
         stored.step()
         counts.append(len(stored.stored))
     assert stored.stored == stored.keys(text[:28])
-    assert max(b - a for a, b in zip(counts, counts[1:], strict=False)) == 2
+    assert max(b - a for a, b in pairwise(counts)) == 2
 
 
 def test_where_the_store_takes_nothing_the_newest_blocks_are_dropped(make_stored, text) -> None:
