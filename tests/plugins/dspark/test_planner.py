@@ -249,16 +249,17 @@ def test_steps_without_drafts_are_tried_soon_as_nothing_is_known_of_them() -> No
     """Three rows promise 2.7 tokens in 12 ms; a plain step seems to lose 10 - 12 / 2.7 = 5.6 ms.
 
     Five of them and the drafts of a round make 28.8 ms. Without drafts to begin with, 19 steps of
-    12 ms have earned that 8 times, further 153 64 times, and then it takes 614.
+    12 ms have earned that 8 times, further 153 64 times, then it takes 614, and from then on 2458.
     """
-    found = Loop(planner(), GOOD).run(3000)
+    found = Loop(planner(), GOOD).run(9000)
     tried = [number for number, (rows, _) in enumerate(found) if number and rows == 1]
     assert found[19:27] == [(3, True), *[(1, False)] * 4, (1, True), (3, True), (3, True)]
     starts = [number for number in tried if number - 1 not in tried]
     # Five steps of a trial count for the next one; what drafts are worth is only nearly known.
     assert starts[1] - starts[0] == pytest.approx(153, rel=0.05)
     assert starts[2] - starts[1] == pytest.approx(614, rel=0.05)
-    assert starts[3] - starts[2] == starts[2] - starts[1]
+    assert starts[3] - starts[2] == pytest.approx(2458, rel=0.05)
+    assert starts[4] - starts[3] == starts[3] - starts[2]
 
 
 def test_the_first_two_steps_of_another_kind_are_not_timed() -> None:

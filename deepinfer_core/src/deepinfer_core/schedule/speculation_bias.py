@@ -11,7 +11,8 @@ step's total does not depend on its own blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
+from operator import mul
 
 __all__ = ["SurvivalBias"]
 
@@ -66,13 +67,16 @@ class SurvivalBias:
 
     def corrected(self, said: Sequence[float]) -> tuple[float, ...]:
         """Survival of a block, place by place: never above 1, never rising along the block."""
-        ratios = zip(said, self._places.ratios, strict=False)
-        return tuple(accumulate((min(1.0, one * ratio) for one, ratio in ratios), min))
+        # Called for every sequence of every step: the built-in functions run over whole blocks.
+        return tuple(
+            islice(accumulate(map(mul, said, self._places.ratios), min, initial=1.0), 1, None)
+        )
 
     def expected(self, corrected: Sequence[float]) -> tuple[float, ...]:
         """The same by how high each is: what drafts give together, not which are the best."""
-        ratios = self._levels.ratios
-        return tuple([min(1.0, one * ratios[_level(one)]) for one in corrected])
+        ratios = (*self._levels.ratios, self._levels.ratios[-1])  # 1 is of the highest level, too
+        found = [one * ratios[int(_LEVELS * one)] for one in corrected]
+        return tuple([one if one < 1.0 else 1.0 for one in found])
 
 
 class _Ratios:

@@ -7,7 +7,8 @@ sizes near it suggest.
 
 Steps with drafts and without are told apart, as most of the time only those of one kind are run.
 The others are kept relative to these: what they took when they were tried, by how much slower the
-usual ones have become since.
+usual ones have become since. A size that one kind never had follows those that it had, since the
+host's work differs: with drafts it is for some tokens a row, without for one.
 
 Source: the cost model of DeepInfer 0.1.0, which has a price a row, and medians of the sampler.
 """
@@ -65,20 +66,25 @@ class PresentCosts:
         if self._unusual > _UNUSUAL_STEPS:
             self._turn()
 
+    def are_timed(self, *, with_drafts: bool) -> bool:
+        """Whether some size of one kind of steps was."""
+        return bool((self._drafting if with_drafts else self._plain).known_ms)
+
     def of(self, sequences: int) -> StepCosts:
         """Costs where so many sequences decode: steps of more rows have drafts."""
         curves, since = self._measured, self._drift.factor
         plain_since, drafting_since = (since, 1.0) if self._is_drafting else (1.0, since)
         plain_ms = _slower(self._plain, plain_since)
         drafting_ms = _slower(self._drafting, drafting_since)
-        last = curves.steps.place(sequences)
-        known_ms = {**drafting_ms, **plain_ms}
-        known_ms |= {place: one_ms for place, one_ms in drafting_ms.items() if place > last}
+        # Behind the last size without drafts.
+        first = curves.steps.place(sequences) + 1
+        steps_ms = [
+            *followed(curves.steps, plain_ms or drafting_ms)[:first],
+            *followed(curves.steps, drafting_ms or plain_ms)[first:],
+        ]
         rounds_ms = rising(followed(curves.rounds, _slower(self._rounds, drafting_since)))
         return StepCosts(
-            curve=CostCurve(
-                rows=curves.steps.rows, milliseconds=rising(followed(curves.steps, known_ms))
-            ),
+            curve=CostCurve(rows=curves.steps.rows, milliseconds=rising(steps_ms)),
             drafter_ms=rounds_ms[min(curves.rounds.place(sequences), len(rounds_ms) - 1)],
         )
 
