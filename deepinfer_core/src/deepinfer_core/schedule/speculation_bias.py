@@ -90,18 +90,29 @@ class _Ratios:
         self._imaginary = imaginary
         self._said, self._came = [*imaginary], [*imaginary]
         self.ratios = [1.0] * len(imaginary)
+        self._added: set[int] = set()
+        """Numbers that something was added to since the last fading."""
 
     def add(self, number: int, said: float, came: bool) -> None:
         """Take one draft."""
         self._said[number] += said
         self._came[number] += came
+        self._added.add(number)
         self.ratios[number] = self._came[number] / self._said[number]
 
     def fade(self, kept: float) -> None:
-        """Keep so much of all but what is imaginary."""
-        for sums in (self._said, self._came):
-            pairs = zip(sums, self._imaginary, strict=True)
-            sums[:] = [always + kept * (one - always) for one, always in pairs]
+        """Keep so much of all but what is imaginary, and what is only known from earlier.
+
+        A number that nothing was added to is trusted again, in time, if less came than was said.
+        If more did it stays so: who is believed to promise little is not asked, and would be
+        forgotten to be good.
+        """
+        for number, always in enumerate(self._imaginary):
+            said, came = self._said[number], self._came[number]
+            if number in self._added or came < said:
+                self._said[number] = always + kept * (said - always)
+                self._came[number] = always + kept * (came - always)
+        self._added.clear()
         self.ratios = [came / said for came, said in zip(self._came, self._said, strict=True)]
 
 

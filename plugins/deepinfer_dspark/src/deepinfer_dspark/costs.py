@@ -15,6 +15,8 @@ Source: the cost model of DeepInfer 0.1.0, which has a price a row, and medians 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from deepinfer_core.interfaces.draft_planner import StepTimes
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
 from deepinfer_core.schedule.speculation_times import Drift, RecentTimes, followed
@@ -22,6 +24,10 @@ from deepinfer_core.schedule.speculation_times import Drift, RecentTimes, follow
 from deepinfer_dspark.measuring import MeasuredCosts, rising
 
 __all__ = ["PresentCosts"]
+
+_HOPE = 0.9
+"""What may be left of the time that a size is taken for which no step had. A curve is off by that
+much where it was measured beside other work, or where the host's work is no factor of it."""
 
 _UNUSUAL_STEPS = 9
 """So many steps one behind the other may be of the unusual kind; one more, and they are usual."""
@@ -87,6 +93,16 @@ class PresentCosts:
             curve=CostCurve(rows=curves.steps.rows, milliseconds=rising(steps_ms)),
             drafter_ms=rounds_ms[min(curves.rounds.place(sequences), len(rounds_ms) - 1)],
         )
+
+    def hopeful(self, costs: StepCosts, sequences: int) -> StepCosts:
+        """The same, but that sizes that no step with drafts had look as fast as they may be."""
+        curve, known_ms = costs.curve, self._drafting.known_ms
+        first = curve.place(sequences) + 1
+        times_ms = [
+            one_ms if place < first or place in known_ms else _HOPE * one_ms
+            for place, one_ms in enumerate(curve.milliseconds)
+        ]
+        return replace(costs, curve=CostCurve(rows=curve.rows, milliseconds=rising(times_ms)))
 
     def _turn(self) -> None:
         """From now on steps of the other kind are usual."""

@@ -8,9 +8,13 @@ Nothing is learned about what is not done, so where drafting pays a few steps wi
 tried, and where it does not, a few with them. A trial is due when its price was earned 256 times,
 so trials take less than half a hundredth of the time; only the first two come sooner, after 8 and
 64 times, if drafting has paid until then. Where it goes on paying a trial is due after 1024 times:
-what becomes of drafts is seen all the time, and a trial only shows what a step without takes.
+what becomes of drafts is seen all the time, and a trial only shows what a step without takes. That
+has to be within a tenth of what it was believed to be, for else one of the two was disturbed.
 The first two steps of another kind are not timed: they may have to be recorded, and find other
-things in the processor's caches.
+things in the processor's caches. Nor are the first two of a size.
+
+Nor is anything learned about sizes that are not run. So while one was not timed it is taken to be
+somewhat faster than it seems, and run if that makes it the best.
 
 The measured curve knows little of the host's work, so drafting is not given up by its word: steps
 that verify something are run until they were timed, and if drafting seems to lose before steps
@@ -22,6 +26,7 @@ all but one in 16 (``rest``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from deepinfer_core.interfaces.draft_planner import (
@@ -52,10 +57,16 @@ _TRIAL_STEPS = 5
 _UNTIMED_STEPS = 2
 _PRICES = (8, 64, 256, 1024)
 _LAST_IF_NOT_DRAFTING = 2
-"""Place of the price that trials of drafts end with."""
+"""Place of the price that trials of drafts end with, and those that show something new."""
+
+_ALIKE = 0.1
+"""How far what a trial shows may be from what was believed, and be no news."""
 
 _STEPS_BETWEEN_COMPARISONS = 16
 """While nobody has drafts: only costs and the load can change what is best."""
+
+_STEPS_VERIFYING_ALL = 4
+"""From one comparison to the next where all drafts are verified: planning costs time, too."""
 
 
 class DsparkPlanner(DraftPlanner):
@@ -78,6 +89,10 @@ class DsparkPlanner(DraftPlanner):
         """How many there were, counted up to the last of ``_PRICES``."""
         self._are_timed = False
         """Whether steps with drafts and without both were."""
+        self._believed_ms: float | None = None
+        """What a step without drafts was believed to take when the trial began that is run."""
+        self._runs: Counter[tuple[int, bool]] = Counter()
+        """Steps of so many rows, with or without drafts, up to those that are not timed."""
         self._same_ms = 0.0
         """What steps have taken since the last trial or change of mode, and when one is tried."""
         self._trial_ms = 0.0
@@ -86,6 +101,8 @@ class DsparkPlanner(DraftPlanner):
         self._verifies = False
         """Whether the rows given last are of drafts, too; and whether the step timed last was."""
         self._timed_drafts = True
+        self._repeated: list[int] | None = None
+        """Drafts of each sequence, if all of them were verified and may be in the next steps."""
         self._alike = 0
         """Steps before that one, of its kind."""
 
@@ -94,9 +111,12 @@ class DsparkPlanner(DraftPlanner):
         self._verifies = False
         if self._may_rest() and not any(one.drafts for one in views):
             return (1,) * len(views)
-        given = self._planned(views, other_rows)
-        self._passed = 0
-        return given
+        if not (other_rows == 0 and self._may_repeat(views)):
+            given = self._planned(views, other_rows)
+            self._passed = 0
+            return given
+        self._verifies = True
+        return [1 + one.drafts for one in views]
 
     def rest(self) -> int:
         """None are planned until the next comparison; a trial that is due then waits for it."""
@@ -122,7 +142,10 @@ class DsparkPlanner(DraftPlanner):
         has_drafts = times.rows > times.sequences
         self._alike = self._alike + 1 if has_drafts == self._timed_drafts else 0
         self._timed_drafts = has_drafts
-        if self._alike >= _UNTIMED_STEPS:
+        size = times.rows, has_drafts
+        if self._runs[size] < _UNTIMED_STEPS:
+            self._runs[size] += 1
+        elif self._alike >= _UNTIMED_STEPS:
             self._present.add(times)
 
     def _may_rest(self) -> bool:
@@ -130,6 +153,11 @@ class DsparkPlanner(DraftPlanner):
         if self._mode.is_drafting or self._trial:
             return False
         return self._passed < _STEPS_BETWEEN_COMPARISONS and self._same_ms < self._trial_ms
+
+    def _may_repeat(self, views: Sequence[DraftView]) -> bool:
+        """Whether all drafts are verified once more, and nothing is to be decided."""
+        is_early = self._passed < _STEPS_VERIFYING_ALL and self._same_ms < self._trial_ms
+        return is_early and self._repeated == [one.drafts for one in views]
 
     def _planned(self, views: Sequence[DraftView], other_rows: int) -> Sequence[int]:
         sequences, mean = len(views), self._mean.rates
@@ -147,18 +175,22 @@ class DsparkPlanner(DraftPlanner):
         # Only now: what a step is planned with must not depend on its own blocks.
         self._learn_blocks([v.newest for v in views if v.drafts and v.newest is not None])
         tries_drafts = self._tries_drafts(other_rows)
+        self._repeated = None
         if not any(rates) or (self._trial and not tries_drafts):
             return (1,) * sequences
         best = choose_total(
             rates,
-            costs,
+            self._present.hopeful(costs, sequences),
             other_rows=other_rows,
             least_drafts=int(tries_drafts),
             ranking=ranking if all(rates) else None,
         )
         self._verifies = best.rows > sequences
-        if best.rows == sequences + sum([view.drafts for view in views]):
-            return [1 + view.drafts for view in views]
+        drafts = [view.drafts for view in views]
+        if best.rows == sequences + sum(drafts):
+            if self._are_timed and self._mode.is_drafting and not self._trial:
+                self._repeated = drafts
+            return [1 + one for one in drafts]
         corrected = self._bias.corrected
         trusted = [v if v.newest is None else v._replace(newest=corrected(v.newest)) for v in views]
         return split(trusted, best.rows, corrected(mean))
@@ -191,16 +223,21 @@ class DsparkPlanner(DraftPlanner):
             are_timed=self._are_timed,
         )
         if self._mode.is_drafting != was_drafting:
-            self._same_ms = 0.0
+            self._same_ms, self._believed_ms = 0.0, None
             if self._are_timed:
                 self._trials = _LAST_IF_NOT_DRAFTING
         if other_rows:
             return  # steps with rows of prompts are not timed
+        plain_ms = costs.plain_ms(sequences)
+        if self._believed_ms is not None:
+            self._trials = min(self._trials + 1, len(_PRICES) - 1)
+            if abs(plain_ms / self._believed_ms - 1) > _ALIKE:
+                self._trials = min(self._trials, _LAST_IF_NOT_DRAFTING)
+            self._believed_ms = None
         self._trial_ms = self._worth_a_trial_ms(promised, costs, sequences)
         is_doubted = not plain_is_timed and wants_change(self._mode, costs)
         if self._same_ms >= self._trial_ms or (self._mode.is_drafting and is_doubted):
-            self._trial, self._same_ms = _TRIAL_STEPS, 0.0
-            self._trials = min(self._trials + 1, len(_PRICES) - 1)
+            self._trial, self._same_ms, self._believed_ms = _TRIAL_STEPS, 0.0, plain_ms
 
     def _worth_a_trial_ms(self, promised: Total, costs: StepCosts, sequences: int) -> float:
         """What steps must have taken since the last trial before the next one."""
@@ -220,4 +257,4 @@ class DsparkPlanner(DraftPlanner):
     def _learn_blocks(self, blocks: Sequence[Sequence[float]]) -> None:
         for block in blocks:
             self._mean.add_rates(block)
-        self._bias.fade(len(blocks))
+        self._bias.fade(len(blocks) * min(max(self._passed, 1), _STEPS_VERIFYING_ALL))
