@@ -8,8 +8,8 @@ Nothing is learned about what is not done, so where drafting pays a few steps wi
 tried, and where it does not, a few with them. A trial is due when its price was earned 256 times,
 so trials take less than half a hundredth of the time; only the first two come sooner, after 8 and
 64 times, if drafting has paid until then. Where it goes on paying a trial is due after 1024 times:
-what becomes of drafts is seen all the time, and a trial only shows what a step without takes. That
-has to be within a tenth of what it was believed to be, for else one of the two was disturbed.
+what becomes of drafts is seen all the time, and a trial only shows what a step without takes. If
+that is not what was believed, a trial was disturbed, or something changed: the next one comes soon.
 The first two steps of another kind are not timed: they may have to be recorded, and find other
 things in the processor's caches. Nor are the first two of a size.
 
@@ -59,8 +59,8 @@ _PRICES = (8, 64, 256, 1024)
 _LAST_IF_NOT_DRAFTING = 2
 """Place of the price that trials of drafts end with, and those that show something new."""
 
-_ALIKE = 0.1
-"""How far what a trial shows may be from what was believed, and be no news."""
+_ALIKE = 0.03
+"""How far a trial may move what was believed and be no news; it is three of nine times."""
 
 _STEPS_BETWEEN_COMPARISONS = 16
 """While nobody has drafts: only costs and the load can change what is best."""
@@ -101,8 +101,10 @@ class DsparkPlanner(DraftPlanner):
         self._verifies = False
         """Whether the rows given last are of drafts, too; and whether the step timed last was."""
         self._timed_drafts = True
+        self._chosen: list[int] | None = None
+        """Drafts of each sequence, if all of them were chosen at the last comparison."""
         self._repeated: list[int] | None = None
-        """Drafts of each sequence, if all of them were verified and may be in the next steps."""
+        """The same if it was so twice: then they may be verified again without another."""
         self._alike = 0
         """Steps before that one, of its kind."""
 
@@ -175,7 +177,8 @@ class DsparkPlanner(DraftPlanner):
         # Only now: what a step is planned with must not depend on its own blocks.
         self._learn_blocks([v.newest for v in views if v.drafts and v.newest is not None])
         tries_drafts = self._tries_drafts(other_rows)
-        self._repeated = None
+        drafts, before = [view.drafts for view in views], self._chosen
+        self._chosen = self._repeated = None
         if not any(rates) or (self._trial and not tries_drafts):
             return (1,) * sequences
         best = choose_total(
@@ -186,9 +189,9 @@ class DsparkPlanner(DraftPlanner):
             ranking=ranking if all(rates) else None,
         )
         self._verifies = best.rows > sequences
-        drafts = [view.drafts for view in views]
         if best.rows == sequences + sum(drafts):
-            if self._are_timed and self._mode.is_drafting and not self._trial:
+            self._chosen = drafts
+            if self._are_timed and self._mode.is_drafting and drafts == before:
                 self._repeated = drafts
             return [1 + one for one in drafts]
         corrected = self._bias.corrected
