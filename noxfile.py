@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 DISTRIBUTIONS = [
     "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark",
-    "plugins/deepinfer_grammar", "deepinfer_recipe_bridge", ".",
+    "plugins/deepinfer_grammar", "plugins/deepinfer_threefs", "deepinfer_recipe_bridge", ".",
 ]  # fmt: skip
 TYPED_SOURCES = [*[f"{name}/src" for name in DISTRIBUTIONS[:-1]], "benchmarks"]
 TORCH = "torch==2.13.0"
@@ -94,6 +94,7 @@ def types(session: nox.Session) -> None:
     # Its kernels' compiler is skipped by mypy, installed or not.
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
     session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_grammar"))
+    session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_threefs"))
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_recipe_bridge"))
     group(session, "test")
     session.run("mypy", *TYPED_SOURCES)
@@ -105,7 +106,7 @@ def imports(session: nox.Session) -> None:
     group(session, "imports")
     for distribution in (
         "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark",
-        "plugins/deepinfer_grammar", "deepinfer_recipe_bridge",
+        "plugins/deepinfer_grammar", "plugins/deepinfer_threefs", "deepinfer_recipe_bridge",
     ):  # fmt: skip
         session.install("--no-deps", "-e", str(ROOT / distribution))
     session.run("lint-imports")
@@ -160,7 +161,7 @@ def sanitize(session: nox.Session, name: str) -> None:
 
 
 @nox.session
-@nox.parametrize("plugin", ["tiny", "dspark"])
+@nox.parametrize("plugin", ["tiny", "dspark", "threefs"])
 def plugins(session: nox.Session, plugin: str) -> None:
     """Tests of one plugin distribution with the core alone."""
     group(session, "test")

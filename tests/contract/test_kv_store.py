@@ -6,28 +6,19 @@ from pathlib import Path
 import pytest
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore
 from deepinfer_core.stores.disk.clock import Clock
-from deepinfer_core.stores.disk.index import AGE_STEP_S, address_of
+from deepinfer_core.stores.disk.index import AGE_STEP_S
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.retention import Limits
 from deepinfer_core.testing.contracts import KvStoreContract
 from deepinfer_core.testing.contracts.kv_store_suite import key
+from deepinfer_core.testing.faulty_store import Passing, flip_in_memory, flip_on_disk
 
 PAGE = 4096
 LIMITS = Limits(
     capacity_bytes=100 * PAGE,
     retention_s={"agent": 3 * 86400.0, "chat": 7 * 86400.0, "state": 180.0},
 )
-
-
-class Passing:
-    """Time that passes when a test says so."""
-
-    def __init__(self) -> None:
-        self.now_s = 1e6
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class TestMemoryStore(KvStoreContract):
@@ -48,11 +39,7 @@ class TestMemoryStore(KvStoreContract):
 
     def flip(self, store: KvStore, group: BlockGroup, name: object, bit: int) -> None:
         assert isinstance(store, MemoryStore)
-        kept = store._shelf.get((group.name, key(name)))
-        assert kept is not None
-        record = bytearray(kept.record)
-        record[bit // 8] ^= 1 << bit % 8
-        kept.record = bytes(record)
+        flip_in_memory(store, group, key(name), bit)
 
 
 class TestDiskStore(KvStoreContract):
@@ -82,14 +69,4 @@ class TestDiskStore(KvStoreContract):
 
     def flip(self, store: KvStore, group: BlockGroup, name: object, bit: int) -> None:
         assert isinstance(store, DiskStore)
-        assert store._opened is not None
-        index = store._opened.reader._index
-        with store._opened.environment.reading() as txn:
-            found = txn.get(address_of(group.name, key(name)), db=index.records)
-            record = bytes(found)
-        # In the file, beside the library: the map shows what others write there.
-        path = self.folder / "data.mdb"
-        at = path.read_bytes().rindex(record)
-        with path.open("r+b") as file:
-            file.seek(at + bit // 8)
-            file.write(bytes([record[bit // 8] ^ 1 << bit % 8]))
+        flip_on_disk(store, group, key(name), bit)

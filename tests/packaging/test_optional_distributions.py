@@ -31,6 +31,7 @@ class Optional(NamedTuple):
 OPTIONAL = (
     Optional("deepinfer-dspark", "drafter", "dspark.block"),
     Optional("deepinfer-grammar", "grammar", "grammar.xgrammar"),
+    Optional("deepinfer-threefs", "kv_store", "threefs.posix"),
 )
 each = pytest.mark.parametrize("optional", OPTIONAL, ids=lambda one: one.name)
 PROJECTS = [PLUGINS / one.name.replace("-", "_") for one in OPTIONAL]

@@ -103,6 +103,27 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
         properties={**_PROMISES, "graph_safe": "always"},
     )
     yield ComponentSpec(
+        kind="kv_store",
+        name="core.tiered",
+        slots=ALL_SLOTS["kv_store"],
+        contract=CONTRACTS["kv_store"],
+        factory="deepinfer_core.stores.tiered.build:build",
+        probe="deepinfer_core.stores.probe:probe_tiered",
+        options="deepinfer_core.config.store_options:TieredStoreOptions",
+        properties={**_PROMISES, "graph_safe": "always"},
+        parts=("tiers",),
+    )
+    yield ComponentSpec(
+        kind="kv_store",
+        name="core.peers",
+        slots=ALL_SLOTS["kv_store"],
+        contract=CONTRACTS["kv_store"],
+        factory="deepinfer_core.stores.peers.store:build",
+        probe="deepinfer_core.stores.probe:probe_peers",
+        options="deepinfer_core.config.store_options:PeersStoreOptions",
+        properties={**_PROMISES, "graph_safe": "always"},
+    )
+    yield ComponentSpec(
         kind="protocol",
         name="core.completions",
         slots=SERVED_SLOTS["protocol"],

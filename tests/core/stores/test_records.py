@@ -11,10 +11,13 @@ from deepinfer_core.stores.checksums import CHECKSUMS, CRC_32
 from deepinfer_core.stores.records import (
     HEADER_BYTES,
     RecordFacts,
+    RecordReader,
     pack_record,
+    padded,
     read_block,
     read_facts,
     record_bytes,
+    stored_under,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,8 +39,16 @@ RECORD = pack_record(GROUP, ITEM, 1_700_000_000.9)
 
 
 def status(record: bytes, group: BlockGroup = GROUP, key: bytes = KEY) -> str:
+    """What reading in place says, and copying must say as well."""
     found = read_block(memoryview(record), group, key)
-    return found.status if isinstance(found, Outcome) else "hit"
+    copy = bytearray(group.block_bytes)
+    problem = RecordReader(group).copy(memoryview(record), key, copy)
+    if isinstance(found, Outcome):
+        assert problem == found
+        return found.status
+    assert problem is None
+    assert copy == found
+    return "hit"
 
 
 def by_hand(kind: int, checksum: bytes, version: int = 1, size: int = 192) -> bytes:
@@ -101,6 +112,18 @@ def test_the_header_says_all_that_the_block_was_stored_under() -> None:
         written_s=1_700_000_000,
         data_bytes=1000,
     )
+
+
+def test_a_copy_may_lie_in_the_middle_of_a_buffer() -> None:
+    destination = bytearray(len(DATA) + 2)
+    inner = memoryview(destination)[1:-1]
+    assert RecordReader(GROUP).copy(memoryview(RECORD), KEY, inner) is None
+    assert destination == b"\0" + DATA + b"\0"
+
+
+def test_a_whole_record_tells_its_class_and_second_without_the_rest() -> None:
+    retention, written_s = stored_under(memoryview(RECORD))
+    assert (retention, written_s) == (padded("chat"), 1_700_000_000)
 
 
 def test_a_block_whose_writer_names_no_class_says_that_of_its_group() -> None:

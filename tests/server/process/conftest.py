@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
+from deepinfer_core.channel.restarts import Restarts
 from deepinfer_core.config import load_settings
 from deepinfer_core.server.engine_process import EngineProcess
-from deepinfer_core.server.restarts import Restarts
 from deepinfer_core.testing.fake_service import FakeService, command_of
 from deepinfer_core.testing.seeds import seed_of
 

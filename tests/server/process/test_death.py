@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deepinfer_core.channel.restarts import Restarts
 from deepinfer_core.config import load_settings
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.service.messages import FRONT_LANGUAGE
 from deepinfer_core.errors import DeepInferError, EngineError, EngineUnavailable, WeightsError
 from deepinfer_core.interfaces.async_engine import Finished, GenerateRequest
 from deepinfer_core.server.engine_process import EngineProcess
-from deepinfer_core.server.restarts import Restarts
 from deepinfer_core.telemetry.progress import PhaseFinished, ProgressEvent
 from deepinfer_core.testing.fake_service import FakeService, command_of
 

@@ -31,7 +31,7 @@ from deepinfer_core.server.dialect import OPENAI, json_bytes
 from deepinfer_core.server.engine_process import EngineProcess
 from deepinfer_core.server.launcher import Service, run_service
 from deepinfer_core.server.listener import address_of, open_listener
-from deepinfer_core.server.restarts import Restarts
+from deepinfer_core.channel.restarts import Restarts
 from deepinfer_core.testing.fake_service import FakeService, command_of
 from deepinfer_core.testing.served import app_of
 

@@ -69,4 +69,6 @@ def _source(key: str, origins: Mapping[str, Origin]) -> str:
     below = [str(origin) for name, origin in origins.items() if name.startswith(f"{key}.")]
     if below:
         return ", ".join(dict.fromkeys(below))
+    while key and key not in origins:  # within a list, which comes from one place as a whole
+        key = key.rpartition(".")[0]
     return str(origins.get(key, Origin("default")))

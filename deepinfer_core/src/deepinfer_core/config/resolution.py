@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from deepinfer_core.config.kernel_cache import kernel_cache_folder
 from deepinfer_core.config.loading import LoadedSettings
-from deepinfer_core.config.option_problems import options_problem
+from deepinfer_core.config.option_problems import Place, options_problem
 from deepinfer_core.config.origins import Origin
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.errors import DeepInferError
@@ -104,7 +105,7 @@ def _with_valid_options(resolution: Resolution, origins: Mapping[str, Origin]) -
     problems = [
         problem
         for pick in resolution.resolved.picks
-        if (problem := _options_problem(pick, origins)) is not None
+        for problem in _options_problems(pick, partial(_options_key, pick, origins), origins)
     ]
     if not problems:
         return resolution
@@ -114,13 +115,26 @@ def _with_valid_options(resolution: Resolution, origins: Mapping[str, Origin]) -
     return replace(resolution, report=report, resolved=None)
 
 
-def _options_problem(pick: Pick, origins: Mapping[str, Origin]) -> DeepInferError | None:
-    return options_problem(
-        pick.spec, pick.settings, lambda place: _options_key(pick, place, origins), origins
-    )
+def _options_problems(
+    pick: Pick, key_of: Callable[[Place], str], origins: Mapping[str, Origin]
+) -> list[DeepInferError]:
+    """What is wrong with the options of a component, or with those of its parts."""
+    own = options_problem(pick.spec, pick.settings, key_of, origins)
+    if own is not None:
+        return [own]
+    return [
+        problem
+        for part in pick.parts
+        for problem in _options_problems(part, partial(_key_within, key_of, part), origins)
+    ]
 
 
-def _options_key(pick: Pick, location: tuple[str, ...], origins: Mapping[str, Origin]) -> str:
+def _key_within(key_of: Callable[[Place], str], part: Pick, place: Place) -> str:
+    """Key of an option of a part, by the options of what it is a part of."""
+    return key_of((*part.place, "options", *place))
+
+
+def _options_key(pick: Pick, origins: Mapping[str, Origin], location: Place) -> str:
     """The key as the user wrote it: in the table of the slot, or in that of the kind."""
     own, of_kind = (
         ".".join(("components", title, "options", *location))

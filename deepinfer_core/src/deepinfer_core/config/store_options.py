@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from deepinfer_core.config.components import Section
 
-__all__ = ["DiskStoreOptions", "MemoryStoreOptions", "StoreOptions"]
+__all__ = [
+    "DiskStoreOptions",
+    "MemoryStoreOptions",
+    "PartSettings",
+    "PeersStoreOptions",
+    "StoreOptions",
+    "TierSettings",
+    "TieredStoreOptions",
+]
 
 _GIB = 1 << 30
 
@@ -69,3 +77,68 @@ class DiskStoreOptions(StoreOptions):
     capacity_bytes: int = Field(default=64 * _GIB, ge=1)
     writes: bool = True
     durable: bool = True
+
+
+class PartSettings(Section):
+    """Choice of a store that another one is made of.
+
+    Attributes:
+        use: name of the component.
+        options: its options.
+    """
+
+    use: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("use")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        if value in ("", "auto", "none"):
+            raise ValueError("expected the name of a component")
+        return value
+
+
+class TierSettings(PartSettings):
+    """One tier of ``core.tiered``.
+
+    Attributes:
+        use: name of the component.
+        options: its options.
+        groups: names of the groups that it takes; empty: all that it may.
+    """
+
+    groups: tuple[str, ...] = ()
+
+
+class TieredStoreOptions(Section):
+    """Options of kv_store ``core.tiered``.
+
+    Attributes:
+        tiers: the fastest one first.
+        pending_bytes: of blocks that wait to be moved into one tier; more are not.
+        close_s: how long closing waits for them.
+    """
+
+    tiers: tuple[TierSettings, ...] = Field(min_length=2, max_length=8)
+    pending_bytes: int = Field(default=_GIB, ge=1)
+    close_s: float = Field(default=10.0, ge=0, allow_inf_nan=False)
+
+
+class PeersStoreOptions(StoreOptions):
+    """Options of kv_store ``core.peers``.
+
+    Attributes:
+        name: ``host:port`` by which the others reach this member.
+        members: names of all members, the same list on every machine.
+        secret_file: file with the secret that all know; needed unless all are on this machine.
+        listen: ``host:port`` to bind, if that is not ``name``.
+        call_s: seconds after which a member that does not answer is passed over.
+        beat_s: seconds between two announcements of everything that a member has.
+    """
+
+    name: str
+    members: tuple[str, ...] = Field(min_length=1, max_length=256)
+    secret_file: str = ""
+    listen: str = ""
+    call_s: float = Field(default=0.02, gt=0, allow_inf_nan=False)
+    beat_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)

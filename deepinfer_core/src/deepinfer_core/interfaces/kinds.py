@@ -82,6 +82,7 @@ DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
         "dspark": "deepinfer-dspark",
         "grammar": "deepinfer-grammar",
         "nvidia": "deepinfer-nvidia",
+        "threefs": "deepinfer-threefs",
     }
 )
 """Distribution of this project by vendor of components; named where a component is missing."""

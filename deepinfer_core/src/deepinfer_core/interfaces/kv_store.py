@@ -184,8 +184,10 @@ class StoreReport:
         capacity_bytes: that they may take; 0: unknown.
         outcomes: blocks by outcome; those that were only looked for are left out.
         removed: blocks that were removed, by reason: ``expired``, ``room``, ``quota``, ``dropped``,
-            ``damaged``.
-        problem: why the store cannot be used now; empty: it can.
+            ``damaged``, ``discarded``.
+        problem: why the store cannot be used now; empty: it can. Of a store that is made of others,
+            also what is wrong with single ones of them.
+        work: what it did beside calls, by name; how much of it is up to the store.
     """
 
     records: int = 0
@@ -194,6 +196,7 @@ class StoreReport:
     outcomes: Mapping[Status, int] = field(default_factory=dict)
     removed: Mapping[str, int] = field(default_factory=dict)
     problem: str = ""
+    work: Mapping[str, int] = field(default_factory=dict)
 
 
 class KvStore(Component):

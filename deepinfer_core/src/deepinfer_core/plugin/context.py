@@ -197,6 +197,7 @@ class BuildContext:
         rehearsal: set where the engine only wants to know which kernels it will call. A component
             that has kernels then runs none and notes them down (``NotedKernels``), learns about the
             device from ``facts`` alone, and gets tensors of torch's ``meta`` device.
+        parts: the components that its options chose, built, in the order of the options.
     """
 
     device: str
@@ -205,3 +206,4 @@ class BuildContext:
     cache_dir: str = ""
     facts: DeviceFacts = field(default_factory=lambda: DeviceFacts(device=""))
     rehearsal: Rehearsal | None = None
+    parts: tuple[Any, ...] = ()

@@ -25,9 +25,10 @@ from deepinfer_core.plugin.context import (
 from deepinfer_core.plugin.discovery import CORE, LoadPolicy, installed_versions
 from deepinfer_core.plugin.facts import read_facts
 from deepinfer_core.plugin.loading import Offer, Plugins, PluginStatus, load_plugins
+from deepinfer_core.plugin.parts import Assembled, assemble
 from deepinfer_core.plugin.probing import Candidate, judge
 from deepinfer_core.plugin.report import Report
-from deepinfer_core.plugin.resolved import Pick, Resolved
+from deepinfer_core.plugin.resolved import Resolved
 
 __all__ = ["Request", "Resolution", "resolve"]
 
@@ -110,9 +111,15 @@ def resolve(request: Request) -> Resolution:
         for wish in _every_slot(request.wishes)
     )
     problems: list[DeepInferError] = [*plugins.missing(request.policy)]
-    problems += [_with_absent(problem, plugins.statuses) for problem in slot_problems(choices)]
+    assembled = [
+        _assemble(choice, choice.picked, request, candidates)
+        for choice in choices
+        if choice.picked is not None
+    ]
+    unfilled = [*slot_problems(choices), *(one for whole in assembled for one in whole.problems)]
+    problems += [_with_absent(problem, plugins.statuses) for problem in unfilled]
     report = Report(device=facts, plugins=plugins.statuses, slots=choices, problems=tuple(problems))
-    resolved = None if problems else _resolved(request, context, choices)
+    resolved = None if problems else _resolved(request, context, assembled)
     return Resolution(report=report, plugins=plugins, resolved=resolved)
 
 
@@ -152,11 +159,8 @@ def _device_facts(request: Request, offers: Sequence[Offer]) -> DeviceFacts:
     return read_facts(request.device, spec.facts, request.probe_timeout_s, request.target)
 
 
-def _resolved(request: Request, probed: ProbeContext, choices: Sequence[SlotChoice]) -> Resolved:
-    picks = tuple(
-        _pick(choice, choice.picked, request) for choice in choices if choice.picked is not None
-    )
-    plugins = {choice.picked.offer.plugin for choice in choices if choice.picked is not None}
+def _resolved(request: Request, probed: ProbeContext, assembled: Sequence[Assembled]) -> Resolved:
+    plugins = {plugin for whole in assembled for plugin in whole.plugins}
     versions = {(item.distribution, item.version) for item in plugins}
     versions.add((CORE, importlib_metadata.version(CORE)))
     context = BuildContext(
@@ -166,18 +170,17 @@ def _resolved(request: Request, probed: ProbeContext, choices: Sequence[SlotChoi
         cache_dir=request.cache_dir,
         facts=probed.device,
     )
+    picks = tuple(whole.pick for whole in assembled)
     return Resolved(context=context, picks=picks, distributions=tuple(sorted(versions)))
 
 
-def _pick(choice: SlotChoice, picked: Candidate, request: Request) -> Pick:
+def _assemble(
+    choice: SlotChoice, picked: Candidate, request: Request, candidates: Sequence[Candidate]
+) -> Assembled:
     place = (choice.wish.kind, choice.wish.slot)
     # Options belong to what was named with them, not to what fills the slots that it leaves.
     use = choice.wish.use
     meant = use == "auto" or picked.spec.name in ((use,) if isinstance(use, str) else use)
-    return Pick(
-        kind=place[0],
-        slot=place[1],
-        spec=picked.spec,
-        settings=dict(request.settings.get(place, {})) if meant else {},
-        distribution=picked.offer.plugin.distribution,
-    )
+    settings = request.settings.get(place, {}) if meant else {}
+    of_kind = [one for one in candidates if one.spec.kind == place[0]]
+    return assemble(picked, settings, choice.wish, of_kind, request.device)

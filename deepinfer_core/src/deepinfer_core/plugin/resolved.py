@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import Any
 
@@ -31,6 +31,8 @@ class Pick:
         spec: the component's own description.
         settings: option values as given in the configuration.
         distribution: distribution that offers it.
+        place: of a part: where it is chosen among the options of what it is a part of.
+        parts: the components that its options choose.
     """
 
     kind: str
@@ -38,6 +40,8 @@ class Pick:
     spec: ComponentSpec
     settings: Mapping[str, Any]
     distribution: str
+    place: tuple[str, ...] = ()
+    parts: tuple[Pick, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -135,15 +139,7 @@ def load(resolved: Resolved, kind: str, slot: str | None = None) -> Any:
     built = resolved._built
     if pick.identity not in built:
         built[pick.identity] = _build(pick, resolved.context)
-    component = built[pick.identity]
-    interface = resolve_name(INTERFACES[pick.kind, pick.slot])
-    if not isinstance(component, interface):
-        raise PluginFailed(
-            f"{slot_title(pick.kind, pick.slot)} needs a {interface.__name__}, "
-            f"{pick.spec.factory} returned {type(component).__name__}",
-            hint=f"report this to the authors of {pick.distribution}",
-        )
-    return component
+    return _fitting(pick, built[pick.identity])
 
 
 def build_options(spec: ComponentSpec, settings: Mapping[str, Any]) -> Any:
@@ -194,8 +190,22 @@ def _refuse_unknown(schema: Any, settings: Mapping[str, Any]) -> None:
     twin.model_validate(dict(settings))
 
 
+def _fitting(pick: Pick, component: object) -> object:
+    interface = resolve_name(INTERFACES[pick.kind, pick.slot])
+    if not isinstance(component, interface):
+        raise PluginFailed(
+            f"{slot_title(pick.kind, pick.slot)} needs a {interface.__name__}, "
+            f"{pick.spec.factory} returned {type(component).__name__}",
+            hint=f"report this to the authors of {pick.distribution}",
+        )
+    return component
+
+
 def _build(pick: Pick, context: BuildContext) -> object:
     spec = pick.spec
+    if pick.parts:
+        parts = tuple(_fitting(part, _build(part, context)) for part in pick.parts)
+        context = replace(context, parts=parts)
     try:
         factory = resolve_name(spec.factory)
         return factory(build_options(spec, pick.settings), context)

@@ -54,6 +54,9 @@ class ComponentSpec:
         facts: of a ``device``: module run with ``python -m`` that prints its facts as JSON.
         kernels: ``module:name`` of a callable ``() -> KernelCatalogue`` that lists the component's
             tile kernels for ``deepinfer bench kernels``; empty: it has none to show.
+        parts: of its options those that choose other components of its kind: each a list of tables
+            with the component's name in ``use`` and its own ``options``. The factory gets them,
+            built, in ``BuildContext.parts``.
     """
 
     kind: str
@@ -67,6 +70,7 @@ class ComponentSpec:
     devices: tuple[str, ...] = ()
     facts: str = ""
     kernels: str = ""
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later.
@@ -76,6 +80,7 @@ class ComponentSpec:
         """
         object.__setattr__(self, "slots", _names("slots", self.slots))
         object.__setattr__(self, "devices", _names("devices", self.devices))
+        object.__setattr__(self, "parts", _names("parts", self.parts))
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
         _match("kind", self.kind, _WORD, "a word in lower case")
         _match("name", self.name, _NAME, "vendor.what in lower case")

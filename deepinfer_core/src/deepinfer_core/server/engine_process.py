@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from deepinfer_core.channel.restarts import Restarts
 from deepinfer_core.config import LoadedSettings
 from deepinfer_core.engine.service.faults import error_of
 from deepinfer_core.engine.service.figures import series_of
@@ -52,7 +53,6 @@ from deepinfer_core.server.live_request import LiveRequest
 from deepinfer_core.server.live_requests import LiveRequests
 from deepinfer_core.server.load_report import LoadReport
 from deepinfer_core.server.questions import Questions
-from deepinfer_core.server.restarts import Restarts
 from deepinfer_core.server.unavailable import cut_off, lost, not_ready
 from deepinfer_core.telemetry.logs import get_logger
 from deepinfer_core.telemetry.progress import ProgressConsumer, ProgressEvent

@@ -119,7 +119,7 @@ def require_destinations(
             raise ValueError("a destination is written to, found one that is read-only")
 
 
-def require_items(group: BlockGroup, items: Sequence[StoreItem], limits: Limits) -> None:
+def require_items(group: BlockGroup, items: Sequence[StoreItem], limits: Limits | None) -> None:
     """Refuse items that are no blocks of the group.
 
     Raises:
@@ -130,13 +130,15 @@ def require_items(group: BlockGroup, items: Sequence[StoreItem], limits: Limits)
         require_class(item.retention, limits)
 
 
-def require_class(retention: str, limits: Limits) -> None:
+def require_class(retention: str, limits: Limits | None) -> None:
     """Refuse a retention class that nobody configured; empty is none.
+
+    Without limits of its own a store takes any, and leaves it to those that it consists of.
 
     Raises:
         ValueError: names it.
     """
-    if retention and retention not in limits.retention_s:
+    if limits is not None and retention and retention not in limits.retention_s:
         known = ", ".join(limits.retention_s)
         raise ValueError(f"retention is one of {known}, found {retention!r}")
 

@@ -10,16 +10,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepinfer_core.interfaces.kv_store import (
     BlockGroup,
-    KvStore,
+    Lent,
     Outcome,
     StoreCapabilities,
     StoreItem,
     StoreReport,
 )
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import (
     CLOSED,
     EXISTS,
@@ -28,15 +31,11 @@ from deepinfer_core.stores.calls import (
     MISS,
     STORED,
     Tally,
-    group_named,
     groups_by_name,
     in_order,
     is_late,
-    require_class,
-    require_destinations,
-    require_items,
-    require_keys,
 )
+from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.records import pack_record, read_block
 from deepinfer_core.stores.retention import Limits, LimitsOptions, limits_of
 from deepinfer_core.stores.shelf import Shelf
@@ -50,7 +49,15 @@ _SWEPT_AT_ONCE = 256
 """Blocks that a sweep removes before others get their turn."""
 
 
-class MemoryStore(KvStore):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """What there is only while the store is open."""
+
+    groups: Mapping[str, BlockGroup]
+    shelf: Shelf[bytes]
+
+
+class MemoryStore(GuardedStore[_Opened]):
     """A dictionary with limits.
 
     Args:
@@ -59,152 +66,159 @@ class MemoryStore(KvStore):
     """
 
     def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(limits)
         self._limits, self._clock = limits, clock
         self._lock = threading.Lock()
-        self._groups: dict[str, BlockGroup] = {}
-        self._tally = Tally()
-        self._shelf = Shelf(limits, clock, self._tally)
 
     @property
     def capabilities(self) -> StoreCapabilities:
         """It ends with the process."""
         return StoreCapabilities(
             is_persistent=False,
-            is_zero_copy=False,
+            is_zero_copy=True,
             batch_blocks=16,
             max_block_bytes=self._limits.low_bytes,
         )
 
-    @property
-    def groups(self) -> Mapping[str, BlockGroup]:
-        """What it was opened for."""
-        return self._groups
-
-    def open(self, groups: Sequence[BlockGroup]) -> None:
-        """Start empty."""
-        found = groups_by_name(groups, self._limits)
-        with self._lock:
-            if self._groups:
-                raise ValueError("the store is open")
-            self._groups, self._tally = found, Tally()
-            self._shelf = Shelf(self._limits, self._clock, self._tally)
-
-    def close(self) -> None:
-        """Forget everything."""
-        with self._lock:
-            self._groups = {}
-            self._shelf = Shelf(self._limits, self._clock, self._tally)
-
-    def find(self, group: str, keys: Sequence[bytes], *, deadline_s: float) -> list[Outcome]:
-        """Look blocks up."""
-        if not self._groups:
-            return [CLOSED] * len(keys)
-        group_named(self._groups, group)
-        require_keys(keys)
-        if is_late(deadline_s):
-            return [LATE] * len(keys)
-        with self._lock:
-            return [HIT if self._shelf.get((group, key)) else MISS for key in keys]
-
-    def load(
-        self,
-        group: str,
-        keys: Sequence[bytes],
-        destinations: Sequence[bytearray | memoryview],
-        *,
-        deadline_s: float,
-    ) -> list[Outcome]:
-        """Copy blocks out, each checked on the way."""
-        groups = self._groups
-        if not groups:
-            return self._tally.count([CLOSED] * len(keys))
-        known = group_named(groups, group)
-        require_keys(keys)
-        require_destinations(known, keys, destinations)
-        return self._tally.count(
-            [
-                LATE if is_late(deadline_s) else self._load(known, key, destination)
-                for key, destination in zip(keys, destinations, strict=True)
-            ]
-        )
-
-    def store(self, group: str, items: Sequence[StoreItem], *, deadline_s: float) -> list[Outcome]:
-        """Keep copies of blocks."""
-        groups = self._groups
-        if not groups:
-            return self._tally.count([CLOSED] * len(items))
-        known = group_named(groups, group)
-        require_items(known, items, self._limits)
-        return self._tally.count(in_order(items, lambda item: self._store(known, item), deadline_s))
-
-    def touch(self, group: str, keys: Sequence[bytes], *, retention: str = "") -> None:
-        """Count blocks as used."""
-        if not self._groups:
-            return
-        group_named(self._groups, group)
-        require_keys(keys)
-        require_class(retention, self._limits)
-        with self._lock:
-            for key in keys:
-                self._shelf.use((group, key), retention)
-
     def drop(self, namespace: bytes | None = None) -> int:
         """Remove blocks of a namespace, or all."""
+        opened = self._opened
+        if opened is None:
+            return 0
         with self._lock:
-            return self._shelf.remove_namespace(namespace)
+            return opened.shelf.remove_namespace(namespace)
 
-    def sweep(self, *, deadline_s: float) -> int:
+    def report(self) -> StoreReport:
+        """What there is to tell."""
+        opened = self._opened
+        with self._lock:
+            return StoreReport(
+                records=len(opened.shelf) if opened else 0,
+                used_bytes=opened.shelf.used_bytes if opened else 0,
+                capacity_bytes=self._limits.capacity_bytes,
+                outcomes=self._tally.outcomes(),
+                removed=self._tally.removed(),
+                problem="" if opened else CLOSED.reason,
+            )
+
+    def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
+        found = groups_by_name(groups, self._limits)
+        return _Opened(groups=found, shelf=Shelf(self._limits, self._clock, tally))
+
+    def _stop(self, opened: _Opened) -> None:
+        """What calls go on with goes when they end."""
+
+    def _find(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[Outcome]:
+        with self._lock:
+            return [HIT if opened.shelf.get((group.name, key)) else MISS for key in keys]
+
+    def _load(
+        self,
+        opened: _Opened,
+        group: BlockGroup,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        deadline_s: float,
+    ) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for key, destination in zip(keys, destinations, strict=True):
+            found = self._read(opened, group, key, deadline_s)
+            if not isinstance(found, Outcome):
+                destination[:] = found
+            outcomes.append(found if isinstance(found, Outcome) else HIT)
+        return outcomes
+
+    def _lend(
+        self,
+        stack: ExitStack,
+        opened: _Opened,
+        group: BlockGroup,
+        keys: Sequence[bytes],
+        deadline_s: float,
+    ) -> list[Lent]:
+        """Show records themselves: one that goes meanwhile lives until it is given back."""
+        found = [self._read(opened, group, key, deadline_s) for key in keys]
+        return [
+            Lent(outcome=one) if isinstance(one, Outcome) else Lent(outcome=HIT, data=one)
+            for one in found
+        ]
+
+    def _store(
+        self, opened: _Opened, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
+    ) -> list[Outcome]:
+        return in_order(items, lambda item: self._keep(opened, group, item), deadline_s)
+
+    def _touch(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], retention: str
+    ) -> None:
+        with self._lock:
+            for key in keys:
+                opened.shelf.use((group.name, key), retention)
+
+    def _describe(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[BlockFacts | None]:
+        with self._lock:
+            return [opened.shelf.facts_of((group.name, key)) for key in keys]
+
+    def _survey(
+        self, opened: _Opened, group: BlockGroup, after: bytes, most: int, deadline_s: float
+    ) -> list[BlockFacts]:
+        with self._lock:
+            return opened.shelf.behind(group.name, after, most)
+
+    def _discard(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> int:
+        addresses = [(group.name, key) for key in dict.fromkeys(keys)]
+        with self._lock:
+            there = [address for address in addresses if opened.shelf.get(address)]
+            return opened.shelf.remove(there, "discarded")
+
+    def _sweep(self, opened: _Opened, deadline_s: float) -> int:
         """Remove what has expired, then make room if more than the upper mark is taken."""
         removed, more = 0, _SWEPT_AT_ONCE
         while more == _SWEPT_AT_ONCE and not is_late(deadline_s):
             with self._lock:
-                more = self._shelf.remove_expired(_SWEPT_AT_ONCE)
+                more = opened.shelf.remove_expired(_SWEPT_AT_ONCE)
             removed += more
         with self._lock:
-            return removed + self._shelf.make_room()
+            return removed + opened.shelf.make_room()
 
-    def report(self) -> StoreReport:
-        """What there is to tell."""
-        with self._lock:
-            return StoreReport(
-                records=len(self._shelf),
-                used_bytes=self._shelf.used_bytes,
-                capacity_bytes=self._limits.capacity_bytes,
-                outcomes=self._tally.outcomes(),
-                removed=self._tally.removed(),
-                problem="" if self._groups else CLOSED.reason,
-            )
-
-    def _load(self, group: BlockGroup, key: bytes, destination: bytearray | memoryview) -> Outcome:
+    def _read(
+        self, opened: _Opened, group: BlockGroup, key: bytes, deadline_s: float
+    ) -> memoryview | Outcome:
+        """A block where it lies, checked; that counts as its use."""
+        if is_late(deadline_s):
+            return LATE
         address = (group.name, key)
         with self._lock:
-            kept = self._shelf.get(address)
+            kept = opened.shelf.get(address)
         if kept is None:
             return MISS
         block = read_block(memoryview(kept.record), group, key)
         with self._lock:
-            if self._shelf.get(address) is kept:
+            if opened.shelf.get(address) is kept:
                 if isinstance(block, Outcome):
-                    self._shelf.remove([address], "damaged")
+                    opened.shelf.remove([address], "damaged")
                 else:
-                    self._shelf.use(address)
-        if isinstance(block, Outcome):
-            return block
-        destination[:] = block
-        return HIT
+                    opened.shelf.use(address)
+        return block
 
-    def _store(self, group: BlockGroup, item: StoreItem) -> Outcome:
+    def _keep(self, opened: _Opened, group: BlockGroup, item: StoreItem) -> Outcome:
         address = (group.name, item.key)
         with self._lock:
-            if self._shelf.use(address, item.retention):
+            if opened.shelf.use(address, item.retention):
                 return EXISTS
         record = pack_record(group, item, time.time())
         with self._lock:
-            if not self._groups:
+            if self._opened is not opened:
                 return CLOSED
-            if self._shelf.use(address, item.retention):
+            if opened.shelf.use(address, item.retention):
                 return EXISTS
-            problem = self._shelf.put(
+            problem = opened.shelf.put(
                 address,
                 record,
                 namespace=item.namespace,

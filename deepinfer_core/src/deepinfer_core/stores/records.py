@@ -29,19 +29,24 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, StoreItem, check_item
+from deepinfer_core.interfaces.kv_store import BlockGroup, Buffer, Outcome, StoreItem, check_item
 from deepinfer_core.stores.checksums import CHECKSUMS, best_checksum
 
 __all__ = [
     "FORMAT_VERSION",
     "HEADER_BYTES",
     "RecordFacts",
+    "RecordPacker",
+    "RecordReader",
     "pack_record",
+    "padded",
     "read_block",
     "read_facts",
     "record_bytes",
+    "stored_under",
 ]
 
 HEADER_BYTES = 192
@@ -52,7 +57,14 @@ FORMAT_VERSION = 1
 _MAGIC = b"DIblock\x00"
 _PROLOGUE = struct.Struct("<8sHHI")
 _BODY = struct.Struct("<16s16s32s32s16sIHHQQ16s24x")
+_CHECKED = struct.Struct("<16x16s16s32s52xH10xQ16s24x")
+_STORED = struct.Struct("<112x16s8xQ")
 _CRC_AT = 12
+_NAME_BYTES = 16
+
+_BEGINNING = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, HEADER_BYTES, 0)[:_CRC_AT]
+_BEGINNING_AND_CRC = struct.Struct("<12sI")
+_CRC_OF_PROLOGUE = zlib.crc32(_BEGINNING + bytes(4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,37 +96,63 @@ def record_bytes(group: BlockGroup) -> int:
     return HEADER_BYTES + group.block_bytes
 
 
-def pack_record(group: BlockGroup, item: StoreItem, written_s: float) -> bytes:
-    """The record of a block.
+class RecordPacker:
+    """Makes records of one group, one after the other in the same memory.
 
     Args:
-        group: of the block.
-        item: the block.
-        written_s: seconds since 1970.
+        group: of the blocks.
+    """
+
+    def __init__(self, group: BlockGroup) -> None:
+        self._group = group
+        self._name = padded(group.name)
+        self._kind = best_checksum()
+        self._record = memoryview(bytearray(record_bytes(group)))
+
+    def pack(self, item: StoreItem, written_s: float) -> memoryview:
+        """The record of a block, until the next call.
+
+        The block is read once: its checksum is that of the copy, in the processor's cache.
+
+        Args:
+            item: fits the group.
+            written_s: seconds since 1970.
+
+        Raises:
+            ValueError: the time is before 1970.
+        """
+        if written_s < 0:
+            raise ValueError(f"stored {-written_s} s before 1970")
+        record, group = self._record, self._group
+        record[HEADER_BYTES:] = item.data
+        _BODY.pack_into(
+            record,
+            _PROLOGUE.size,
+            group.layout,
+            self._name,
+            item.key,
+            item.namespace,
+            (item.retention or group.retention).encode(),
+            item.depth,
+            self._kind,
+            0,
+            int(written_s),
+            group.block_bytes,
+            CHECKSUMS[self._kind](record[HEADER_BYTES:]),
+        )
+        crc = zlib.crc32(record[_PROLOGUE.size : HEADER_BYTES], _CRC_OF_PROLOGUE)
+        _BEGINNING_AND_CRC.pack_into(record, 0, _BEGINNING, crc)
+        return record
+
+
+def pack_record(group: BlockGroup, item: StoreItem, written_s: float) -> bytes:
+    """The record of one block; see ``RecordPacker``.
 
     Raises:
         ValueError: the item does not fit the group, or the time is before 1970.
     """
     check_item(group, item)
-    if written_s < 0:
-        raise ValueError(f"stored {-written_s} s before 1970")
-    kind = best_checksum()
-    body = _BODY.pack(
-        group.layout,
-        group.name.encode(),
-        item.key,
-        item.namespace,
-        (item.retention or group.retention).encode(),
-        item.depth,
-        kind,
-        0,
-        int(written_s),
-        len(item.data),
-        CHECKSUMS[kind](item.data),
-    )
-    open_end = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, HEADER_BYTES, 0) + body
-    prologue = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, HEADER_BYTES, zlib.crc32(open_end))
-    return b"".join((prologue, body, item.data))
+    return bytes(RecordPacker(group).pack(item, written_s))
 
 
 def read_facts(record: memoryview) -> RecordFacts | Outcome:
@@ -123,22 +161,9 @@ def read_facts(record: memoryview) -> RecordFacts | Outcome:
     Returns:
         The facts; otherwise ``corrupt``, or ``version`` where another version wrote it.
     """
-    if len(record) < _PROLOGUE.size:
-        return _corrupt(f"{len(record)} bytes are no record")
-    magic, version, header_bytes, crc = _PROLOGUE.unpack_from(record)
-    if magic != _MAGIC:
-        return _corrupt("it does not begin like a record")
-    if not _PROLOGUE.size <= header_bytes <= len(record):
-        return _corrupt("the header is cut off")
-    behind = zlib.crc32(bytes(4), zlib.crc32(record[:_CRC_AT]))
-    if zlib.crc32(record[_PROLOGUE.size : header_bytes], behind) != crc:
-        return _corrupt("the header has changed")
-    if version != FORMAT_VERSION:
-        return Outcome(
-            status="version", reason=f"format {version}; this software reads {FORMAT_VERSION}"
-        )
-    if header_bytes != HEADER_BYTES:
-        return _corrupt(f"a header of {header_bytes} bytes")
+    problem = _header_problem(record)
+    if problem is not None:
+        return problem
     layout, group, key, namespace, retention, depth, kind, _, written_s, data_bytes, checksum = (
         _BODY.unpack_from(record, _PROLOGUE.size)
     )
@@ -156,35 +181,107 @@ def read_facts(record: memoryview) -> RecordFacts | Outcome:
     )
 
 
+class RecordReader:
+    """Reads records of one group that is asked for; made once for many of them."""
+
+    def __init__(self, group: BlockGroup) -> None:
+        self._layout = group.layout
+        self._name = padded(group.name)
+        self._data_bytes = group.block_bytes
+        self._record_bytes = record_bytes(group)
+
+    def view(self, record: memoryview, key: bytes) -> memoryview | Outcome:
+        """The block of a record, where it lies; otherwise ``corrupt`` or ``version``.
+
+        Args:
+            record: from its first byte to its last.
+            key: that was asked for.
+        """
+        found = self._checksum(record, key)
+        if isinstance(found, Outcome):
+            return found
+        compute, expected = found
+        data = record[HEADER_BYTES:]
+        return data if compute(data) == expected else _CHANGED
+
+    def copy(self, record: memoryview, key: bytes, destination: Buffer) -> Outcome | None:
+        """Copy the block of a record; what is checked is the copy, in the processor's cache.
+
+        Args:
+            record: from its first byte to its last.
+            key: that was asked for.
+            destination: writable, of the group's ``block_bytes``; undefined behind a problem.
+
+        Returns:
+            None, or what is wrong with the record: ``corrupt`` or ``version``.
+        """
+        found = self._checksum(record, key)
+        if isinstance(found, Outcome):
+            return found
+        compute, expected = found
+        # Not ``destination[:]``: a bytearray copies what it is given once more.
+        memoryview(destination)[:] = record[HEADER_BYTES:]
+        return None if compute(destination) == expected else _CHANGED
+
+    def _checksum(
+        self, record: memoryview, key: bytes
+    ) -> tuple[Callable[[Buffer], bytes], bytes] | Outcome:
+        """How the block is checked, and what must come out, if the header is as it should be."""
+        problem = _header_problem(record)
+        if problem is not None:
+            return problem
+        layout, name, found_key, kind, data_bytes, checksum = _CHECKED.unpack_from(record)
+        if found_key != key or name != self._name:
+            return _corrupt("it is the record of another block")
+        if layout != self._layout:
+            return _other_version("it has another layout")
+        if data_bytes != self._data_bytes or len(record) != self._record_bytes:
+            return _corrupt(f"{len(record)} bytes, expected {self._record_bytes}")
+        compute = CHECKSUMS.get(kind)
+        if compute is None:
+            return _other_version(f"no checksum {kind} here: install xxhash")
+        return compute, checksum
+
+
+def stored_under(record: memoryview) -> tuple[bytes, int]:
+    """Class, filled up, and second since 1970 under which a record was stored that is whole."""
+    retention, written_s = _STORED.unpack_from(record)
+    return retention, written_s
+
+
+def padded(word: str) -> bytes:
+    """The name of a group or class as a header has it."""
+    return word.encode().ljust(_NAME_BYTES, b"\0")
+
+
 def read_block(record: memoryview, group: BlockGroup, key: bytes) -> memoryview | Outcome:
-    """The block of a record, if it is whole and the one that was asked for.
+    """The block of one record; see ``RecordReader.view``."""
+    return RecordReader(group).view(record, key)
 
-    Args:
-        record: from its first byte to its last.
-        group: that was asked for.
-        key: that was asked for.
 
-    Returns:
-        The block, without a copy; otherwise ``corrupt`` or ``version``.
-    """
-    facts = read_facts(record)
-    if isinstance(facts, Outcome):
-        return facts
-    if (facts.group, facts.key) != (group.name, key):
-        return _corrupt("it is the record of another block")
-    if facts.layout != group.layout:
-        return Outcome(status="version", reason="it has another layout")
-    if not facts.data_bytes == group.block_bytes == len(record) - HEADER_BYTES:
-        return _corrupt(f"{len(record)} bytes, expected {record_bytes(group)}")
-    compute = CHECKSUMS.get(facts.checksum_kind)
-    if compute is None:
-        return Outcome(
-            status="version", reason=f"no checksum {facts.checksum_kind} here: install xxhash"
-        )
-    data = record[HEADER_BYTES:]
-    if compute(data) != facts.checksum:
-        return _corrupt("the block has changed")
-    return data
+def _header_problem(record: memoryview) -> Outcome | None:
+    """What is wrong with a header, whatever is asked for."""
+    if len(record) >= HEADER_BYTES:
+        beginning, crc = _BEGINNING_AND_CRC.unpack_from(record)
+        if beginning == _BEGINNING:
+            if zlib.crc32(record[_PROLOGUE.size : HEADER_BYTES], _CRC_OF_PROLOGUE) == crc:
+                return None
+            return _corrupt("the header has changed")
+    if len(record) < _PROLOGUE.size:
+        return _corrupt(f"{len(record)} bytes are no record")
+    magic, version, header_bytes, crc = _PROLOGUE.unpack_from(record)
+    if magic != _MAGIC:
+        return _corrupt("it does not begin like a record")
+    if not _PROLOGUE.size <= header_bytes <= len(record):
+        return _corrupt("the header is cut off")
+    behind = zlib.crc32(bytes(4), zlib.crc32(record[:_CRC_AT]))
+    if zlib.crc32(record[_PROLOGUE.size : header_bytes], behind) != crc:
+        return _corrupt("the header has changed")
+    if version != FORMAT_VERSION:
+        return _other_version(f"format {version}; this software reads {FORMAT_VERSION}")
+    if header_bytes != HEADER_BYTES:
+        return _corrupt(f"a header of {header_bytes} bytes")
+    return None
 
 
 def _text(padded: bytes) -> str:
@@ -193,3 +290,10 @@ def _text(padded: bytes) -> str:
 
 def _corrupt(reason: str) -> Outcome:
     return Outcome(status="corrupt", reason=reason)
+
+
+def _other_version(reason: str) -> Outcome:
+    return Outcome(status="version", reason=reason)
+
+
+_CHANGED = _corrupt("the block has changed")

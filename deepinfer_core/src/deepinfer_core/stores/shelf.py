@@ -1,4 +1,7 @@
-"""Which records are in memory, how much do they take, and which one goes next?
+"""Which records are kept, how much do they take, and which one goes next?
+
+What stands for a record is the store's affair: its bytes, or the place where they lie. Its length
+is what the record takes.
 
 Not for several threads at once: the store that owns it has the lock.
 """
@@ -6,10 +9,13 @@ Not for several threads at once: the store that owns it has the lock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Generic, TypeVar
 
 from deepinfer_core.interfaces.kv_store import Outcome
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import FULL, OVER_QUOTA, Tally
 from deepinfer_core.stores.ranking import Ranking
 from deepinfer_core.stores.retention import Limits
@@ -20,19 +26,22 @@ Address = tuple[str, bytes]
 """Group and key."""
 
 
+Record = TypeVar("Record", bound=Sized)
+
+
 @dataclass(slots=True, kw_only=True)
-class Kept:
+class Kept(Generic[Record]):
     """A record and what decides when it goes.
 
     Attributes:
-        record: header and block.
+        record: what stands for it.
         namespace, depth: as of ``StoreItem``.
         retention: of all classes that its users named the one that keeps it longest.
         stored_s: when it came.
         used_s: when its last use was noted.
     """
 
-    record: bytes
+    record: Record
     namespace: bytes
     depth: int
     retention: str
@@ -40,22 +49,29 @@ class Kept:
     used_s: float
 
 
-class Shelf:
+class Shelf(Generic[Record]):
     """Records within limits.
 
     Args:
         limits: what may be kept.
         clock: seconds that only grow.
         tally: counts what is removed.
+        left: is told of each record that is not kept any more.
 
     Attributes:
         used_bytes: that records take.
     """
 
-    def __init__(self, limits: Limits, clock: Callable[[], float], tally: Tally) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Callable[[], float],
+        tally: Tally,
+        left: Callable[[Kept[Record]], None] = lambda kept: None,
+    ) -> None:
         self.used_bytes = 0
-        self._limits, self._clock, self._tally = limits, clock, tally
-        self._kept: dict[Address, Kept] = {}
+        self._limits, self._clock, self._tally, self._left = limits, clock, tally, left
+        self._kept: dict[Address, Kept[Record]] = {}
         self._used_by: dict[bytes, int] = {}
         self._by_age: Ranking[Address, tuple[int, int]] = Ranking()
         self._by_age_of: defaultdict[bytes, Ranking[Address, tuple[int, int]]] = defaultdict(
@@ -66,16 +82,25 @@ class Shelf:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, address: Address) -> Kept | None:
+    def __iter__(self) -> Iterator[tuple[Address, Kept[Record]]]:
+        return iter(self._kept.items())
+
+    def get(self, address: Address) -> Kept[Record] | None:
         """A record, if it is there; that is no use yet."""
         return self._kept.get(address)
 
-    def use(self, address: Address, retention: str = "") -> bool:
-        """Note a use, and a class that may keep the record longer; whether it is there."""
+    def use(self, address: Address, retention: str = "", used_s: float | None = None) -> bool:
+        """Note a use, and a class that may keep the record longer; whether it is there.
+
+        Args:
+            address: of the record.
+            retention: the class; empty: as before.
+            used_s: when it was; None: now.
+        """
         kept = self._kept.get(address)
         if kept is None:
             return False
-        now = self._clock()
+        now = self._clock() if used_s is None else max(used_s, kept.used_s)
         longer = self._limits.longer(kept.retention, retention or kept.retention)
         if longer != kept.retention or self._limits.is_use_due(kept.used_s, longer, now):
             kept.used_s, kept.retention = now, longer
@@ -83,7 +108,7 @@ class Shelf:
         return True
 
     def put(
-        self, address: Address, record: bytes, *, namespace: bytes, depth: int, retention: str
+        self, address: Address, record: Record, *, namespace: bytes, depth: int, retention: str
     ) -> Outcome | None:
         """Take a record that is not there, and make room for it.
 
@@ -91,24 +116,49 @@ class Shelf:
             None, or why there is no room.
         """
         problem = self._admit(namespace, len(record))
-        if problem is not None:
-            return problem
-        now = self._clock()
-        self.used_bytes += len(record)
-        self._used_by[namespace] = self._used_by.get(namespace, 0) + len(record)
-        self._kept[address] = Kept(
-            record=record,
-            namespace=namespace,
-            depth=depth,
-            retention=retention,
-            stored_s=now,
-            used_s=now,
-        )
+        if problem is None:
+            now = self._clock()
+            kept = Kept(
+                record=record,
+                namespace=namespace,
+                depth=depth,
+                retention=retention,
+                stored_s=now,
+                used_s=now,
+            )
+            self.take(address, kept)
+        return problem
+
+    def take(self, address: Address, kept: Kept[Record]) -> None:
+        """Take a record that is not there and was kept before, whatever room there is."""
+        self.used_bytes += len(kept.record)
+        self._used_by[kept.namespace] = self._used_by.get(kept.namespace, 0) + len(kept.record)
+        self._kept[address] = kept
         self._rank(address)
-        return None
+
+    def facts_of(self, address: Address) -> BlockFacts | None:
+        """What a record is kept under; None if it is not there."""
+        kept = self._kept.get(address)
+        if kept is None:
+            return None
+        return BlockFacts(
+            key=address[1], namespace=kept.namespace, depth=kept.depth, retention=kept.retention
+        )
+
+    def behind(self, group: str, after: bytes, most: int) -> list[BlockFacts]:
+        """Records of a group in order of their keys, those behind one of them."""
+        addresses = (one for one in self._kept if one[0] == group and one[1] > after)
+        found = (self.facts_of(one) for one in nsmallest(most, addresses))
+        return [facts for facts in found if facts is not None]
 
     def remove(self, addresses: Sequence[Address], reason: str) -> int:
         """Remove records that are there; how many."""
+        self.forget(addresses)
+        self._tally.remove(reason, len(addresses))
+        return len(addresses)
+
+    def forget(self, addresses: Sequence[Address]) -> None:
+        """Take records that are there off the books, without counting them as removed."""
         for address in addresses:
             kept = self._kept.pop(address)
             self.used_bytes -= len(kept.record)
@@ -117,8 +167,7 @@ class Shelf:
                 ranking.discard(address)
             if not self._used_by[kept.namespace]:
                 del self._by_age_of[kept.namespace], self._used_by[kept.namespace]
-        self._tally.remove(reason, len(addresses))
-        return len(addresses)
+            self._left(kept)
 
     def remove_namespace(self, namespace: bytes | None) -> int:
         """Remove all records of a namespace, or all; how many."""

@@ -50,15 +50,16 @@ class Wanted:
     """A prefix that an engine has not got.
 
     Attributes:
-        keys: of its blocks, in order, the first being the first one that is missing.
+        keys: of its blocks, in order; that behind the ``has`` first is missing.
         depth: number in the chain of the first key.
         namespace: root of the chain.
         retention: class of traffic, which also refreshes what is found.
         group: of the blocks, reuse ``leading``.
         state_group: of states, reuse ``last``, of which the last one at or before the end of what
-            is found is fetched as well; None: none is wanted.
+            has come is fetched as well; None: none is wanted.
         match_s: seconds until it must be known how much is there.
         fetch_s: seconds until all must have come.
+        has: leading keys whose blocks the engine has, named for the states at their ends alone.
     """
 
     keys: tuple[bytes, ...]
@@ -69,6 +70,7 @@ class Wanted:
     state_group: str | None
     match_s: float
     fetch_s: float
+    has: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Found:
 
     Attributes:
         ticket: of the prefix.
-        blocks: leading blocks that are there, and will be fetched.
+        blocks: leading blocks behind ``has`` that are there, and will be fetched.
     """
 
     ticket: int
@@ -108,8 +110,9 @@ class Ended:
 
     Attributes:
         ticket: of the prefix; not known from now on.
-        reason: ``done``, or what cut it short: ``miss``, ``corrupt``, ``version``, ``timeout``,
-            ``unavailable``, ``full`` (no slot was empty in time), ``lost`` (the fetcher died).
+        reason: ``done``: all that was found has come. Else what cut it short: ``miss`` (also: there
+            was nothing), ``corrupt``, ``version``, ``timeout``, ``unavailable``, ``full`` (no slot
+            was empty in time), ``lost`` (the fetcher died).
     """
 
     ticket: int
@@ -143,10 +146,13 @@ class TrafficCounts:
 
     Attributes:
         fetched_blocks, fetched_bytes: that arrived.
-        ended: prefixes by how they ended.
+        ended: prefixes by how they ended; also ``cancelled``.
         written: blocks handed over, by outcome: ``stored``, ``exists``, ``timeout``,
             ``unavailable``, ``lost``.
+        probes: blocks that were looked for.
         match_s, fetch_s: seconds spent on them, summed.
+        writing: blocks that were handed over, and of which it is not known yet.
+        no_slots: slots that were wanted for finished blocks, and not empty.
         restarts: how often the fetcher was started again.
         problem: why nothing can be fetched now; empty: it can.
     """
@@ -155,8 +161,11 @@ class TrafficCounts:
     fetched_bytes: int = 0
     ended: Mapping[str, int] = field(default_factory=dict)
     written: Mapping[str, int] = field(default_factory=dict)
+    probes: int = 0
     match_s: float = 0.0
     fetch_s: float = 0.0
+    writing: int = 0
+    no_slots: int = 0
     restarts: int = 0
     problem: str = ""
 
@@ -174,6 +183,9 @@ class BlockTraffic(ABC):
         """Ask for a prefix; the ticket under which news of it come, until ``Ended``.
 
         If nothing can be fetched now, the first news is its end.
+
+        Raises:
+            ValueError: no such group, or a key is not 32 bytes long.
         """
 
     @abstractmethod
@@ -190,15 +202,28 @@ class BlockTraffic(ABC):
 
     @abstractmethod
     def give_back(self, slots: Sequence[Slot]) -> None:
-        """Slots that arrived have been read."""
+        """Slots that arrived have been read, or empty ones are not needed.
+
+        Raises:
+            ValueError: one has been given back before.
+        """
 
     @abstractmethod
     def empty_slots(self, group: str, wanted: int) -> list[Slot]:
-        """Slots to fill with finished blocks: as many as wanted or fewer, perhaps none."""
+        """Slots to fill with finished blocks: as many as wanted or fewer, perhaps none.
+
+        Raises:
+            ValueError: no such group.
+        """
 
     @abstractmethod
     def hand_over(self, finished: Sequence[Finished]) -> None:
-        """Let blocks be stored, in order of their chain. What becomes of them is only counted."""
+        """Let blocks be stored, in order of their chain. What becomes of them is only counted.
+
+        Raises:
+            ValueError: a slot is none that was empty, or a block's key, namespace, depth or
+                retention does not fit.
+        """
 
     @abstractmethod
     def counts(self) -> TrafficCounts:

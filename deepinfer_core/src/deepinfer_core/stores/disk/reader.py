@@ -7,14 +7,15 @@ and waits for nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, overload
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, Lent, Outcome
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import HIT, LATE, MISS, is_late
 from deepinfer_core.stores.disk.environment import Environment, Unusable, as_unusable
-from deepinfer_core.stores.disk.index import Index, address_of
-from deepinfer_core.stores.records import read_block
+from deepinfer_core.stores.disk.index import Facts, Index, address_of
+from deepinfer_core.stores.records import RecordReader
 
 if TYPE_CHECKING:
     import lmdb
@@ -28,15 +29,15 @@ class Reader:
     Args:
         environment: open.
         index: its tables.
-        used: is called for each block that was read, with what it was read from and its address;
-            None: nobody notes uses here.
+        used: is called for each block that was read, with what it was read from, its address and
+            its record; None: nobody notes uses here.
     """
 
     def __init__(
         self,
         environment: Environment,
         index: Index,
-        used: Callable[[lmdb.Transaction[memoryview], bytes], None] | None,
+        used: Callable[[lmdb.Transaction[memoryview], bytes, memoryview], None] | None,
     ) -> None:
         self._environment, self._index, self._used = environment, index, used
 
@@ -64,15 +65,23 @@ class Reader:
     ) -> list[Outcome]:
         """Copy blocks out of the map."""
         outcomes: list[Outcome] = []
+        records, prefix = RecordReader(group), address_of(group.name, b"")
+        table, used = self._index.records, self._used
         try:
             with self._environment.reading() as txn, as_unusable():
                 for key, destination in zip(keys, destinations, strict=True):
-                    found = self._read(txn, group, key, deadline_s)
-                    if isinstance(found, Outcome):
-                        outcomes.append(found)
-                    else:
-                        destination[:] = found
-                        outcomes.append(HIT)
+                    if is_late(deadline_s):
+                        outcomes.append(LATE)
+                        continue
+                    address = prefix + key
+                    record = txn.get(address, db=table)
+                    if record is None:
+                        outcomes.append(MISS)
+                        continue
+                    problem = records.copy(record, key, destination)
+                    if problem is None and used is not None:
+                        used(txn, address, record)
+                    outcomes.append(problem or HIT)
         except Unusable as error:
             outcomes += [_unavailable(error)] * (len(keys) - len(outcomes))
         return outcomes
@@ -82,11 +91,12 @@ class Reader:
     ) -> list[Lent]:
         """Show blocks in the map, which stays as it is until the stack is closed."""
         lent: list[Lent] = []
+        records = RecordReader(group)
         try:
             txn = stack.enter_context(self._environment.reading())
             with as_unusable():
                 for key in keys:
-                    found = self._read(txn, group, key, deadline_s)
+                    found = self._view(txn, records, address_of(group.name, key), key, deadline_s)
                     if isinstance(found, Outcome):
                         lent.append(Lent(outcome=found))
                     else:
@@ -94,6 +104,32 @@ class Reader:
         except Unusable as error:
             lent += [Lent(outcome=_unavailable(error))] * (len(keys) - len(lent))
         return lent
+
+    def describe(self, group: BlockGroup, keys: Sequence[bytes]) -> list[BlockFacts | None]:
+        """What the index says of blocks."""
+        try:
+            with self._environment.reading() as txn, as_unusable():
+                return [
+                    _block_facts(key, self._index.facts_of(txn, address_of(group.name, key)))
+                    for key in keys
+                ]
+        except Unusable:
+            return [None] * len(keys)
+
+    def survey(self, group: BlockGroup, after: bytes, most: int) -> list[BlockFacts]:
+        """Blocks of a group in the order of the index, those behind a key."""
+        found: list[BlockFacts] = []
+        first = address_of(group.name, b"")
+        with suppress(Unusable), self._environment.reading() as txn, as_unusable():
+            cursor = txn.cursor(db=self._index.facts)
+            entries = cursor.iternext() if cursor.set_range(first + after) else ()
+            for address, facts in entries:
+                key = bytes(address)[len(first) :]
+                if len(found) == most or not bytes(address).startswith(first):
+                    break
+                if key != after:
+                    found.append(_block_facts(key, Facts.unpack(facts)))
+        return found
 
     def sizes(self) -> tuple[int, int]:
         """Records, and bytes that they take.
@@ -104,24 +140,36 @@ class Reader:
         with self._environment.reading() as txn, as_unusable():
             return self._index.count(txn), self._index.used_bytes(txn)
 
-    def _read(
+    def _view(
         self,
         txn: lmdb.Transaction[memoryview],
-        group: BlockGroup,
+        records: RecordReader,
+        address: bytes,
         key: bytes,
         deadline_s: float,
     ) -> memoryview | Outcome:
         """A block where it lies in the map, checked."""
         if is_late(deadline_s):
             return LATE
-        address = address_of(group.name, key)
         record = txn.get(address, db=self._index.records)
         if record is None:
             return MISS
-        found = read_block(record, group, key)
+        found = records.view(record, key)
         if self._used is not None and not isinstance(found, Outcome):
-            self._used(txn, address)
+            self._used(txn, address, record)
         return found
+
+
+@overload
+def _block_facts(key: bytes, facts: Facts) -> BlockFacts: ...
+@overload
+def _block_facts(key: bytes, facts: Facts | None) -> BlockFacts | None: ...
+def _block_facts(key: bytes, facts: Facts | None) -> BlockFacts | None:
+    if facts is None:
+        return None
+    return BlockFacts(
+        key=key, namespace=facts.namespace, depth=facts.depth, retention=facts.retention
+    )
 
 
 def _unavailable(error: Unusable) -> Outcome:

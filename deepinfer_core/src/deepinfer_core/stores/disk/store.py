@@ -7,8 +7,8 @@ written with the next blocks, so that reading never waits for the disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -16,28 +16,20 @@ from typing import TYPE_CHECKING, Protocol
 from deepinfer_core.errors import ConfigError, EngineError
 from deepinfer_core.interfaces.kv_store import (
     BlockGroup,
-    KvStore,
     Lent,
     Outcome,
     StoreCapabilities,
     StoreItem,
     StoreReport,
 )
-from deepinfer_core.stores.calls import (
-    CLOSED,
-    Tally,
-    group_named,
-    groups_by_name,
-    require_class,
-    require_destinations,
-    require_items,
-    require_keys,
-)
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
+from deepinfer_core.stores.calls import CLOSED, HIT, Tally, groups_by_name
 from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.disk.environment import Environment, Unusable
 from deepinfer_core.stores.disk.index import AGE_STEP_S, Index, address_of
 from deepinfer_core.stores.disk.reader import Reader
 from deepinfer_core.stores.disk.writer import Writer
+from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.retention import Limits, LimitsOptions, limits_of
 
 if TYPE_CHECKING:
@@ -80,7 +72,7 @@ class _Opened:
     writer: Writer | None
 
 
-class DiskStore(KvStore):
+class DiskStore(GuardedStore[_Opened]):
     """Blocks in one folder.
 
     Args:
@@ -101,13 +93,12 @@ class DiskStore(KvStore):
         durable: bool = True,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(limits)
         if limits.age_step_s != AGE_STEP_S:
             raise ValueError(f"ages on a disk count in {AGE_STEP_S} s, found {limits.age_step_s}")
         self._folder, self._limits = folder, limits
         self._writes, self._durable = writes, durable
         self._clock = clock or Clock()
-        self._tally = Tally()
-        self._opened: _Opened | None = None
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -119,118 +110,6 @@ class DiskStore(KvStore):
             max_block_bytes=self._limits.low_bytes,
         )
 
-    @property
-    def groups(self) -> Mapping[str, BlockGroup]:
-        """What it was opened for."""
-        return self._opened.groups if self._opened else {}
-
-    def open(self, groups: Sequence[BlockGroup]) -> None:
-        """Map the file."""
-        if self._opened is not None:
-            raise ValueError("the store is open")
-        found = groups_by_name(groups, self._limits)
-        capacity_bytes = self._limits.capacity_bytes
-        environment = Environment(
-            self._folder,
-            map_bytes=capacity_bytes + capacity_bytes // 10 + _INDEX_BYTES,
-            writes=self._writes,
-            durable=self._durable,
-        )
-        tally = Tally()
-        try:
-            index = Index(environment, self._limits, writes=self._writes)
-            writer = None
-            if self._writes:
-                writer = Writer(environment, index, self._limits, self._clock, tally)
-            reader = Reader(environment, index, writer.note_reading if writer else None)
-        except Unusable as error:
-            environment.close()
-            raise ConfigError(
-                f"the store in {self._folder} cannot be used: {error}",
-                hint="the process that writes makes and renews it; check the folder",
-            ) from error
-        self._tally = tally
-        self._opened = _Opened(groups=found, environment=environment, reader=reader, writer=writer)
-
-    def close(self) -> None:
-        """Wait for calls and loans, then unmap the file."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.environment.close()
-
-    def find(self, group: str, keys: Sequence[bytes], *, deadline_s: float) -> list[Outcome]:
-        """Look blocks up in the index."""
-        opened = self._opened
-        if opened is None:
-            return [CLOSED] * len(keys)
-        known = group_named(opened.groups, group)
-        require_keys(keys)
-        return opened.reader.find(known, keys, deadline_s)
-
-    def load(
-        self,
-        group: str,
-        keys: Sequence[bytes],
-        destinations: Sequence[bytearray | memoryview],
-        *,
-        deadline_s: float,
-    ) -> list[Outcome]:
-        """Copy blocks from the map, each checked on the way."""
-        opened = self._opened
-        if opened is None:
-            return self._tally.count([CLOSED] * len(keys))
-        known = group_named(opened.groups, group)
-        require_keys(keys)
-        require_destinations(known, keys, destinations)
-        outcomes = opened.reader.load(known, keys, destinations, deadline_s)
-        self._remove_damaged(opened, known, keys, outcomes, deadline_s)
-        return self._tally.count(outcomes)
-
-    @contextmanager
-    def borrow(
-        self, group: str, keys: Sequence[bytes], *, deadline_s: float
-    ) -> Iterator[list[Lent]]:
-        """Show blocks in the map."""
-        opened = self._opened
-        if opened is None:
-            yield [Lent(outcome=one) for one in self._tally.count([CLOSED] * len(keys))]
-            return
-        known = group_named(opened.groups, group)
-        require_keys(keys)
-        with ExitStack() as stack:
-            lent = opened.reader.lend(stack, known, keys, deadline_s)
-            outcomes = self._tally.count([one.outcome for one in lent])
-            try:
-                yield lent
-            finally:
-                for one in lent:
-                    if one.data is not None:
-                        one.data.release()
-        self._remove_damaged(opened, known, keys, outcomes, deadline_s)
-
-    def store(self, group: str, items: Sequence[StoreItem], *, deadline_s: float) -> list[Outcome]:
-        """Write blocks, if this process does."""
-        opened = self._opened
-        if opened is None:
-            return self._tally.count([CLOSED] * len(items))
-        known = group_named(opened.groups, group)
-        require_items(known, items, self._limits)
-        if opened.writer is None:
-            return self._tally.count([_READS_ONLY] * len(items))
-        return self._tally.count(opened.writer.keep(known, items, deadline_s))
-
-    def touch(self, group: str, keys: Sequence[bytes], *, retention: str = "") -> None:
-        """Note uses for the next time that something is written."""
-        opened = self._opened
-        if opened is None:
-            return
-        group_named(opened.groups, group)
-        require_keys(keys)
-        require_class(retention, self._limits)
-        if opened.writer is not None:
-            for key in keys:
-                opened.writer.note_use(address_of(group, key), retention)
-
     def drop(self, namespace: bytes | None = None) -> int:
         """Remove blocks of a namespace, or all."""
         opened = self._opened
@@ -240,11 +119,6 @@ class DiskStore(KvStore):
                 hint="ask the process that writes",
             )
         return opened.writer.drop(namespace)
-
-    def sweep(self, *, deadline_s: float) -> int:
-        """Remove what has expired, and make room; nothing in a process that only reads."""
-        opened = self._opened
-        return opened.writer.sweep(deadline_s) if opened and opened.writer else 0
 
     def report(self) -> StoreReport:
         """What there is to tell."""
@@ -266,6 +140,100 @@ class DiskStore(KvStore):
             problem=problem,
         )
 
+    def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
+        """Map the file."""
+        found = groups_by_name(groups, self._limits)
+        capacity_bytes = self._limits.capacity_bytes
+        environment = Environment(
+            self._folder,
+            map_bytes=capacity_bytes + capacity_bytes // 10 + _INDEX_BYTES,
+            writes=self._writes,
+            durable=self._durable,
+        )
+        try:
+            index = Index(environment, self._limits, writes=self._writes)
+            writer = None
+            if self._writes:
+                writer = Writer(environment, index, self._limits, self._clock, tally)
+            reader = Reader(environment, index, writer.note_reading if writer else None)
+        except Unusable as error:
+            environment.close()
+            raise ConfigError(
+                f"the store in {self._folder} cannot be used: {error}",
+                hint="the process that writes makes and renews it; check the folder",
+            ) from error
+        return _Opened(groups=found, environment=environment, reader=reader, writer=writer)
+
+    def _stop(self, opened: _Opened) -> None:
+        """Wait for calls and loans, then unmap the file."""
+        opened.environment.close()
+
+    def _find(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[Outcome]:
+        return opened.reader.find(group, keys, deadline_s)
+
+    def _load(
+        self,
+        opened: _Opened,
+        group: BlockGroup,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        deadline_s: float,
+    ) -> list[Outcome]:
+        outcomes = opened.reader.load(group, keys, destinations, deadline_s)
+        self._remove_damaged(opened, group, keys, outcomes, deadline_s)
+        return outcomes
+
+    def _lend(
+        self,
+        stack: ExitStack,
+        opened: _Opened,
+        group: BlockGroup,
+        keys: Sequence[bytes],
+        deadline_s: float,
+    ) -> list[Lent]:
+        """Show blocks in the map; the damaged ones are removed when the others are given back."""
+        outcomes: list[Outcome] = []
+        stack.callback(self._remove_damaged, opened, group, keys, outcomes, deadline_s)
+        lent = opened.reader.lend(stack, group, keys, deadline_s)
+        outcomes += [one.outcome for one in lent]
+        return lent
+
+    def _store(
+        self, opened: _Opened, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
+    ) -> list[Outcome]:
+        if opened.writer is None:
+            return [_READS_ONLY] * len(items)
+        return opened.writer.keep(group, items, deadline_s)
+
+    def _touch(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], retention: str
+    ) -> None:
+        """Note uses for the next time that something is written."""
+        if opened.writer is not None:
+            for key in keys:
+                opened.writer.note_use(address_of(group.name, key), retention)
+
+    def _describe(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[BlockFacts | None]:
+        return opened.reader.describe(group, keys)
+
+    def _survey(
+        self, opened: _Opened, group: BlockGroup, after: bytes, most: int, deadline_s: float
+    ) -> list[BlockFacts]:
+        return opened.reader.survey(group, after, most)
+
+    def _discard(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> int:
+        return opened.writer.discard(group, keys, deadline_s) if opened.writer else 0
+
+    def _sweep(self, opened: _Opened, deadline_s: float) -> int:
+        """Nothing in a process that only reads."""
+        return opened.writer.sweep(deadline_s) if opened.writer else 0
+
     def _remove_damaged(
         self,
         opened: _Opened,
@@ -274,12 +242,14 @@ class DiskStore(KvStore):
         outcomes: Sequence[Outcome],
         deadline_s: float,
     ) -> None:
+        if opened.writer is None or outcomes.count(HIT) == len(outcomes):
+            return
         damaged = [
             key
-            for key, outcome in zip(keys, outcomes, strict=True)
+            for key, outcome in zip(keys, outcomes, strict=False)
             if outcome.status in ("corrupt", "version")
         ]
-        if damaged and opened.writer is not None:
+        if damaged:
             opened.writer.remove_damaged(group, damaged, deadline_s)
 
 

@@ -29,7 +29,13 @@ from deepinfer_core.stores.calls import (
 from deepinfer_core.stores.disk.clock import Clock, ClockWatch
 from deepinfer_core.stores.disk.environment import Environment, NoRoom, NotNow, Unusable
 from deepinfer_core.stores.disk.index import Index, address_of
-from deepinfer_core.stores.records import pack_record, read_block
+from deepinfer_core.stores.records import (
+    RecordPacker,
+    padded,
+    read_block,
+    record_bytes,
+    stored_under,
+)
 from deepinfer_core.stores.retention import Limits
 
 if TYPE_CHECKING:
@@ -64,6 +70,10 @@ class Writer:
         self._clock, self._tally = clock, tally
         self._uses: dict[bytes, tuple[str, float]] = {}
         self._uses_lock = threading.Lock()
+        self._quiet_s = {
+            padded(name): seconds * limits.refresh_ratio
+            for name, seconds in limits.retention_s.items()
+        }
         with environment.reading() as txn:
             self._watch = ClockWatch(clock, index.last_sweep_s(txn))
 
@@ -75,10 +85,20 @@ class Writer:
                 longer = self._limits.longer(retention, before)
                 self._uses[address] = longer, self._clock.wall()
 
-    def note_reading(self, txn: lmdb.Transaction[memoryview], address: bytes) -> None:
-        """Remember a use that was seen in a transaction, if one is due."""
+    def note_reading(
+        self, txn: lmdb.Transaction[memoryview], address: bytes, record: memoryview
+    ) -> None:
+        """Remember a use that was seen in a transaction, if one is due.
+
+        None is due of a record that was stored a short time ago, whatever its facts say: it was
+        used then or later, and its class is now what it was or one that keeps it longer.
+        """
+        retention, written_s = stored_under(record)
+        now_s = self._clock.wall()
+        if now_s - written_s < self._quiet_s.get(retention, 0.0):
+            return
         facts = self._index.facts_of(txn, address)
-        if facts is not None and self._index.is_use_due(facts, "", self._clock.wall()):
+        if facts is not None and self._index.is_use_due(facts, "", now_s):
             self.note_use(address)
 
     def keep(
@@ -107,6 +127,17 @@ class Writer:
         except Unusable:
             return
         self._tally.remove("damaged", removed)
+
+    def discard(self, group: BlockGroup, keys: Sequence[bytes], deadline_s: float) -> int:
+        """Remove single records, if there is time; how many."""
+        counts: Counter[str] = Counter()
+        addresses = [address_of(group.name, key) for key in keys]
+        try:
+            with self._environment.writing(deadline_s) as txn:
+                self._remove(txn, addresses, counts, "discarded")
+        except Unusable:
+            return 0
+        return self._count(counts)
 
     def sweep(self, deadline_s: float) -> int:
         """Remove what has expired, then make room if more than the upper mark is taken."""
@@ -186,21 +217,29 @@ class Writer:
             return [LATE] * len(items)
         with self._environment.writing(deadline_s) as txn:
             self._write_uses(txn)
-            outcomes = in_order(items, lambda item: self._put(txn, group, item, counts), deadline_s)
+            packer = RecordPacker(group)
+            outcomes = in_order(
+                items, lambda item: self._put(txn, group, item, packer, counts), deadline_s
+            )
         self._count(counts)
         return outcomes
 
     def _put(
-        self, txn: lmdb.Transaction[bytes], group: BlockGroup, item: StoreItem, counts: Counter[str]
+        self,
+        txn: lmdb.Transaction[bytes],
+        group: BlockGroup,
+        item: StoreItem,
+        packer: RecordPacker,
+        counts: Counter[str],
     ) -> Outcome:
         address, now_s = address_of(group.name, item.key), self._clock.wall()
         if self._index.use(txn, address, item.retention, now_s):
             return EXISTS
-        record = pack_record(group, item, now_s)
-        facts = self._index.new_facts(item, item.retention or group.retention, len(record), now_s)
+        retention = item.retention or group.retention
+        facts = self._index.new_facts(item, retention, record_bytes(group), now_s)
         problem = self._admit(txn, item.namespace, facts.taken_bytes, counts)
         if problem is None:
-            self._index.add(txn, address, record, facts)
+            self._index.add(txn, address, packer.pack(item, now_s), facts)
         return problem or STORED
 
     def _admit(
@@ -208,11 +247,12 @@ class Writer:
     ) -> Outcome | None:
         """Make room for a record; None: there is some now."""
         index, limits = self._index, self._limits
-        over = index.used_bytes(txn, namespace) + size_bytes - limits.quota_bytes
-        if limits.quota_bytes and over > 0:
-            self._free(txn, over, counts, "quota", owner=namespace)
-            if index.used_bytes(txn, namespace) + size_bytes > limits.quota_bytes:
-                return OVER_QUOTA
+        if limits.quota_bytes:
+            over = index.used_bytes(txn, namespace) + size_bytes - limits.quota_bytes
+            if over > 0:
+                self._free(txn, over, counts, "quota", owner=namespace)
+                if index.used_bytes(txn, namespace) + size_bytes > limits.quota_bytes:
+                    return OVER_QUOTA
         used_bytes = index.used_bytes(txn)
         if used_bytes + size_bytes > limits.capacity_bytes:
             over = used_bytes + size_bytes - limits.low_bytes

@@ -15,9 +15,10 @@ from __future__ import annotations
 from deepinfer_core.testing.contracts.kv_store_calls import KvStoreCalls
 from deepinfer_core.testing.contracts.kv_store_faults import KvStoreFaults
 from deepinfer_core.testing.contracts.kv_store_retention import KvStoreRetention
+from deepinfer_core.testing.contracts.kv_store_upkeep import KvStoreUpkeep
 
 __all__ = ["KvStoreContract"]
 
 
-class KvStoreContract(KvStoreCalls, KvStoreRetention, KvStoreFaults):
+class KvStoreContract(KvStoreCalls, KvStoreRetention, KvStoreFaults, KvStoreUpkeep):
     """What every component of kind ``kv_store`` must do."""

@@ -114,6 +114,9 @@ class KvStoreSuite:
         """
         pytest.skip("the suite was given no way to damage blocks: define 'flip'")
 
+    def settle(self, store: KvStore) -> None:
+        """Wait for what the store does behind its calls, if it does any; before time passes too."""
+
     def again(self) -> KvStore:
         """Another store that finds what ``component`` kept; that one is closed."""
         raise NotImplementedError(f"{type(self).__name__} is persistent and must define 'again'")

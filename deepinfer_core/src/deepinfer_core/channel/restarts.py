@@ -1,4 +1,4 @@
-"""When is an engine that died started again?
+"""When is a process that died started again?
 
 After a while that doubles with each failure; one that worked for long enough pays for those before.
 """
@@ -17,8 +17,8 @@ class Restarts:
     Attributes:
         first_wait_s: before the first start after a failure.
         longest_wait_s: no wait is longer.
-        most: failures in a row; at one more the engine is given up.
-        stable_s: an engine that was ready for so long ends the row.
+        most: failures in a row; at one more it is given up.
+        stable_s: one that was ready for so long ends the row.
     """
 
     first_wait_s: float = 0.5
@@ -31,7 +31,7 @@ class Restarts:
         """How long to wait now that one more has failed; None: it is given up.
 
         Args:
-            ready_s: how long it took requests; 0: it never did.
+            ready_s: how long it was ready; 0: it never was.
         """
         self._failures = 1 if ready_s >= self.stable_s else self._failures + 1
         if self._failures > self.most:

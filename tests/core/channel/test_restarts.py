@@ -1,6 +1,6 @@
 """How long is waited before an engine is started again."""
 
-from deepinfer_core.server.restarts import Restarts
+from deepinfer_core.channel.restarts import Restarts
 
 
 def test_waits_double_up_to_the_longest_and_end_after_so_many() -> None:

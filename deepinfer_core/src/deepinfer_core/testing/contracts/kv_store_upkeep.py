@@ -1,0 +1,99 @@
+"""Can single blocks of a store be described, listed and removed by whoever looks after them?"""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from deepinfer_core.interfaces.kv_store import KvStore
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
+from deepinfer_core.testing.contracts.kv_store_suite import (
+    FOREVER,
+    STATES,
+    KvStoreSuite,
+    chain,
+    item,
+    key,
+)
+
+__all__ = ["KvStoreUpkeep"]
+
+_OWNER = hashlib.sha256(b"owner").digest()
+
+
+class KvStoreUpkeep(KvStoreSuite):
+    """Calls of ``interfaces.kv_upkeep``, which a store may leave out."""
+
+    @pytest.fixture
+    def upkeep(self, store: KvStore) -> Upkeep:
+        """The same store, seen from the other side."""
+        if not isinstance(store, Upkeep):
+            pytest.skip("the store does not offer the calls of interfaces.kv_upkeep")
+        return store
+
+    def test_a_block_is_described_by_what_it_was_stored_under(
+        self, store: KvStore, upkeep: Upkeep
+    ) -> None:
+        """With the class that keeps it longest; nothing of one that is not there."""
+        self.write(store, item("a", namespace=_OWNER, depth=7))
+        self.write(store, item("b", namespace=_OWNER, depth=8, retention="chat"))
+        keys = [key(name) for name in "abc"]
+        facts = [
+            BlockFacts(key=keys[0], namespace=_OWNER, depth=7, retention="agent"),
+            BlockFacts(key=keys[1], namespace=_OWNER, depth=8, retention="chat"),
+            None,
+        ]
+        assert upkeep.describe("blocks", keys, deadline_s=FOREVER) == facts
+        assert upkeep.describe("state", keys, deadline_s=FOREVER) == [None] * 3
+        assert upkeep.describe("blocks", keys, deadline_s=0.0) == [None] * 3
+        self.write(store, item("a", namespace=_OWNER, depth=7, retention="chat"))
+        self.settle(store)
+        (described,) = upkeep.describe("blocks", keys[:1], deadline_s=FOREVER)
+        assert described is not None
+        assert described.retention in ("agent", "chat")  # noted at once, or with the next sweep
+
+    @pytest.mark.parametrize("most", [1, 4, 5, 6])
+    def test_a_survey_meets_every_block_once_in_order(
+        self, store: KvStore, upkeep: Upkeep, most: int
+    ) -> None:
+        """Of one group, whatever is in the other."""
+        self.write(store, *chain("text", 5, namespace=_OWNER))
+        store.store("state", [item("text", STATES)], deadline_s=FOREVER)
+        self.settle(store)
+        seen: list[BlockFacts] = []
+        while page := upkeep.survey(
+            "blocks", after=seen[-1].key if seen else b"", most=most, deadline_s=FOREVER
+        ):
+            assert len(page) <= most
+            seen += page
+        keys = {key(("text", depth)): depth for depth in range(5)}
+        assert [one.key for one in seen] == sorted(keys)
+        assert all(one.depth == keys[one.key] for one in seen)
+        assert {one.namespace for one in seen} == {_OWNER}
+        assert upkeep.survey("blocks", after=b"", most=0, deadline_s=FOREVER) == []
+        assert upkeep.survey("blocks", after=b"", most=9, deadline_s=0.0) == []
+
+    def test_what_is_discarded_is_gone_and_can_be_stored_again(
+        self, store: KvStore, upkeep: Upkeep
+    ) -> None:
+        """Only what was named, and only in its group."""
+        self.write(store, *(item(name) for name in range(3)))
+        store.store("state", [item(1, STATES)], deadline_s=FOREVER)
+        self.settle(store)
+        keys = [key(1), key("nobody"), key(1)]
+        assert upkeep.discard("blocks", keys, deadline_s=0.0) == 0
+        assert upkeep.discard("blocks", keys, deadline_s=FOREVER) == 1
+        assert self.found(store, [0, 1, 2]) == ["hit", "miss", "hit"]
+        assert self.read(store, 1, STATES) == "hit"
+        assert store.report().removed == {"discarded": 1}
+        assert self.write(store, item(1)) == ["stored"]
+        assert self.read(store, 1) == "hit"
+
+    def test_nothing_is_known_of_a_closed_store(self, component: KvStore) -> None:
+        """And nothing is removed from it."""
+        if not isinstance(component, Upkeep):
+            pytest.skip("the store does not offer the calls of interfaces.kv_upkeep")
+        assert component.describe("blocks", [key(0)], deadline_s=FOREVER) == [None]
+        assert component.survey("blocks", after=b"", most=1, deadline_s=FOREVER) == []
+        assert component.discard("blocks", [key(0)], deadline_s=FOREVER) == 0

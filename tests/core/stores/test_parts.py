@@ -1,0 +1,145 @@
+"""Are stores that consist of others chosen and built with them, and is a mistake in one found?"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepinfer_core.config import load_settings
+from deepinfer_core.config.resolution import resolve_components
+from deepinfer_core.errors import ConfigError, DeepInferError, NoUsableComponent
+from deepinfer_core.plugin.resolved import load
+from deepinfer_core.stores.disk.store import DiskStore
+from deepinfer_core.stores.memory import MemoryStore
+from deepinfer_core.stores.tiered.store import TieredStore
+
+TIERS = """
+[plugins]
+autoload = false
+
+[components.kv_store]
+use = "core.tiered"
+
+[[components.kv_store.options.tiers]]
+use = "core.memory"
+options = {{ capacity_bytes = 65536 }}
+
+[[components.kv_store.options.tiers]]
+{second}
+"""
+
+
+def resolution(folder: Path, second: str) -> Any:
+    return resolved_from(folder, TIERS.format(second=second))
+
+
+def resolved_from(folder: Path, text: str) -> Any:
+    path = folder / "deepinfer.toml"
+    path.write_text(text)
+    return resolve_components(load_settings(path, (), environ={}))
+
+
+def problem(folder: Path, second: str) -> DeepInferError:
+    return only_problem(resolution(folder, second))
+
+
+def only_problem(found: Any) -> DeepInferError:
+    assert found.resolved is None
+    (only,) = found.report.problems
+    assert isinstance(only, DeepInferError)
+    return only
+
+
+def test_tiers_are_built_each_with_its_options(tmp_path: Path) -> None:
+    second = f'use = "core.disk"\noptions = {{ folder = "{tmp_path}/store" }}\ngroups = ["blocks"]'
+    resolved = resolution(tmp_path, second).require()
+    store = load(resolved, "kv_store")
+    assert isinstance(store, TieredStore)
+    first, other = store._tiers
+    assert isinstance(first.store, MemoryStore)
+    assert first.store.report().capacity_bytes == 65536
+    assert isinstance(other.store, DiskStore)
+    assert (other.name, other.groups) == ("core.disk", ("blocks",))
+    assert not (tmp_path / "store").exists()
+
+
+def test_two_tiers_with_equal_options_are_two_stores(tmp_path: Path) -> None:
+    second = 'use = "core.memory"\noptions = { capacity_bytes = 65536 }'
+    store = load(resolution(tmp_path, second).require(), "kv_store")
+    assert store._tiers[0].store is not store._tiers[1].store
+
+
+def test_tiers_may_consist_of_others(tmp_path: Path) -> None:
+    second = (
+        'use = "core.tiered"\n'
+        'options = { tiers = [ { use = "core.memory" }, { use = "core.memory" } ] }'
+    )
+    store = load(resolution(tmp_path, second).require(), "kv_store")
+    inner = store._tiers[1].store
+    assert isinstance(inner, TieredStore)
+    assert isinstance(inner._tiers[1].store, MemoryStore)
+
+
+@pytest.mark.parametrize(
+    ("second", "key"),
+    [
+        ('use = "core.disk"', "components.kv_store.options.tiers.1.options.folder"),
+        (
+            'use = "core.memory"\noptions = { capacity = 1 }',
+            "components.kv_store.options.tiers.1.options.capacity",
+        ),
+        (
+            'use = "core.tiered"\n'
+            'options = { tiers = [ { use = "core.memory" }, '
+            '{ use = "core.memory", options = { young_s = -1 } } ] }',
+            "components.kv_store.options.tiers.1.options.tiers.1.options.young_s",
+        ),
+        ('use = "auto"', "components.kv_store.options.tiers.1.use"),
+        ("use = 7", "components.kv_store.options.tiers.1.use"),
+        ("options = {}", "components.kv_store.options.tiers.1.use"),
+        ('use = "core.memory"\noptions = 3', "components.kv_store.options.tiers.1.options"),
+        ('use = "core.memory"\ngroup = "a"', "components.kv_store.options.tiers.1.group"),
+    ],
+)
+def test_what_is_wrong_with_a_tier_is_named_by_its_key(
+    tmp_path: Path, second: str, key: str
+) -> None:
+    """And by the file that it stands in."""
+    found = problem(tmp_path, second)
+    assert isinstance(found, ConfigError)
+    assert f"{key} " in found.message or f"{key}:" in found.message
+    assert "deepinfer.toml" in found.message
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        ("acme.store", "which no loaded plugin offers"),
+        ("core.memry", "which no loaded plugin offers"),
+    ],
+)
+def test_a_tier_that_nobody_offers_is_named_by_its_key(
+    tmp_path: Path, use: str, message: str
+) -> None:
+    found = problem(tmp_path, f'use = "{use}"')
+    assert isinstance(found, NoUsableComponent)
+    assert found.message.startswith("components.kv_store.options.tiers.1.use: ")
+    assert message in found.message
+    assert "core.memory" in found.hint
+
+
+def test_a_tier_that_cannot_run_here_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    found = problem(tmp_path, f'use = "core.disk"\noptions = {{ folder = "{tmp_path}" }}')
+    assert "components.kv_store.options.tiers.1.use: " in found.message
+    assert "needs the package lmdb" in found.message
+    assert "disk" in found.hint
+
+
+def test_one_tier_is_too_few(tmp_path: Path) -> None:
+    text = '[plugins]\nautoload = false\n[components.kv_store]\nuse = "core.tiered"\n'
+    text += '[[components.kv_store.options.tiers]]\nuse = "core.memory"\n'
+    found = only_problem(resolved_from(tmp_path, text))
+    assert "components.kv_store.options.tiers" in found.message

@@ -1,0 +1,55 @@
+"""Are the stores found by entry points, given their options and built?"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepinfer_core.config import load_settings
+from deepinfer_core.config.resolution import resolve_components
+from deepinfer_core.interfaces.kv_store import KvStore
+from deepinfer_core.plugin.resolved import load
+from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, block, item, key
+from deepinfer_threefs.store import ThreefsStore
+
+USE = ("components.kv_store.use=threefs.posix",)
+
+
+def resolved(*overrides: str) -> Any:
+    return resolve_components(load_settings(None, (*USE, *overrides), environ={}))
+
+
+def test_a_store_is_built_with_its_options_and_keeps_blocks(tmp_path: Path) -> None:
+    options = {
+        "folder": f"{tmp_path}/store",
+        "capacity_bytes": "1048576",
+        "lane": "seven",
+        "segment_bytes": "65536",
+        "durable": "true",
+        "refresh_s": "0",
+    }
+    overrides = [f"components.kv_store.options.{name}={value}" for name, value in options.items()]
+    store = load(resolved(*overrides).require(), "kv_store")
+    assert isinstance(store, KvStore)
+    assert isinstance(store, ThreefsStore)
+    assert not (tmp_path / "store").exists()
+    store.open([BLOCKS])
+    assert store.report().capacity_bytes == 1 << 20
+    store.store("blocks", [item(number) for number in range(20)], deadline_s=FOREVER)
+    files = sorted((tmp_path / "store/blocks/seven").glob("*.seg"))
+    assert [file.stat().st_size for file in files] == [17 * 4096 - 4096 + 4096, 6 * 4096]
+    destination = bytearray(BLOCKS.block_bytes)
+    store.load("blocks", [key(3)], [destination], deadline_s=FOREVER)
+    assert destination == block(3)
+    store.close()
+
+
+@pytest.mark.parametrize("option", ["lane='../x'", "segment_bytes=1", "refresh_s=-1.0", "folder="])
+def test_options_that_no_store_can_keep_are_refused(option: str, tmp_path: Path) -> None:
+    folder = f"components.kv_store.options.folder={tmp_path}"
+    (problem,) = resolved(folder, f"components.kv_store.options.{option}").report.problems
+    assert "components.kv_store.options" in str(problem)
+
+
+def test_a_store_needs_a_folder() -> None:
+    (problem,) = resolved().report.problems
+    assert "folder" in str(problem)
