@@ -18,6 +18,7 @@ from deepinfer_core.testing.contracts.kv_store_suite import (
     block,
     chain,
     item,
+    key,
 )
 from deepinfer_threefs import medium
 from deepinfer_threefs.collector import ABANDONED_S
