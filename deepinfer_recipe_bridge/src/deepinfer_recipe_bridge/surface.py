@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from deepinfer_core.errors import DeadlineExceeded, RequestError
+from deepinfer_core.errors import DeadlineExceeded, RequestError, UnknownModel
 from deepinfer_core.interfaces.async_engine import (
     EngineFacts,
     Finished,
@@ -139,6 +139,9 @@ class Surface(Protocol):
     def checked(self, service: ServiceView, call: HttpCall) -> Reading:
         """Read a call's body within the limits of this protocol."""
         check_tool_count(call.body, self.options.max_tools)
+        name = call.body.get("model")
+        if isinstance(name, str) and name not in service.model_names:
+            raise UnknownModel.named(name, service.model_names)
         reading = self.read(call, service.model_names)
         call.notes.model = reading.model
         call.notes.images = image_count(reading.conversation)

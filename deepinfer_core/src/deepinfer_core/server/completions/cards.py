@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deepinfer_core import __version__
-from deepinfer_core.engine.checks import shown
-from deepinfer_core.errors import NotFound, RequestError
+from deepinfer_core.errors import NotFound, UnknownModel
 from deepinfer_core.interfaces.protocol import Handle, HttpAnswer, HttpCall, JsonAnswer, ServiceView
 from deepinfer_core.server.dialect import json_bytes
 
@@ -27,13 +26,13 @@ def served_name(names: Sequence[str], given: object) -> str:
         given: what a body asks for; None or empty: nothing.
 
     Raises:
-        RequestError: it is none of them.
+        UnknownModel: it is none of them.
     """
     if given is None or given == "":
         return names[0]
     if isinstance(given, str) and given in names:
         return given
-    raise RequestError(f"model is {shown(given)}", hint=f"this service has {', '.join(names)}")
+    raise UnknownModel.named(given, names)
 
 
 class Cards:
