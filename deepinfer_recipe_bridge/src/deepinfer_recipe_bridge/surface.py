@@ -62,13 +62,11 @@ class Surface(Protocol):
         options: of the protocol.
 
     Attributes:
-        name: as logs and metrics have it.
         id_prefix: of the ids of its responses.
         response: the recipe's class of whole responses.
         before_text: what stands before the text that an event of a stream adds to one.
     """
 
-    name: ClassVar[str]
     id_prefix: ClassVar[str]
     response: ClassVar[Any]
     before_text: ClassVar[re.Pattern[bytes]]
@@ -104,7 +102,6 @@ class Surface(Protocol):
 
     async def answered(self, service: ServiceView, call: HttpCall) -> HttpAnswer:
         """Answer a call that asks for a response."""
-        call.notes.protocol = self.name
         arrived_s = asyncio.get_running_loop().time()
         prepared: Prepared = await service.in_threads(self.prepared, service, call, arrived_s)
         call.notes.stream = prepared.reading.request.stream

@@ -47,7 +47,6 @@ class Cards:
 
     async def models(self, call: HttpCall) -> HttpAnswer:
         """All names under which the model is served."""
-        call.notes.protocol = "models"
         names = self._service.model_names
         content = {
             "object": "list",
@@ -64,7 +63,6 @@ class Cards:
         Raises:
             NotFound: the service has no model of this name.
         """
-        call.notes.protocol = "models"
         name = call.path_values["model"]
         if name not in self._service.model_names:
             raise NotFound(
@@ -78,14 +76,12 @@ class Cards:
         """The same for one of the names."""
 
         async def model(call: HttpCall) -> HttpAnswer:
-            call.notes.protocol = "models"
             return JsonAnswer(content=json_bytes(self._card(name)))
 
         return model
 
     async def version(self, call: HttpCall) -> HttpAnswer:
         """Of the software."""
-        call.notes.protocol = "version"
         return JsonAnswer(content=json_bytes({"version": __version__}))
 
     async def server_info(self, call: HttpCall) -> HttpAnswer:
@@ -94,7 +90,6 @@ class Cards:
         Raises:
             EngineUnavailable: nothing was loaded yet.
         """
-        call.notes.protocol = "server_info"
         engine = self._service.engine
         facts = engine.facts
         content = {
