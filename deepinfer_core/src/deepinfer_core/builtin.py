@@ -114,6 +114,16 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
         parts=("tiers",),
     )
     yield ComponentSpec(
+        kind="kv_store",
+        name="core.peers",
+        slots=ALL_SLOTS["kv_store"],
+        contract=CONTRACTS["kv_store"],
+        factory="deepinfer_core.stores.peers.store:build",
+        probe="deepinfer_core.stores.probe:probe_peers",
+        options="deepinfer_core.config.store_options:PeersStoreOptions",
+        properties={**_PROMISES, "graph_safe": "always"},
+    )
+    yield ComponentSpec(
         kind="protocol",
         name="core.completions",
         slots=SERVED_SLOTS["protocol"],

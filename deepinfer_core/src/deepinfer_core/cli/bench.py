@@ -1,10 +1,10 @@
 """How fast is the engine here, next to what this machine could do at best?
 
 ``throughput`` asks for everything at once and counts what is finished a second; ``latency`` runs
-one batch after the other and notes when each token comes; ``kernels``, ``layers`` and ``serve``
-have files of their own. The first two are offline, greedy, and draw past the end of the sequence,
-so that every run draws the tokens it was asked for. Figures go to standard output, as a table or
-with ``--json`` as data; progress and problems go to standard error.
+one batch after the other and notes when each token comes; ``cache``, ``kernels``, ``layers`` and
+``serve`` have files of their own. The first two are offline, greedy, and draw past the end of the
+sequence, so that every run draws the tokens it was asked for. Figures go to standard output, as a
+table or with ``--json`` as data; progress and problems go to standard error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepinfer_core.cli.bench_cache import add_cache_action
 from deepinfer_core.cli.bench_kernels import add_kernels_action
 from deepinfer_core.cli.bench_layers import add_layers_action
 from deepinfer_core.cli.bench_serve import add_serve_action
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     latency = actions.add_parser("latency", help="time of a batch, of first and of next tokens")
     _add_common(latency, batch_size="1", repeats=5)
     latency.set_defaults(num_prompts=None)
+    add_cache_action(actions)
     add_kernels_action(actions)
     add_layers_action(actions)
     add_serve_action(actions)

@@ -45,6 +45,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "chat": Verb("deepinfer_core.cli.chat", "a conversation in the terminal"),
         "batch": Verb("deepinfer_core.cli.batch", "a file of requests, resumable"),
         "serve": Verb("deepinfer_core.cli.serve", "answer requests over HTTP"),
+        "cache": Verb("deepinfer_core.cli.cache", "look after a store of blocks"),
         "bench": Verb("deepinfer_core.cli.bench", "how fast, next to what this machine could do"),
         "eval": Verb("deepinfer_core.cli.eval", "logits, guesses of the drafter, the quality gate"),
         "kernels": Verb("deepinfer_core.cli.kernels", "compile ahead of time, without a device"),

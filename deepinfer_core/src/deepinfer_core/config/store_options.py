@@ -13,6 +13,7 @@ __all__ = [
     "DiskStoreOptions",
     "MemoryStoreOptions",
     "PartSettings",
+    "PeersStoreOptions",
     "StoreOptions",
     "TierSettings",
     "TieredStoreOptions",
@@ -121,3 +122,23 @@ class TieredStoreOptions(Section):
     tiers: tuple[TierSettings, ...] = Field(min_length=2, max_length=8)
     pending_bytes: int = Field(default=_GIB, ge=1)
     close_s: float = Field(default=10.0, ge=0, allow_inf_nan=False)
+
+
+class PeersStoreOptions(StoreOptions):
+    """Options of kv_store ``core.peers``.
+
+    Attributes:
+        name: ``host:port`` by which the others reach this member.
+        members: names of all members, the same list on every machine.
+        secret_file: file with the secret that all know; needed unless all are on this machine.
+        listen: ``host:port`` to bind, if that is not ``name``.
+        call_s: seconds after which a member that does not answer is passed over.
+        beat_s: seconds between two announcements of everything that a member has.
+    """
+
+    name: str
+    members: tuple[str, ...] = Field(min_length=1, max_length=256)
+    secret_file: str = ""
+    listen: str = ""
+    call_s: float = Field(default=0.02, gt=0, allow_inf_nan=False)
+    beat_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from deepinfer_core.cache.layout import cache_layout
+from deepinfer_core.cache.layout import CacheLayout, cache_layout
 from deepinfer_core.cache.row_bytes import planned_row_bytes
 from deepinfer_core.config.settings import EngineSettings, Settings
 from deepinfer_core.engine.drafts.memory import laws_bytes, tokens_bytes
@@ -29,6 +29,7 @@ __all__ = [
     "PageSizes",
     "page_sizes",
     "plan_memory",
+    "planned_layout",
 ]
 
 BLOCK_TOKENS = 128
@@ -117,15 +118,8 @@ def page_sizes(config: ModelConfig, settings: Settings, *, reads_tokens: bool = 
         ConfigError: the longest text is beyond the checkpoint.
         NotSupported: a width does not fit a cache format.
     """
-    numerics = settings.model.numerics.numerics()
     longest = _max_model_tokens(config, settings.engine)
-    layout = cache_layout(
-        cache_needs(config),
-        cache_formats(config, numerics),
-        planned_row_bytes,
-        max_backtracking=backtracking(config, settings),
-        block_tokens=BLOCK_TOKENS,
-    )
+    layout = planned_layout(config, settings)
     return PageSizes(
         weights_bytes=_weights_bytes(config, settings.device),
         block_bytes=layout.block.stride_bytes,
@@ -133,6 +127,25 @@ def page_sizes(config: ModelConfig, settings: Settings, *, reads_tokens: bool = 
         recordings_bytes=_recordings_bytes(settings),
         laws_bytes=laws_bytes(settings, config.text_config.vocab_size),
         tokens_bytes=tokens_bytes(settings, longest) if reads_tokens else 0,
+    )
+
+
+def planned_layout(config: ModelConfig, settings: Settings) -> CacheLayout:
+    """What will lie where in the caches; that of the engine, whose codec knows the same rows.
+
+    Args:
+        config: of the checkpoint.
+        settings: of the engine.
+
+    Raises:
+        NotSupported: a width does not fit a cache format.
+    """
+    return cache_layout(
+        cache_needs(config),
+        cache_formats(config, settings.model.numerics.numerics()),
+        planned_row_bytes,
+        max_backtracking=backtracking(config, settings),
+        block_tokens=BLOCK_TOKENS,
     )
 
 

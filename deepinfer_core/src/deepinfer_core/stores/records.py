@@ -39,6 +39,7 @@ __all__ = [
     "FORMAT_VERSION",
     "HEADER_BYTES",
     "RecordFacts",
+    "RecordPacker",
     "RecordReader",
     "pack_record",
     "padded",
@@ -95,37 +96,63 @@ def record_bytes(group: BlockGroup) -> int:
     return HEADER_BYTES + group.block_bytes
 
 
-def pack_record(group: BlockGroup, item: StoreItem, written_s: float) -> bytes:
-    """The record of a block.
+class RecordPacker:
+    """Makes records of one group, one after the other in the same memory.
 
     Args:
-        group: of the block.
-        item: the block.
-        written_s: seconds since 1970.
+        group: of the blocks.
+    """
+
+    def __init__(self, group: BlockGroup) -> None:
+        self._group = group
+        self._name = padded(group.name)
+        self._kind = best_checksum()
+        self._record = memoryview(bytearray(record_bytes(group)))
+
+    def pack(self, item: StoreItem, written_s: float) -> memoryview:
+        """The record of a block, until the next call.
+
+        The block is read once: its checksum is that of the copy, in the processor's cache.
+
+        Args:
+            item: fits the group.
+            written_s: seconds since 1970.
+
+        Raises:
+            ValueError: the time is before 1970.
+        """
+        if written_s < 0:
+            raise ValueError(f"stored {-written_s} s before 1970")
+        record, group = self._record, self._group
+        record[HEADER_BYTES:] = item.data
+        _BODY.pack_into(
+            record,
+            _PROLOGUE.size,
+            group.layout,
+            self._name,
+            item.key,
+            item.namespace,
+            (item.retention or group.retention).encode(),
+            item.depth,
+            self._kind,
+            0,
+            int(written_s),
+            group.block_bytes,
+            CHECKSUMS[self._kind](record[HEADER_BYTES:]),
+        )
+        crc = zlib.crc32(record[_PROLOGUE.size : HEADER_BYTES], _CRC_OF_PROLOGUE)
+        _BEGINNING_AND_CRC.pack_into(record, 0, _BEGINNING, crc)
+        return record
+
+
+def pack_record(group: BlockGroup, item: StoreItem, written_s: float) -> bytes:
+    """The record of one block; see ``RecordPacker``.
 
     Raises:
         ValueError: the item does not fit the group, or the time is before 1970.
     """
     check_item(group, item)
-    if written_s < 0:
-        raise ValueError(f"stored {-written_s} s before 1970")
-    kind = best_checksum()
-    body = _BODY.pack(
-        group.layout,
-        group.name.encode(),
-        item.key,
-        item.namespace,
-        (item.retention or group.retention).encode(),
-        item.depth,
-        kind,
-        0,
-        int(written_s),
-        len(item.data),
-        CHECKSUMS[kind](item.data),
-    )
-    open_end = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, HEADER_BYTES, 0) + body
-    prologue = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, HEADER_BYTES, zlib.crc32(open_end))
-    return b"".join((prologue, body, item.data))
+    return bytes(RecordPacker(group).pack(item, written_s))
 
 
 def read_facts(record: memoryview) -> RecordFacts | Outcome:
@@ -155,11 +182,7 @@ def read_facts(record: memoryview) -> RecordFacts | Outcome:
 
 
 class RecordReader:
-    """Reads records of one group; made once for many of them.
-
-    Args:
-        group: that is asked for.
-    """
+    """Reads records of one group that is asked for; made once for many of them."""
 
     def __init__(self, group: BlockGroup) -> None:
         self._layout = group.layout
@@ -168,14 +191,11 @@ class RecordReader:
         self._record_bytes = record_bytes(group)
 
     def view(self, record: memoryview, key: bytes) -> memoryview | Outcome:
-        """The block of a record, if it is whole and the one that was asked for.
+        """The block of a record, where it lies; otherwise ``corrupt`` or ``version``.
 
         Args:
             record: from its first byte to its last.
             key: that was asked for.
-
-        Returns:
-            The block, without a copy; otherwise ``corrupt`` or ``version``.
         """
         found = self._checksum(record, key)
         if isinstance(found, Outcome):
@@ -185,10 +205,7 @@ class RecordReader:
         return data if compute(data) == expected else _CHANGED
 
     def copy(self, record: memoryview, key: bytes, destination: Buffer) -> Outcome | None:
-        """Copy the block of a record, if it is whole and the one that was asked for.
-
-        The copy is what is checked: it lies in the processor's cache, and what changes the record
-        meanwhile is found as well.
+        """Copy the block of a record; what is checked is the copy, in the processor's cache.
 
         Args:
             record: from its first byte to its last.
@@ -217,12 +234,12 @@ class RecordReader:
         if found_key != key or name != self._name:
             return _corrupt("it is the record of another block")
         if layout != self._layout:
-            return Outcome(status="version", reason="it has another layout")
+            return _other_version("it has another layout")
         if data_bytes != self._data_bytes or len(record) != self._record_bytes:
             return _corrupt(f"{len(record)} bytes, expected {self._record_bytes}")
         compute = CHECKSUMS.get(kind)
         if compute is None:
-            return Outcome(status="version", reason=f"no checksum {kind} here: install xxhash")
+            return _other_version(f"no checksum {kind} here: install xxhash")
         return compute, checksum
 
 
@@ -261,9 +278,7 @@ def _header_problem(record: memoryview) -> Outcome | None:
     if zlib.crc32(record[_PROLOGUE.size : header_bytes], behind) != crc:
         return _corrupt("the header has changed")
     if version != FORMAT_VERSION:
-        return Outcome(
-            status="version", reason=f"format {version}; this software reads {FORMAT_VERSION}"
-        )
+        return _other_version(f"format {version}; this software reads {FORMAT_VERSION}")
     if header_bytes != HEADER_BYTES:
         return _corrupt(f"a header of {header_bytes} bytes")
     return None
@@ -275,6 +290,10 @@ def _text(padded: bytes) -> str:
 
 def _corrupt(reason: str) -> Outcome:
     return Outcome(status="corrupt", reason=reason)
+
+
+def _other_version(reason: str) -> Outcome:
+    return Outcome(status="version", reason=reason)
 
 
 _CHANGED = _corrupt("the block has changed")

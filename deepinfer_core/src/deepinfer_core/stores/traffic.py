@@ -146,11 +146,12 @@ class TrafficCounts:
 
     Attributes:
         fetched_blocks, fetched_bytes: that arrived.
-        ended: prefixes by how they ended.
+        ended: prefixes by how they ended; also ``cancelled``.
         written: blocks handed over, by outcome: ``stored``, ``exists``, ``timeout``,
             ``unavailable``, ``lost``.
         probes: blocks that were looked for.
         match_s, fetch_s: seconds spent on them, summed.
+        writing: blocks that were handed over, and of which it is not known yet.
         no_slots: slots that were wanted for finished blocks, and not empty.
         restarts: how often the fetcher was started again.
         problem: why nothing can be fetched now; empty: it can.
@@ -163,6 +164,7 @@ class TrafficCounts:
     probes: int = 0
     match_s: float = 0.0
     fetch_s: float = 0.0
+    writing: int = 0
     no_slots: int = 0
     restarts: int = 0
     problem: str = ""
@@ -181,6 +183,9 @@ class BlockTraffic(ABC):
         """Ask for a prefix; the ticket under which news of it come, until ``Ended``.
 
         If nothing can be fetched now, the first news is its end.
+
+        Raises:
+            ValueError: no such group, or a key is not 32 bytes long.
         """
 
     @abstractmethod
@@ -205,14 +210,19 @@ class BlockTraffic(ABC):
 
     @abstractmethod
     def empty_slots(self, group: str, wanted: int) -> list[Slot]:
-        """Slots to fill with finished blocks: as many as wanted or fewer, perhaps none."""
+        """Slots to fill with finished blocks: as many as wanted or fewer, perhaps none.
+
+        Raises:
+            ValueError: no such group.
+        """
 
     @abstractmethod
     def hand_over(self, finished: Sequence[Finished]) -> None:
         """Let blocks be stored, in order of their chain. What becomes of them is only counted.
 
         Raises:
-            ValueError: a slot is none that was empty.
+            ValueError: a slot is none that was empty, or a block's key, namespace, depth or
+                retention does not fit.
         """
 
     @abstractmethod

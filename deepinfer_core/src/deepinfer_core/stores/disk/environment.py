@@ -203,7 +203,7 @@ def _only_writer(folder: Path) -> IO[bytes]:
         file.close()
         raise ConfigError(
             f"another process, or another store of this one, writes to {folder}",
-            hint="one writes; the others set writes = false",
+            hint="one writes: end it, or set writes = false here",
         ) from None
     return file
 

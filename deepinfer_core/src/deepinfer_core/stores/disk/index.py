@@ -152,7 +152,7 @@ class Index:
         return None if found is None else Facts.unpack(found)
 
     def add(
-        self, txn: lmdb.Transaction[bytes], address: bytes, record: bytes, facts: Facts
+        self, txn: lmdb.Transaction[bytes], address: bytes, record: memoryview, facts: Facts
     ) -> None:
         """File a record that is not there."""
         txn.put(address, record, db=self.records)

@@ -29,7 +29,13 @@ from deepinfer_core.stores.calls import (
 from deepinfer_core.stores.disk.clock import Clock, ClockWatch
 from deepinfer_core.stores.disk.environment import Environment, NoRoom, NotNow, Unusable
 from deepinfer_core.stores.disk.index import Index, address_of
-from deepinfer_core.stores.records import pack_record, padded, read_block, stored_under
+from deepinfer_core.stores.records import (
+    RecordPacker,
+    padded,
+    read_block,
+    record_bytes,
+    stored_under,
+)
 from deepinfer_core.stores.retention import Limits
 
 if TYPE_CHECKING:
@@ -211,21 +217,29 @@ class Writer:
             return [LATE] * len(items)
         with self._environment.writing(deadline_s) as txn:
             self._write_uses(txn)
-            outcomes = in_order(items, lambda item: self._put(txn, group, item, counts), deadline_s)
+            packer = RecordPacker(group)
+            outcomes = in_order(
+                items, lambda item: self._put(txn, group, item, packer, counts), deadline_s
+            )
         self._count(counts)
         return outcomes
 
     def _put(
-        self, txn: lmdb.Transaction[bytes], group: BlockGroup, item: StoreItem, counts: Counter[str]
+        self,
+        txn: lmdb.Transaction[bytes],
+        group: BlockGroup,
+        item: StoreItem,
+        packer: RecordPacker,
+        counts: Counter[str],
     ) -> Outcome:
         address, now_s = address_of(group.name, item.key), self._clock.wall()
         if self._index.use(txn, address, item.retention, now_s):
             return EXISTS
-        record = pack_record(group, item, now_s)
-        facts = self._index.new_facts(item, item.retention or group.retention, len(record), now_s)
+        retention = item.retention or group.retention
+        facts = self._index.new_facts(item, retention, record_bytes(group), now_s)
         problem = self._admit(txn, item.namespace, facts.taken_bytes, counts)
         if problem is None:
-            self._index.add(txn, address, record, facts)
+            self._index.add(txn, address, packer.pack(item, now_s), facts)
         return problem or STORED
 
     def _admit(
@@ -233,11 +247,12 @@ class Writer:
     ) -> Outcome | None:
         """Make room for a record; None: there is some now."""
         index, limits = self._index, self._limits
-        over = index.used_bytes(txn, namespace) + size_bytes - limits.quota_bytes
-        if limits.quota_bytes and over > 0:
-            self._free(txn, over, counts, "quota", owner=namespace)
-            if index.used_bytes(txn, namespace) + size_bytes > limits.quota_bytes:
-                return OVER_QUOTA
+        if limits.quota_bytes:
+            over = index.used_bytes(txn, namespace) + size_bytes - limits.quota_bytes
+            if over > 0:
+                self._free(txn, over, counts, "quota", owner=namespace)
+                if index.used_bytes(txn, namespace) + size_bytes > limits.quota_bytes:
+                    return OVER_QUOTA
         used_bytes = index.used_bytes(txn)
         if used_bytes + size_bytes > limits.capacity_bytes:
             over = used_bytes + size_bytes - limits.low_bytes

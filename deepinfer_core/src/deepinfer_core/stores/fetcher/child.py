@@ -165,7 +165,13 @@ class _Program:
             begin.held,
             begin.options,
             self._end.send,
+            self._failed,
         )
+
+    def _failed(self, error: BaseException) -> None:
+        """A defect: another fetcher may do better."""
+        get_logger(__name__).error("fetcher.failed", exc_info=error)
+        os._exit(_FAILED)
 
 
 def _open_stores(begin: Begin, stores: list[KvStore]) -> tuple[Endpoint, Endpoint]:
@@ -177,7 +183,7 @@ def _open_stores(begin: Begin, stores: list[KvStore]) -> tuple[Endpoint, Endpoin
     if not (passing and store.capabilities.is_persistent):
         store.open(begin.groups)
         stores.append(store)
-        both = Endpoint(store, threads=options.read_threads + 1, call_s=options.call_s)
+        both = Endpoint(store, threads=options.read_threads, call_s=options.call_s)
         return both, both
     store.open(lasting)
     stores.append(store)

@@ -35,7 +35,7 @@ class Chores:
 
     def used(self, group: str, keys: Sequence[bytes], retention: str) -> None:
         """Blocks were used by traffic of a class."""
-        if keys:
+        if keys and retention:
             with self._changed:
                 self._uses.append((group, keys, retention))
                 self._changed.notify_all()

@@ -57,6 +57,7 @@ class Desk:
         loads: of each group.
         batch_blocks: blocks in a call of the store.
         tell: sends a message to the engine.
+        used: told a group and keys of blocks that were fetched for a class of traffic.
     """
 
     def __init__(
@@ -64,10 +65,11 @@ class Desk:
         loads: Mapping[str, Loads],
         batch_blocks: int,
         tell: Callable[[FromFetcher], None],
+        used: Callable[[str, list[bytes], str], None],
     ) -> None:
         self._loads = loads
         self._batch_blocks = batch_blocks
-        self._tell = tell
+        self._tell, self._used = tell, used
         self._prefixes: dict[int, Prefix] = {}
         self._matching: deque[Prefix] = deque()
         self._loading: deque[Prefix] = deque()
@@ -79,7 +81,10 @@ class Desk:
     def seek(self, seek: Seek) -> None:
         """A prefix is wanted."""
         prefix = self._prefixes[seek.ticket] = prefix_of(seek)
-        self._matching.append(prefix)
+        if len(prefix.keys) == seek.has:
+            self.matched(prefix, Match(0, "", 0))
+        else:
+            self._matching.append(prefix)
 
     def refuse(self, seek: Seek, reason: str) -> None:
         """A prefix is wanted in vain."""
@@ -167,8 +172,9 @@ class Desk:
         for number in numbers:
             self._loads[group].return_slot(number)
 
-    def expire(self, now_s: float) -> None:
-        """End what is late."""
+    def expire(self, now_s: float) -> bool:
+        """End what is late; whether anything was."""
+        before = len(self._prefixes)
         for prefix in list(self._prefixes.values()):
             if prefix.stage == "match" and now_s >= prefix.seek.match_by_s + _MATCH_GRACE_S:
                 prefix.reason = "timeout"
@@ -178,6 +184,7 @@ class Desk:
                     waits_for_slots = prefix.asked < prefix.end and not prefix.loads
                     prefix.cut("full" if waits_for_slots else "timeout")
                 self._finish(prefix)
+        return len(self._prefixes) < before
 
     def next_deadline_s(self) -> float | None:
         """When something is late, if nothing happens before."""
@@ -240,6 +247,8 @@ class Desk:
             self._states.append(prefix)
 
     def _finish(self, prefix: Prefix) -> None:
+        seek = prefix.seek
+        self._used(seek.group, prefix.keys[seek.has : prefix.told], seek.retention)
         is_empty = prefix.told == prefix.seek.has and not prefix.has_state
         self._tell(Over(prefix.ticket, prefix.reason or ("miss" if is_empty else "done")))
         self._forget(prefix)

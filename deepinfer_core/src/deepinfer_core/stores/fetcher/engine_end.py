@@ -20,8 +20,9 @@ from msgspec import structs
 
 from deepinfer_core.channel.restarts import Restarts
 from deepinfer_core.config.settings import TelemetrySettings
-from deepinfer_core.interfaces.kv_store import BlockGroup
+from deepinfer_core.interfaces.kv_store import BlockGroup, StoreItem, check_item
 from deepinfer_core.plugin.resolved import Resolved
+from deepinfer_core.stores.calls import group_named, require_keys
 from deepinfer_core.stores.fetcher.layout import segment_layout
 from deepinfer_core.stores.fetcher.messages import (
     Begin,
@@ -129,6 +130,9 @@ class FetcherTraffic(BlockTraffic):
 
     def want(self, wanted: Wanted) -> int:
         """Ask for a prefix; see ``BlockTraffic``."""
+        for group in filter(None, (wanted.group, wanted.state_group)):
+            group_named(self._groups, group)
+        require_keys(wanted.keys)
         now_s = time.monotonic()
         with self._changed:
             seek = self._tickets.open(wanted, now_s)
@@ -176,6 +180,7 @@ class FetcherTraffic(BlockTraffic):
 
     def empty_slots(self, group: str, wanted: int) -> list[Slot]:
         """Slots to be filled; see ``BlockTraffic``. None while there is nobody to write them."""
+        group_named(self._groups, group)
         with self._changed:
             slots = self._books.lend(group, wanted if self._supervisor.is_open else 0)
             self._tickets.tally.no_slots += wanted - len(slots)
@@ -183,6 +188,8 @@ class FetcherTraffic(BlockTraffic):
 
     def hand_over(self, finished: Sequence[Finished]) -> None:
         """Let blocks be stored; see ``BlockTraffic``."""
+        for one in finished:
+            check_item(group_named(self._groups, one.slot.group), _item_of(one))
         with self._changed:
             by_group: dict[str, list[KeepItem]] = {}
             for one in finished:
@@ -202,6 +209,7 @@ class FetcherTraffic(BlockTraffic):
         with self._changed:
             return replace(
                 self._tickets.tally.counts(),
+                writing=self._books.writing,
                 restarts=self._supervisor.restarted,
                 problem=self._supervisor.problem or self._standing,
             )
@@ -263,3 +271,13 @@ class FetcherTraffic(BlockTraffic):
             self._segment.generation(group, number),
             self._segment.view(group, number),
         )
+
+
+def _item_of(finished: Finished) -> StoreItem:
+    return StoreItem(
+        key=finished.key,
+        data=finished.slot.view,
+        namespace=finished.namespace,
+        depth=finished.depth,
+        retention=finished.retention,
+    )

@@ -60,6 +60,7 @@ class Fetcher:
         held: slots that are in use from the start; see ``Begin``.
         options: sizes and times.
         tell: sends a message to the engine; never waits.
+        failed: told of a defect in a thread, whose work nobody does from then on.
     """
 
     def __init__(
@@ -71,12 +72,13 @@ class Fetcher:
         held: Mapping[str, Mapping[int, int]],
         options: TrafficOptions,
         tell: Callable[[FromFetcher], None],
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._segment, self._groups, self._options, self._tell = segment, groups, options, tell
-        self._blocks, self._states = blocks, states
+        self._blocks, self._states, self._failed = blocks, states, failed
         self._changed = Condition()
         loads = {name: self._loads_of(name, held.get(name, {})) for name in groups}
-        self._desk = Desk(loads, blocks.store.capabilities.batch_blocks, tell)
+        self._desk = Desk(loads, blocks.store.capabilities.batch_blocks, tell, self._used)
         self._queues = {end: self._queue(end) for end in dict.fromkeys((blocks, states))}
         self._chores = {
             end: Chores(end, options.sweep_every_s) for end in dict.fromkeys((blocks, states))
@@ -126,11 +128,20 @@ class Fetcher:
             tell=self._tell,
         )
 
+    def _used(self, group: str, keys: list[bytes], retention: str) -> None:
+        self._chores[self._blocks].used(group, keys, retention)
+
     def _endpoint(self, group: str) -> Endpoint:
         return self._states if self._groups[group].reuse == "last" else self._blocks
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
-        Thread(target=work, name=name, daemon=True).start()
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - nobody would do its work
+                self._failed(error)
+
+        Thread(target=guarded, name=name, daemon=True).start()
 
     def _seek(self, seek: Seek) -> None:
         is_for_blocks = len(seek.keys) > 32 * seek.has
@@ -176,9 +187,6 @@ class Fetcher:
         with self._changed:
             self._desk.loaded(work, [one.status for one in outcomes], time.monotonic())
             self._changed.notify_all()
-        if seek.retention:
-            hits = [key for key, one in zip(keys, outcomes, strict=True) if one.status == "hit"]
-            self._chores[self._blocks].used(seek.group, hits, seek.retention)
 
     def _find_state(self, work: FindState) -> None:
         prefix = work.prefix
@@ -232,7 +240,7 @@ class Fetcher:
         keys = [one.item.key for one in batch.blocks]
         there = [one.status for one in end.check(batch.group, keys, by_s)]
         if any(one not in ("hit", "miss") for one in there):
-            return [_failed(one) for one in there]
+            return [_failure(one) for one in there]
         missing = [at for at, one in enumerate(there) if one == "miss"]
         items = [self._item(batch.group, batch, at) for at in missing]
         outcomes = ["exists"] * len(there)
@@ -268,7 +276,8 @@ class Fetcher:
             for end in self._queues:
                 end.watch()
             with self._changed:
-                self._desk.expire(now_s)
+                if self._desk.expire(now_s):
+                    self._changed.notify_all()
                 for queue in self._queues.values():
                     queue.expire(now_s)
                 self._tell_standing()
@@ -283,5 +292,5 @@ class Fetcher:
             self._tell(Standing(problem))
 
 
-def _failed(status: str) -> str:
+def _failure(status: str) -> str:
     return status if status in ("timeout", "unavailable") else "unavailable"

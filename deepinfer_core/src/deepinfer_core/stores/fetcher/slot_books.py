@@ -47,6 +47,11 @@ class SlotBooks:
         """Slots to be filled that are empty."""
         return len(self._empty[group])
 
+    @property
+    def writing(self) -> int:
+        """Slots that were handed over and are not empty again."""
+        return sum(map(len, self._handed.values()))
+
     def came(self, group: str, number: int) -> Slot:
         """A slot arrived, once more."""
         self._held[group][number] += 1

@@ -1,0 +1,144 @@
+"""Which store do the settings name, and how is it opened beside a service that uses it?
+
+A store whose options have ``writes`` is told whether it is to be changed; parts of a store that is
+made of others likewise. Where one process writes at a time, changing is for when no service runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from deepinfer_core.cli.parser import UsageError
+
+if TYPE_CHECKING:
+    from deepinfer_core.config import LoadedSettings
+    from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore
+    from deepinfer_core.plugin.resolved import Pick, Resolved
+
+__all__ = ["ConfiguredStore", "configured_store", "namespace_of_salt", "open_store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredStore:
+    """A store that is not built yet.
+
+    Attributes:
+        loaded: the settings.
+        resolved: all components, a store among them.
+    """
+
+    loaded: LoadedSettings
+    resolved: Resolved
+
+    @property
+    def name(self) -> str:
+        """Of the component."""
+        return self.resolved.pick("kv_store").spec.name
+
+
+def configured_store(loaded: LoadedSettings) -> ConfiguredStore:
+    """The store that settings name.
+
+    Raises:
+        UsageError: they name none.
+        DeepInferError: a component cannot be used.
+    """
+    from deepinfer_core.cli.memory_check import configured_needs
+    from deepinfer_core.config import resolve_components
+
+    resolved = resolve_components(loaded, configured_needs(loaded)).require()
+    if not resolved.fills("kv_store"):
+        raise UsageError(
+            "the settings name no store",
+            hint="-c FILE of the service, or --set components.kv_store.use=NAME",
+        )
+    return ConfiguredStore(loaded=loaded, resolved=resolved)
+
+
+@contextmanager
+def open_store(configured: ConfiguredStore, *, writes: bool) -> Iterator[KvStore]:
+    """The store, open for the groups of the configured checkpoint.
+
+    Args:
+        configured: as of the service.
+        writes: whether it is to be changed.
+
+    Raises:
+        UsageError: others cannot see it.
+        ConfigError: it cannot be opened; to be changed also, because another process writes to it.
+    """
+    from deepinfer_core.plugin import load
+
+    resolved = configured.resolved
+    if not writes:
+        resolved = replace(resolved, picks=tuple(_reading(pick) for pick in resolved.picks))
+    store: KvStore = load(resolved, "kv_store")
+    if not store.capabilities.is_persistent:
+        raise UsageError(
+            f"{configured.name} keeps blocks in the memory of the process that uses it",
+            hint="GET /metrics of the service tells about them",
+        )
+    store.open(_groups(configured.loaded))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def namespace_of_salt(configured: ConfiguredStore, salt: str) -> bytes:
+    """Root of the keys of requests with a salt, for the configured checkpoint and components.
+
+    Args:
+        configured: as of the service.
+        salt: ``cache_salt`` of the requests.
+
+    Raises:
+        DeepInferError: the checkpoint or a component cannot be used.
+    """
+    from deepinfer_core.cache.fingerprint import layout_fingerprint
+    from deepinfer_core.cache.keys import namespace
+    from deepinfer_core.config import checkpoint_folder
+    from deepinfer_core.engine.memory_plan import planned_layout
+    from deepinfer_core.engine.model_folder import read_config
+    from deepinfer_core.engine.reuse_settings import reuse_policy
+    from deepinfer_core.weights.checkpoint import open_checkpoint
+
+    settings = configured.loaded.settings
+    folder = checkpoint_folder(settings.model.path)
+    config = read_config(folder, settings)
+    layout = layout_fingerprint(planned_layout(config, settings))
+    fingerprint = open_checkpoint(folder).fingerprint
+    identity = reuse_policy(config, settings, configured.resolved, fingerprint, layout).identity
+    return namespace(
+        model=identity.model,
+        layout=identity.layout,
+        numerics=identity.numerics,
+        salt=salt.encode(),
+    )
+
+
+def _groups(loaded: LoadedSettings) -> Sequence[BlockGroup]:
+    """Of the configured checkpoint; no weight is read."""
+    from deepinfer_core.cache.stored import stored_groups
+    from deepinfer_core.config import checkpoint_folder
+    from deepinfer_core.engine.memory_plan import planned_layout
+    from deepinfer_core.engine.model_folder import read_config
+
+    settings = loaded.settings
+    config = read_config(checkpoint_folder(settings.model.path), settings)
+    return stored_groups(planned_layout(config, settings))
+
+
+def _reading(pick: Pick) -> Pick:
+    """The same store, told not to write; other components as they are."""
+    if pick.kind != "kv_store":
+        return pick
+    schema = resolve_name(pick.spec.options) if pick.spec.options else None
+    settings = dict(pick.settings)
+    if "writes" in getattr(schema, "model_fields", {}):
+        settings["writes"] = False
+    return replace(pick, parts=tuple(map(_reading, pick.parts)), settings=settings)

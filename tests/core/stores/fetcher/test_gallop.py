@@ -1,0 +1,100 @@
+"""Is the length of what is there found in few questions, and never underestimated?"""
+
+import math
+
+import pytest
+from deepinfer_core.interfaces.kv_store import Outcome
+from deepinfer_core.stores.fetcher.gallop import FAN_OUT, Match, match
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+HIT, MISS = Outcome(status="hit"), Outcome(status="miss")
+
+
+class Asked:
+    """A store that counts what it is asked."""
+
+    def __init__(self, present: list[bool]) -> None:
+        self.present, self.questions = present, 0
+        self.seen: set[int] = set()
+
+    def __call__(self, keys: list[bytes]) -> list[Outcome]:
+        places = [int.from_bytes(one, "little") for one in keys]
+        assert self.seen.isdisjoint(places)
+        assert places == sorted(places)
+        self.questions += 1
+        self.seen.update(places)
+        return [HIT if self.present[one] else MISS for one in places]
+
+
+def searched(present: list[bool]) -> tuple[Match, Asked]:
+    asked = Asked(present)
+    keys = [place.to_bytes(4, "little") for place in range(len(present))]
+    return match(asked, keys), asked
+
+
+def leading(present: list[bool]) -> int:
+    """The same by looking at every block."""
+    return next((place for place, one in enumerate(present) if not one), len(present))
+
+
+def most_probes(count: int) -> tuple[int, int]:
+    """Probes and questions: powers of two, then a sixteenth of what was open each time.
+
+    The first question leaves less than half the chain open, a further one of `n` blocks at most
+    `ceil((n - 15) / 16)`.
+    """
+    if count <= FAN_OUT:
+        return count, 1
+    left, questions, probes = count // 2, 1, count.bit_length() + 1
+    while left:
+        questions += 1
+        probes += min(FAN_OUT, left)
+        left = math.ceil((left - FAN_OUT) / (FAN_OUT + 1)) if left > FAN_OUT else 0
+    return probes, questions
+
+
+@given(st.lists(st.booleans(), max_size=700))
+def test_the_answer_ends_at_a_block_that_is_not_there_and_not_before_the_first(
+    present: list[bool],
+) -> None:
+    found, asked = searched(present)
+    assert found.blocks >= leading(present)
+    assert found.blocks == len(present) or not present[found.blocks]
+    assert all(present[one] for one in asked.seen if one < found.blocks)
+    assert found.probes == len(asked.seen) <= most_probes(len(present))[0]
+
+
+@given(st.integers(0, 9000), st.integers(0, 9000))
+@example(602, 602)
+@example(602, 601)
+@example(8192, 0)
+@example(8192, 8191)
+def test_a_chain_without_holes_is_measured_exactly(count: int, there: int) -> None:
+    found, asked = searched([place < there for place in range(count)])
+    assert found == Match(min(there, count), "", len(asked.seen))
+    probes, questions = most_probes(count)
+    assert len(asked.seen) <= probes
+    assert asked.questions <= questions
+
+
+@pytest.mark.parametrize(("count", "questions", "probes"), [(602, 4, 44), (8192, 5, 60)])
+def test_usual_chains_take_so_many_probes_at_most(count: int, questions: int, probes: int) -> None:
+    found = [
+        searched([place < there for place in range(count)])[1]
+        for there in {*range(0, count, 7), count}
+    ]
+    assert max(len(one.seen) for one in found) <= probes
+    assert max(one.questions for one in found) <= questions
+
+
+def test_what_is_not_known_in_time_is_not_there() -> None:
+    late = Outcome(status="timeout")
+    answers = [[HIT, HIT, HIT, HIT, *[late] * 9]]
+    found = match(lambda keys: (answers.pop() + [late] * 9)[: len(keys)], [b""] * 602)
+    assert found.blocks == 8  # blocks 1, 2, 4 and 8 are there
+    assert found.reason == "timeout"
+
+
+def test_of_an_empty_chain_nothing_is_asked() -> None:
+    assert searched([])[0] == Match(0, "", 0)
