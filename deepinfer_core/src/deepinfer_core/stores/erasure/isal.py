@@ -1,9 +1,9 @@
 """How is ISA-L called?
 
-The wheel of ``pyeclib`` carries the library (BSD-3-Clause), and its list of files says where. It is
-called without that package's own code, which copies each piece behind a header of its own and, given
-a damaged one among enough good ones, answers wrong bytes without an error. Here memory is read and
-written where it lies. Calls release the interpreter's lock.
+The wheel of ``pyeclib`` carries the library (BSD-3-Clause), and its list of files says where. It
+is called without that package's own code, which copies each piece behind a header of its own and,
+given a damaged one among enough good ones, answers wrong bytes without an error. Here memory is
+read and written where it lies. Calls release the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def library_path() -> str | None:
         files = importlib_metadata.distribution(_PACKAGE).files or []
     except importlib_metadata.PackageNotFoundError:
         return None
-    return next((str(file.locate()) for file in files if file.name.startswith("libisal")), None)
+    return next((str(file.locate()) for file in files if "/libisal" in str(file)), None)
 
 
 @cache
