@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.stores.erasure.child import Child
 from deepinfer_core.stores.erasure.codec import Codec
 from deepinfer_core.stores.erasure.fragments import Shape
@@ -16,7 +17,10 @@ from deepinfer_core.stores.erasure.placing import Placing
 from deepinfer_core.stores.erasure.repairs import RepairQueue
 from deepinfer_core.stores.late_uses import LateUses
 
-__all__ = ["Means", "WorkCounts"]
+__all__ = ["GONE", "Means", "WorkCounts"]
+
+GONE = ("miss", "corrupt", "version")
+"""A child that says so can be given the fragment again."""
 
 
 class WorkCounts:
@@ -63,6 +67,13 @@ class Means:
     queue: RepairQueue
     pool: FramePool = field(default_factory=FramePool)
     counts: WorkCounts = field(default_factory=WorkCounts)
+
+    def notice(self, group: str, key: bytes, child: int, problem: Outcome) -> None:
+        """Something is wrong with a fragment of a block that can be read."""
+        if problem.status == "corrupt":
+            self.counts.add(f"bad_fragments_{child}")
+        if problem.status in GONE:
+            self.queue.add(group, key)
 
     @property
     def window_blocks(self) -> int:

@@ -11,7 +11,7 @@ from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.crowd import ask_all
 from deepinfer_core.stores.erasure.fragments import Shape
 from deepinfer_core.stores.erasure.gathering import Asked
-from deepinfer_core.stores.erasure.means import Means
+from deepinfer_core.stores.erasure.means import GONE, Means
 from deepinfer_core.stores.erasure.reading import AllFragments, Presence
 from deepinfer_core.stores.erasure.writing import write_frame
 
@@ -21,9 +21,6 @@ _BLOCKS_AT_ONCE = 16
 _KEYS_AT_ONCE = 1024
 _SWEEP_S = 60.0
 """Between two sweeps; see ``KvStore.sweep``."""
-
-_GONE = ("miss", "corrupt", "version")
-"""A child that says so can be given the fragment again."""
 
 
 class Mender:
@@ -87,14 +84,16 @@ class Mender:
         keys = list(visits)
         frames = self._pool.lease(shape, len(keys))
         try:
-            reads = AllFragments(self._children, self._patience, shape, keys, self._placing, frames)
+            reads = AllFragments(
+                self._children, self._patience, shape, keys, self._placing, frames, _unheard
+            )
             reads.gather(shape.count, min(deadline_s, self._patience.soon()))
             reads.finish()
             for place, key in enumerate(keys):
                 best = reads.best(place)
                 if best is not None:
                     self._complete(shape, reads, place, key, *best)
-                elif all(one.status in _GONE for one in reads.failed(place).values()):
+                elif all(one.status in GONE for one in reads.failed(place).values()):
                     self._give_up(shape, key, visits[key])
         finally:
             frames.release()
@@ -125,7 +124,7 @@ class Mender:
             child
             for child in range(len(self._children))
             if self._placing.piece(key, child) not in here
-            and reads.failed(place).get(child, _OTHERS).status in _GONE
+            and reads.failed(place).get(child, _OTHERS).status in GONE
         ]
         if not lacking:
             return
@@ -179,6 +178,10 @@ class Mender:
 
 
 _OTHERS = Outcome(status="corrupt", reason="a fragment of another stripe")
+
+
+def _unheard(key: bytes, child: int, problem: Outcome) -> None:
+    """A repair sees all of that itself."""
 
 
 class _Everywhere(Presence):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.stores.calls import LATE, is_late
@@ -10,8 +11,6 @@ from deepinfer_core.stores.erasure.means import Means
 from deepinfer_core.stores.erasure.reading import FragmentReads, Presence
 
 __all__ = ["BlockReader"]
-
-_WORTH_A_REPAIR = ("miss", "corrupt", "version")
 
 
 class BlockReader:
@@ -62,7 +61,13 @@ class BlockReader:
         frames = means.pool.lease(shape, len(keys))
         try:
             reads = FragmentReads(
-                means.children, means.patience, shape, keys, means.placing, frames
+                means.children,
+                means.patience,
+                shape,
+                keys,
+                means.placing,
+                frames,
+                partial(means.notice, group),
             )
             try:
                 reads.gather(shape.data + 1, deadline_s)
@@ -75,27 +80,10 @@ class BlockReader:
         finally:
             frames.release()
         means.counts.add("hedged", reads.hedged)
+        reads.tell()
         for place, (key, outcome) in enumerate(zip(keys, outcomes, strict=True)):
-            self._learn(group, key, reads, place, outcome)
-        return outcomes
-
-    def _learn(
-        self, group: str, key: bytes, reads: FragmentReads, place: int, outcome: Outcome
-    ) -> None:
-        """Note what is to be repaired, and who has not heard of this use."""
-        means = self._means
-        lacking = [
-            child
-            for child, one in reads.failed(place).items()
-            if one.status in _WORTH_A_REPAIR and child >= 0
-        ]
-        for child in lacking:
-            if reads.failed(place)[child].status == "corrupt":
-                means.counts.add(f"bad_fragments_{child}")
-        if outcome.status == "hit":
-            for child in reads.unasked(place):
+            if len(reads.stripes(place)) > 1:
+                means.queue.add(group, key, is_urgent=True)
+            for child in reads.unasked(place) if outcome.status == "hit" else ():
                 means.late_uses[child].note(group, [key])
-        stripes = len(reads.stripes(place))
-        if stripes > 1 or (stripes and lacking):
-            is_urgent = len(lacking) >= means.shapes[group].parity
-            means.queue.add(group, key, is_urgent=is_urgent)
+        return outcomes

@@ -6,7 +6,7 @@ are put together. A block of which a piece had to be computed is checked once mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -90,6 +90,8 @@ class FragmentReads(Gathering):
         keys: of the blocks.
         placing: who has which fragment.
         frames: memory for all fragments of these blocks.
+        noticed: is told of fragments of blocks that could be read what is wrong with them: the
+            key, the child, and its outcome.
     """
 
     def __init__(
@@ -100,9 +102,11 @@ class FragmentReads(Gathering):
         keys: Sequence[bytes],
         placing: Placing,
         frames: Frames,
+        noticed: Callable[[bytes, int, Outcome], None],
     ) -> None:
         super().__init__(children, patience, [placing.order(key) for key in keys], frames)
         self._shape, self._keys, self._placing, self._memory = shape, keys, placing, frames
+        self._noticed = noticed
         self._stripes: list[dict[bytes, dict[int, int]]] = [{} for _ in keys]
 
     def stripes(self, place: int) -> dict[bytes, dict[int, int]]:
@@ -119,6 +123,13 @@ class FragmentReads(Gathering):
     def failed(self, place: int) -> dict[int, Outcome]:
         """By child, why it had no good fragment of a block."""
         return self._blocks[place].failed
+
+    def tell(self) -> None:
+        """Tell what is wrong with fragments, when all has been gathered."""
+        for block in self._blocks:
+            for child, problem in block.failed.items() if self._is_enough(block) else ():
+                if child >= 0:
+                    self._noticed(self._keys[block.place], child, problem)
 
     def unasked(self, place: int) -> list[int]:
         """Children that were not asked for a block."""
@@ -158,7 +169,20 @@ class FragmentReads(Gathering):
         return store.load(self._shape.group.name, keys, into, deadline_s=deadline_s)
 
     def _answered_late(self, call: Call, outcomes: list[Outcome] | ChildFailed) -> None:
-        """It is too late to be of use."""
+        """It is too late to be of use; what is wrong with it is still good to know."""
+        if isinstance(outcomes, ChildFailed):
+            return
+        for place, outcome in zip(call.places, outcomes, strict=True):
+            if not self._is_enough(self._blocks[place]):
+                continue
+            key, problem = self._keys[place], outcome
+            if outcome.status == "hit":
+                row = self._placing.piece(key, call.child)
+                piece = read_piece(self._memory.fragment(place, row), self._shape, key)
+                if not isinstance(piece, Outcome):
+                    continue
+                problem = piece
+            self._noticed(key, call.child, problem)
 
     def _take(self, child: int, place: int, outcome: Outcome) -> Outcome | None:
         key = self._keys[place]

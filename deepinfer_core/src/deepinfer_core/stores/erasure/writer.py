@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from deepinfer_core.interfaces.kv_store import Outcome, StoreItem
 from deepinfer_core.stores.calls import EXISTS, LATE, STORED, is_late, seconds_until
@@ -110,7 +111,13 @@ class BlockWriter:
         others = means.pool.lease(shape, 1)
         try:
             reads = AllFragments(
-                means.children, means.patience, shape, [item.key], means.placing, others
+                means.children,
+                means.patience,
+                shape,
+                [item.key],
+                means.placing,
+                others,
+                partial(means.notice, shape.group.name),
             )
             reads.gather(shape.count, means.patience.soon())
             reads.finish()
