@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from deepinfer_core.interfaces.kv_store import BlockGroup, Status, StoreReport
+from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, Status, StoreReport
 from deepinfer_core.stores.calls import seconds_until
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.fragments import Shape
 from deepinfer_core.stores.records import record_bytes
 
-__all__ = ["ask_all", "merged_report", "ranked"]
+__all__ = ["ask_all", "merged_report", "ranked", "summed_up"]
+
+_ORDER: tuple[Status, ...] = ("timeout", "unavailable", "corrupt", "version", "miss")
 
 Answer = TypeVar("Answer")
 
@@ -98,3 +100,16 @@ def merged_report(
         problem="; ".join(problems),
         work=work,
     )
+
+
+def summed_up(failed: Sequence[Outcome], spared: int) -> Outcome:
+    """Why a block cannot be had.
+
+    Args:
+        failed: outcomes of the children that have not got it.
+        spared: of them so many would do no harm, m; a miss of more than that is one.
+    """
+    misses = [one for one in failed if one.status == "miss"]
+    if len(misses) > spared:
+        return misses[0]
+    return min(failed, key=lambda one: _ORDER.index(one.status))

@@ -14,18 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
-from deepinfer_core.interfaces.kv_store import KvStore, Outcome, Status
+from deepinfer_core.interfaces.kv_store import KvStore, Outcome
 from deepinfer_core.stores.calls import LATE, seconds_until
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.frames import Frames
 
-__all__ = ["Asked", "Call", "Gathering", "Patience", "summed_up"]
+__all__ = ["Asked", "Call", "Gathering", "Patience"]
 
 _BUSY = Outcome(status="unavailable", reason="a child has too much to do")
 _HUNG = Outcome(status="unavailable", reason="a child does not answer")
 _RAISED = Outcome(status="unavailable", reason="a child raised an error")
-
-_ORDER: tuple[Status, ...] = ("timeout", "unavailable", "corrupt", "version", "miss")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,20 +141,16 @@ class Gathering(ABC):
             ValueError: a child says that the call makes no sense.
         """
         self._ask({block.place: first for block in self._blocks}, deadline_s)
-        open_blocks = self._settled(self._blocks)
-        while open_blocks:
-            now_s = time.monotonic()
-            if now_s >= deadline_s:
-                break
+        open_blocks = self._open(self._blocks)
+        while open_blocks and (now_s := time.monotonic()) < deadline_s:
             self._ask(self._late_calls(now_s), deadline_s)
-            try:
-                wait_s = seconds_until(min(self._next_s(), deadline_s))
-                number, outcomes = self._answers.get(timeout=wait_s)
-            except Empty:
-                open_blocks = self._settled(open_blocks)
-                continue
-            self._ask(self._answered(number, outcomes), deadline_s)
-            open_blocks = self._settled(open_blocks)
+            # All have answered, and their fragments do not fit together.
+            starved = {block.place: 1 for block in open_blocks if not block.pending}
+            self._ask(starved, deadline_s)
+            open_blocks = self._open(open_blocks)
+            if open_blocks:
+                self._hear(deadline_s)
+                open_blocks = self._open(open_blocks)
         for block in open_blocks:
             for child in block.pending:
                 block.failed[child] = LATE
@@ -175,7 +169,16 @@ class Gathering(ABC):
         """Whether a child has a call that takes longer than usual."""
         return any(call.is_late for call in self._calls.values() if call.child == child)
 
-    def _settled(self, blocks: Sequence[Asked]) -> list[Asked]:
+    def _hear(self, deadline_s: float) -> None:
+        """Take one answer, or return when somebody is late."""
+        try:
+            wait_s = seconds_until(min(self._next_s(), deadline_s))
+            number, outcomes = self._answers.get(timeout=wait_s)
+        except Empty:
+            return
+        self._ask(self._answered(number, outcomes), deadline_s)
+
+    def _open(self, blocks: Sequence[Asked]) -> list[Asked]:
         """Those that need more and may get it."""
         for block in blocks:
             block.is_done = self._is_enough(block) or not self._could_be_enough(block)
@@ -288,16 +291,3 @@ class Gathering(ABC):
                 if not block.is_done and self._could_be_enough(block):
                     more[place] = 1
         return more
-
-
-def summed_up(failed: Sequence[Outcome], spared: int) -> Outcome:
-    """Why a block cannot be had.
-
-    Args:
-        failed: outcomes of the children that have not got it.
-        spared: of them so many would do no harm, m; a miss of more than that is one.
-    """
-    misses = [one for one in failed if one.status == "miss"]
-    if len(misses) > spared:
-        return misses[0]
-    return min(failed, key=lambda one: _ORDER.index(one.status))

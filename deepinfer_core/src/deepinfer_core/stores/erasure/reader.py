@@ -7,7 +7,7 @@ from functools import partial
 
 from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.stores.calls import LATE, is_late
-from deepinfer_core.stores.erasure.means import Means
+from deepinfer_core.stores.erasure.means import GONE, Means
 from deepinfer_core.stores.erasure.reading import FragmentReads, Presence
 
 __all__ = ["BlockReader"]
@@ -82,7 +82,9 @@ class BlockReader:
         means.counts.add("hedged", reads.hedged)
         reads.tell()
         for place, (key, outcome) in enumerate(zip(keys, outcomes, strict=True)):
-            if len(reads.stripes(place)) > 1:
+            gone = sum(one.status in GONE for one in reads.failed(place).values())
+            is_in_danger = outcome.status == "hit" and gone >= shape.parity
+            if is_in_danger or len(reads.stripes(place)) > 1:
                 means.queue.add(group, key, is_urgent=True)
             for child in reads.unasked(place) if outcome.status == "hit" else ():
                 means.late_uses[child].note(group, [key])

@@ -15,9 +15,10 @@ from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import HIT
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.codec import Codec
+from deepinfer_core.stores.erasure.crowd import summed_up
 from deepinfer_core.stores.erasure.fragments import Shape, facts_of, is_block_whole, read_piece
 from deepinfer_core.stores.erasure.frames import Frames
-from deepinfer_core.stores.erasure.gathering import Asked, Call, Gathering, Patience, summed_up
+from deepinfer_core.stores.erasure.gathering import Asked, Call, Gathering, Patience
 from deepinfer_core.stores.erasure.placing import Placing
 
 __all__ = ["AllFragments", "FragmentReads", "Presence"]

@@ -15,9 +15,10 @@ import numpy as np
 from deepinfer_core.interfaces.kv_store import KvStore, Outcome, StoreItem
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.codec import Codec
+from deepinfer_core.stores.erasure.crowd import summed_up
 from deepinfer_core.stores.erasure.fragments import Shape
 from deepinfer_core.stores.erasure.frames import Frames
-from deepinfer_core.stores.erasure.gathering import Asked, Call, Gathering, Patience, summed_up
+from deepinfer_core.stores.erasure.gathering import Asked, Call, Gathering, Patience
 from deepinfer_core.stores.erasure.placing import Placing
 
 __all__ = ["FragmentWrites", "write_frame"]
