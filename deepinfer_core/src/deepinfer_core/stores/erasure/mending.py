@@ -19,8 +19,6 @@ __all__ = ["Mender"]
 
 _BLOCKS_AT_ONCE = 16
 _KEYS_AT_ONCE = 1024
-_SWEEP_S = 60.0
-"""Between two sweeps; see ``KvStore.sweep``."""
 
 
 class Mender:
@@ -43,15 +41,14 @@ class Mender:
             if is_late(deadline_s):
                 return
             self._scrub(group, deadline_s)
-        budget_bytes, seen = self._queue.budget_bytes(_SWEEP_S), 0
-        waiting = len(self._queue)
-        while budget_bytes > 0 and seen < waiting and not is_late(deadline_s):
+        seen, waiting = 0, len(self._queue)
+        while seen < waiting and self._queue.has_budget() and not is_late(deadline_s):
             taken = self._queue.take(min(_BLOCKS_AT_ONCE, waiting - seen))
             if not taken:
                 return
             seen += len(taken)
             shape = self._shapes[taken[0][0]]
-            budget_bytes -= len(taken) * shape.count * shape.fragment_bytes
+            self._queue.spend(len(taken) * shape.count * shape.fragment_bytes)
             self._repair(shape, {key: visits for _, key, visits in taken}, deadline_s)
 
     def _scrub(self, group: str, deadline_s: float) -> None:

@@ -24,6 +24,7 @@ from deepinfer_core.stores.erasure.placing import Placing
 __all__ = ["AllFragments", "FragmentReads", "Presence"]
 
 _TWICE = Outcome(status="corrupt", reason="a fragment lies in two children")
+_MIXED = Outcome(status="corrupt", reason="fragments of several writers, not enough of any")
 _WRONG = Outcome(status="corrupt", reason="the block that was computed is not what was stored")
 
 
@@ -145,7 +146,8 @@ class FragmentReads(Gathering):
         """Put a block together, when all has been gathered."""
         found = self.best(place)
         if found is None:
-            return summed_up(list(self.failed(place).values()), self._shape.parity)
+            mixed = [_MIXED] if len(self._stripes[place]) > 1 else []
+            return summed_up([*self.failed(place).values(), *mixed], self._shape.parity)
         stripe, rows = found
         pieces_NF = self._memory.pieces(place)
         data_bytes, block_bytes = self._shape.data * self._shape.piece_bytes, len(destination)

@@ -18,6 +18,9 @@ __all__ = ["RepairQueue"]
 
 _MOST = 1 << 16
 
+_SWEEP_S = 60.0
+"""Between two sweeps; see ``KvStore.sweep``. What was not spent for longer is lost."""
+
 _Name = tuple[str, bytes]
 """Group and key."""
 
@@ -34,7 +37,7 @@ class RepairQueue:
         self._lock = threading.Lock()
         self._waiting: OrderedDict[_Name, int] = OrderedDict()
         self._rate, self._clock = bytes_per_s, clock
-        self._since_s = -math.inf
+        self._since_s, self._budget_bytes = -math.inf, 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -61,8 +64,14 @@ class RepairQueue:
                 taken.append((group, key, visits))
             return taken
 
-    def budget_bytes(self, most_s: float) -> float:
-        """What may be read and written now, since the last call."""
+    def has_budget(self) -> bool:
+        """Whether something may be read and written now."""
         now_s = self._clock()
         since_s, self._since_s = self._since_s, now_s
-        return min(max(now_s - since_s, 0.0), most_s) * self._rate
+        earned = min(max(now_s - since_s, 0.0), _SWEEP_S) * self._rate
+        self._budget_bytes = min(self._budget_bytes + earned, _SWEEP_S * self._rate)
+        return self._budget_bytes > 0
+
+    def spend(self, size_bytes: int) -> None:
+        """Something was; more than there was is owed."""
+        self._budget_bytes -= size_bytes
