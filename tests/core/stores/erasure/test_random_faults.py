@@ -59,7 +59,7 @@ def test_with_two_bad_children_nothing_is_lost_and_with_more_nothing_is_wrong(
 
     With three that hang, each call would end only when they count as unavailable: none of three is.
     """
-    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.005, most_s=2.0))
+    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.005, most_s=0.5))
     draw = random.Random(f"random faults, {seed}")
     stored: list[object] = []
     for step in range(STEPS):

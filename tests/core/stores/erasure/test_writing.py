@@ -73,6 +73,23 @@ def test_a_hung_child_holds_up_no_writer_and_is_heard_later(twelve: Any) -> None
     assert twelve.work("waiting_for_repair") == 0
 
 
+def test_a_child_that_hangs_is_asked_nothing_until_it_answers(make: Callable[..., Any]) -> None:
+    """With another one dead, the first write waits for it, and no other."""
+    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.002, most_s=0.1))
+    twelve.children[0].is_dead = True
+    twelve.children[7].gate.clear()
+    assert twelve.write(item(0)) == ["stored"]
+    asked = twelve.children[7].calls["store"]
+    for name in range(1, 5):
+        assert twelve.write(item(name)) == ["stored"]
+    assert twelve.children[7].calls["store"] == asked
+    twelve.children[7].gate.set()
+    opened = twelve.store._opened
+    twelve.until(lambda: not opened.means.children[7]._in_hand)
+    assert twelve.write(item(5)) == ["stored"]
+    assert twelve.fragments(5).count(True) == 11
+
+
 def test_a_hung_child_that_fails_in_the_end_is_made_up_for(twelve: Any) -> None:
     twelve.children[7].gate.clear()
     assert twelve.write(item("a")) == ["stored"]

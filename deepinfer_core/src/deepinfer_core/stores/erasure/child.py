@@ -7,6 +7,7 @@ take is known from those before, by the number of blocks that were asked for.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -45,18 +46,21 @@ class Child:
     Args:
         title: how it is called in messages.
         store: open.
+        hung_s: once a call takes longer, nothing more is asked until it ends.
 
     Attributes:
         title: see there.
         store: see there.
     """
 
-    def __init__(self, title: str, store: KvStore) -> None:
+    def __init__(self, title: str, store: KvStore, hung_s: float) -> None:
         self.title, self.store = title, store
         self._upkeep = store if isinstance(store, Upkeep) else None
         self._lock = threading.Lock()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._in_hand, self._is_closed, self._down_until_s = 0, False, 0.0
+        self._hung_s = hung_s
+        self._running: dict[object, float] = {}
         self._times_s: dict[tuple[str, int], deque[float]] = {}
         self._problem = ""
         for _ in range(_THREADS):
@@ -89,10 +93,10 @@ class Child:
             answer: gets what came of it, in that thread.
 
         Returns:
-            False: too much is waiting, or the child is closed; nothing will be done.
+            False: it hangs, too much is waiting, or it is closed; nothing will be done.
         """
         with self._lock:
-            if self._is_closed or self._in_hand >= _MOST_WAITING:
+            if self._is_closed or self._in_hand >= _MOST_WAITING or self._is_hung():
                 return False
             self._in_hand += 1
         since_s = time.monotonic()
@@ -148,6 +152,9 @@ class Child:
             self._times_s.setdefault(key, deque(maxlen=_REMEMBERED)).append(seconds)
 
     def _try(self, call: Callable[[Child], Answer]) -> Answer | ChildFailed:
+        run = object()
+        with self._lock:
+            self._running[run] = time.monotonic()
         try:
             return call(self)
         except Exception as error:  # noqa: BLE001 - stores may be anybody's
@@ -157,6 +164,13 @@ class Child:
                 with self._lock:
                     self._problem = type(error).__name__
             return failed
+        finally:
+            with self._lock:
+                del self._running[run]
+
+    def _is_hung(self) -> bool:
+        oldest_s = min(self._running.values(), default=math.inf)
+        return time.monotonic() - oldest_s > self._hung_s
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:

@@ -138,7 +138,9 @@ class ErasureStore(GuardedStore[_Opened]):
             group.name: Shape(group=group, data=codec.data, parity=codec.parity) for group in groups
         }
         open_children(self._stores, _fragment_groups(shapes), codec.parity)
-        children = tuple(Child(title, store) for title, store in self._stores)
+        children = tuple(
+            Child(title, store, self._patience.most_s) for title, store in self._stores
+        )
         means = Means(
             children=children,
             shapes=shapes,
