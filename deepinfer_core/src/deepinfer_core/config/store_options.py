@@ -155,6 +155,7 @@ class ErasureStoreOptions(Section):
         children: as many as there are pieces.
         data: pieces of data of each block, k.
         parity: pieces beside them, m; so many children may be lost.
+        spare: children that a read asks at first beyond the k that it needs, up to m.
         codec: what computes pieces: ISA-L, or numpy, which is slow and needs nothing.
         hedge_s: at most, before another child is asked in place of one that is late.
         hung_s: before a child counts as unavailable.
@@ -164,6 +165,7 @@ class ErasureStoreOptions(Section):
     children: tuple[PartSettings, ...]
     data: int = Field(default=10, ge=1)
     parity: int = Field(default=2, ge=1)
+    spare: int = Field(default=1, ge=0)
     codec: Literal["isal", "numpy"] = "isal"
     hedge_s: Seconds = 0.05
     hung_s: Seconds = 10.0
@@ -174,6 +176,8 @@ class ErasureStoreOptions(Section):
         pieces = self.data + self.parity
         if pieces > _MOST_PIECES:
             raise ValueError(f"data + parity is at most {_MOST_PIECES}, found {pieces}")
+        if self.spare > self.parity:
+            raise ValueError(f"spare is at most parity, {self.parity}, found {self.spare}")
         if len(self.children) != pieces:
             raise ValueError(
                 f"{self.data} + {self.parity} pieces need {pieces} children,"

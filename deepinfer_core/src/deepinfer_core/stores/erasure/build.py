@@ -42,6 +42,10 @@ class ErasureOptions(Protocol):
         """Pieces beside them, m."""
 
     @property
+    def spare(self) -> int:
+        """Children that a read asks at first beyond the k that it needs."""
+
+    @property
     def codec(self) -> str:
         """What computes pieces."""
 
@@ -69,4 +73,5 @@ def build(options: ErasureOptions, context: BuildContext) -> ErasureStore:
         _CODECS[options.codec](options.data, options.parity),
         patience=Patience(hedge_s=options.hedge_s, most_s=options.hung_s),
         repair_bytes_per_s=options.repair_bytes_per_s,
+        spare=options.spare,
     )

@@ -27,7 +27,9 @@ be put together.
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, StoreItem
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
@@ -54,8 +56,7 @@ _OTHER = Outcome(status="corrupt", reason="a fragment of another block")
 _VERSION_OF_OTHERS = Outcome(status="version", reason="a fragment of another format")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(NamedTuple):
     """What a fragment that is whole says.
 
     Attributes:
@@ -129,8 +130,16 @@ class Shape:
             row[:_CHECKSUM_BYTES] = checksum(row[_CHECKSUM_BYTES:])
 
 
-def read_piece(fragment: memoryview, shape: Shape, key: bytes) -> Piece | Outcome:
+def read_piece(
+    fragment: memoryview, shape: Shape, key: bytes, known: Collection[bytes] = ()
+) -> Piece | Outcome:
     """What a fragment says, if it is whole and one of the block that was asked for.
+
+    Args:
+        fragment: header and piece.
+        shape: of the block.
+        key: of the block.
+        known: stripes of whole fragments of the block.
 
     Returns:
         The piece's number and stripe; otherwise ``corrupt`` or ``version``.
@@ -144,14 +153,18 @@ def read_piece(fragment: memoryview, shape: Shape, key: bytes) -> Piece | Outcom
     if compute(fragment[_CHECKSUM_BYTES:]) != fragment[:_CHECKSUM_BYTES]:
         return _CHANGED
     stripe = bytes(fragment[_STRIPE_AT:_REST_AT])
+    if number >= shape.count:
+        return _OTHER
+    if stripe in known:
+        return Piece(number, stripe)
     magic, version, data, parity, _, block_bytes, layout, _, found_key = _STRIPE.unpack(stripe)
-    if (magic, found_key) != (_MAGIC, key) or number >= shape.count:
+    if (magic, found_key) != (_MAGIC, key):
         return _OTHER
     if (version, data, parity) != (_VERSION, shape.data, shape.parity):
         return _VERSION_OF_OTHERS
     if (block_bytes, layout) != (shape.group.block_bytes, shape.group.layout):
         return _VERSION_OF_OTHERS
-    return Piece(number=number, stripe=stripe)
+    return Piece(number, stripe)
 
 
 def is_block_whole(stripe: bytes, block: bytearray | memoryview) -> bool:

@@ -53,12 +53,15 @@ class Frames:
 
     def __init__(self, pool: FramePool, memory_WNB: Bytes) -> None:
         self._pool, self.memory_WNB = pool, memory_WNB
+        self._bytes = memoryview(memory_WNB).cast("B")
         self._lock = threading.Lock()
         self._users = 1
 
     def fragment(self, place: int, row: int) -> memoryview:
         """One fragment, writable."""
-        return memoryview(self.memory_WNB[place, row])
+        _, count, size = self.memory_WNB.shape
+        start = (place * count + row) * size
+        return self._bytes[start : start + size]
 
     def pieces(self, place: int) -> Bytes:
         """The pieces of a block without headers, a row each."""

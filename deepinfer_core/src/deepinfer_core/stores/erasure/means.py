@@ -52,6 +52,7 @@ class Means:
         codec: computes pieces.
         patience: how long children are waited for.
         placing: who has which fragment.
+        asked: children that a read asks at first.
         late_uses: for each child those that it has not heard of.
         queue: blocks that lack fragments.
         pool: memory for fragments.
@@ -63,6 +64,7 @@ class Means:
     codec: Codec
     patience: Patience
     placing: Placing
+    asked: int
     late_uses: tuple[LateUses, ...]
     queue: RepairQueue
     pool: FramePool = field(default_factory=FramePool)

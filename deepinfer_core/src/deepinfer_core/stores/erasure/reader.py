@@ -28,7 +28,7 @@ class BlockReader:
         means, shape = self._means, self._means.shapes[group]
         asking = Presence(means.children, means.patience, shape, keys, means.placing)
         try:
-            asking.gather(shape.data + 1, deadline_s)
+            asking.gather(means.asked, deadline_s)
         finally:
             asking.finish()
         means.counts.add("hedged", asking.hedged)
@@ -70,7 +70,7 @@ class BlockReader:
                 partial(means.notice, group),
             )
             try:
-                reads.gather(shape.data + 1, deadline_s)
+                reads.gather(means.asked, deadline_s)
             finally:
                 reads.finish()
             outcomes = [

@@ -190,10 +190,11 @@ class FragmentReads(Gathering):
     def _take(self, child: int, place: int, outcome: Outcome) -> Outcome | None:
         key = self._keys[place]
         row = self._placing.piece(key, child)
-        piece = read_piece(self._memory.fragment(place, row), self._shape, key)
+        stripes = self._stripes[place]
+        piece = read_piece(self._memory.fragment(place, row), self._shape, key, stripes)
         if isinstance(piece, Outcome):
             return piece
-        rows = self._stripes[place].setdefault(piece.stripe, {})
+        rows = stripes.setdefault(piece.stripe, {})
         if piece.number in rows:
             return _TWICE
         rows[piece.number] = row

@@ -66,6 +66,7 @@ class ErasureStore(GuardedStore[_Opened]):
         codec: computes pieces.
         patience: how long children are waited for.
         repair_bytes_per_s: that repairs may read and write.
+        spare: children that a read asks at first beyond the k that it needs, up to m.
 
     Raises:
         ValueError: another number of stores.
@@ -78,12 +79,14 @@ class ErasureStore(GuardedStore[_Opened]):
         *,
         patience: Patience | None = None,
         repair_bytes_per_s: float = 64e6,
+        spare: int = 1,
     ) -> None:
         super().__init__(None)
         if len(stores) != codec.data + codec.parity:
             raise ValueError(f"{codec.data} + {codec.parity} pieces, found {len(stores)} stores")
         self._stores, self._codec = tuple(stores), codec
         self._patience, self._rate = patience or Patience(), repair_bytes_per_s
+        self._spare = spare
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -147,6 +150,7 @@ class ErasureStore(GuardedStore[_Opened]):
             codec=codec,
             patience=self._patience,
             placing=Placing(children, codec.data),
+            asked=codec.data + self._spare,
             late_uses=tuple(LateUses() for _ in children),
             queue=RepairQueue(self._rate),
         )
