@@ -11,7 +11,7 @@ them ten times as long. ``--record`` keeps the figures.
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from itertools import combinations
 
@@ -57,14 +57,15 @@ def block(number: int) -> StoreItem:
     return StoreItem(key=key, data=data, namespace=bytes(32), depth=number)
 
 
-def best_s(work: Callable[[], object], times: int) -> float:
-    """Seconds of one call, the best of several turns."""
-    found = float("inf")
-    for _ in range(9):
-        since_s = time.perf_counter()
-        for _ in range(times):
-            work()
-        found = min(found, (time.perf_counter() - since_s) / times)
+def best_s(works: Mapping[str, Callable[[], object]], times: int) -> dict[str, float]:
+    """Seconds of one call of each, the best of several turns in which all take part."""
+    found = dict.fromkeys(works, float("inf"))
+    for _ in range(25):
+        for name, work in works.items():
+            since_s = time.perf_counter()
+            for _ in range(times):
+                work()
+            found[name] = min(found[name], (time.perf_counter() - since_s) / times)
     return found
 
 
@@ -105,13 +106,10 @@ def decode_rates() -> list[dict[str, object]]:
             for fragments in packed:
                 driver.decode(fragments)
 
-        times = max(200 // len(choices), 1)
-        seconds = {
-            name: best_s(work, times) / len(choices)
-            for name, work in (("ours", decode), ("checked", checked), ("raw", raw))
-        }
+        works = {"ours": decode, "checked": checked, "raw": raw}
+        seconds = best_s(works, max(100 // len(choices), 1))
         assert destination == item.data
-        rate = {name: GROUP.block_bytes / one / 1e6 for name, one in seconds.items()}
+        rate = {name: GROUP.block_bytes * len(choices) / one / 1e6 for name, one in seconds.items()}
         figures.append(
             figure(
                 f"erasure.decode.lost_{lost}",

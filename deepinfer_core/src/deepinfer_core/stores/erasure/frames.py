@@ -53,7 +53,7 @@ class Frames:
 
     def __init__(self, pool: FramePool, memory_WNB: Bytes) -> None:
         self._pool, self.memory_WNB = pool, memory_WNB
-        self._bytes = memoryview(memory_WNB).cast("B")
+        self._bytes = memory_WNB.data.cast("B")
         self._lock = threading.Lock()
         self._users = 1
 
