@@ -106,7 +106,11 @@ def decode_rates() -> list[dict[str, object]]:
             for fragments in packed:
                 driver.decode(fragments)
 
-        works = {"ours": decode, "checked": checked, "raw": raw}
+        works: dict[str, Callable[[], object]] = {
+            "ours": decode,
+            "checked": checked,
+            "raw": raw,
+        }
         seconds = best_s(works, max(100 // len(choices), 1))
         assert destination == item.data
         rate = {name: GROUP.block_bytes * len(choices) / one / 1e6 for name, one in seconds.items()}
