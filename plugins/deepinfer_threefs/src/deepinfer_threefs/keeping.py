@@ -24,7 +24,7 @@ from deepinfer_threefs.catalogue import Catalogue, Place
 from deepinfer_threefs.collector import Collector
 from deepinfer_threefs.journal import DROPPED, Entry, Journal
 from deepinfer_threefs.medium import PosixMedium
-from deepinfer_threefs.place import StorePlace
+from deepinfer_threefs.place import StorePlace, make_private
 from deepinfer_threefs.scanner import JOURNALS, Scanner
 from deepinfer_threefs.segments import padded_bytes
 from deepinfer_threefs.writer import Writer
@@ -84,7 +84,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._problem = ""
         self._is_over = False
-        os.makedirs(place.folder, mode=0o700, exist_ok=True)
+        make_private(place.folder)
         medium.prepare(place.folder)
         self._scanner.look(math.inf)
         if self._scanner.problem:
@@ -133,6 +133,7 @@ class Keeper:
             with self.catalogue.lock:
                 removed = self.catalogue.shelf.remove_namespace(namespace)
                 self.catalogue.apply(entry)
+            self._writer.seal_all()  # so that a file of which nothing is kept can go
             self._collector.erase()
         return removed
 
@@ -167,7 +168,7 @@ class Keeper:
             self._is_over = True
             with contextlib.suppress(OSError):
                 self._tell_uses()
-            self._writer.close()
+            self._writer.seal_all()
             self._journal.close()
             self._medium.end()
 
