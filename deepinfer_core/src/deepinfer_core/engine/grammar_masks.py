@@ -39,12 +39,17 @@ class Grammars:
     Args:
         pool: compiles grammars; None: no component was chosen.
         end_ids: tokens that end a sequence.
+        advice: what to do where there is no component.
     """
 
     def __init__(
-        self, pool: GrammarPool | None = None, end_ids: frozenset[int] = frozenset()
+        self,
+        pool: GrammarPool | None = None,
+        end_ids: frozenset[int] = frozenset(),
+        advice: str = "",
     ) -> None:
         self._pool = pool
+        self._advice = advice
         self._end_ids = end_ids
         self._pace = Pace()
         self._broken: dict[int, DeepInferError] = {}
@@ -68,8 +73,7 @@ class Grammars:
         if self._pool is None:
             raise UnsupportedGrammar(
                 "structured output was asked for, and this engine has no grammar component",
-                hint="install deepinfer-grammar where it is missing, and set"
-                ' components.grammar.use to "auto"',
+                hint=self._advice,
             )
         size = len(self._pool.vocabulary.pieces)
         bound = () if asked.bound_token_id is None else (asked.bound_token_id,)

@@ -22,7 +22,8 @@ from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.drafts.settings import check_speculation, draft_host, reads_tokens
-from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
+from deepinfer_core.engine.grammar_advice import how_to_get_grammars
+from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
@@ -121,7 +122,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
         instruments=instruments,
         is_asynchronous=settings.engine.asynchronous,
         priority_boost_s=settings.engine.priority_boost_s,
-        grammars=_grammars(resolved, config, settings, tokenizer, instruments),
+        grammars=_grammars(resolution, config, settings, tokenizer, instruments),
     )
     info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
     tell_started(resolution, info)
@@ -175,15 +176,16 @@ def _rules(config: ModelConfig, settings: Settings, memory: MemoryPlan, *, has_t
 
 
 def _grammars(
-    resolved: Resolved,
+    resolution: Resolution,
     config: ModelConfig,
     settings: Settings,
     tokenizer: Tokenizer | None,
     instruments: Instruments,
 ) -> Grammars:
     """What makes masks, if a component was chosen."""
+    resolved = resolution.require()
     if not any(pick.kind == "grammar" for pick in resolved.picks):
-        return NO_GRAMMARS
+        return Grammars(advice=how_to_get_grammars(resolution.report))
     if tokenizer is None:
         raise ConfigError(
             "components.grammar is set, and this checkpoint has no tokenizer.json",
