@@ -4,6 +4,8 @@ Every check is one session with its own environment, so that a dependency nobody
 ``nox`` runs the default list; ``nox -s lint types core`` is the short loop; ``nox -l`` lists all.
 """
 
+import os
+import shutil
 from pathlib import Path
 
 import nox
@@ -12,7 +14,8 @@ ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 DISTRIBUTIONS = [
     "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark",
-    "plugins/deepinfer_grammar", "plugins/deepinfer_threefs", "deepinfer_recipe_bridge", ".",
+    "plugins/deepinfer_grammar", "plugins/deepinfer_threefs", "plugins/deepinfer_cluster",
+    "deepinfer_recipe_bridge", ".",
 ]  # fmt: skip
 TYPED_SOURCES = [*[f"{name}/src" for name in DISTRIBUTIONS[:-1]], "benchmarks"]
 TORCH = "torch==2.13.0"
@@ -95,6 +98,7 @@ def types(session: nox.Session) -> None:
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
     session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_grammar"))
     session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_threefs"))
+    session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_cluster"))
     session.install("--no-deps", "-e", str(ROOT / "deepinfer_recipe_bridge"))
     group(session, "test")
     session.run("mypy", *TYPED_SOURCES)
@@ -106,7 +110,8 @@ def imports(session: nox.Session) -> None:
     group(session, "imports")
     for distribution in (
         "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark",
-        "plugins/deepinfer_grammar", "plugins/deepinfer_threefs", "deepinfer_recipe_bridge",
+        "plugins/deepinfer_grammar", "plugins/deepinfer_threefs", "plugins/deepinfer_cluster",
+        "deepinfer_recipe_bridge",
     ):  # fmt: skip
         session.install("--no-deps", "-e", str(ROOT / distribution))
     session.run("lint-imports")
@@ -161,7 +166,7 @@ def sanitize(session: nox.Session, name: str) -> None:
 
 
 @nox.session
-@nox.parametrize("plugin", ["tiny", "dspark", "threefs"])
+@nox.parametrize("plugin", ["tiny", "dspark", "threefs", "cluster"])
 def plugins(session: nox.Session, plugin: str) -> None:
     """Tests of one plugin distribution with the core alone."""
     group(session, "test")
@@ -278,6 +283,31 @@ def oracle(session: nox.Session) -> None:
 
 
 @nox.session
+def gluster(session: nox.Session) -> None:
+    """The store in shared folders on GlusterFS, ten bricks and two, some of which are killed.
+
+    Not in the default list: it needs root, for namespaces of its own, and Debian's packages.
+    """
+    for command, package in (
+        ("glusterd", "glusterfs-server"),
+        ("mount.glusterfs", "glusterfs-client"),
+        ("unshare", "util-linux"),
+        ("ip", "iproute2"),
+    ):
+        if shutil.which(command) is None:
+            session.error(f"needs {command}, found none: apt-get install {package}")
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        session.error("needs root and /dev/fuse, to mount a volume in a namespace of its own")
+    group(session, "test")
+    editable(session, "deepinfer_core", "plugins/deepinfer_threefs")
+    session.run(
+        "unshare", "--net", "--mount", "--propagation", "private",
+        "python", "-m", "pytest", "-q", "-rs", "--log-cli-level", "INFO", "tests/gluster",
+        *session.posargs, external=True,
+    )  # fmt: skip
+
+
+@nox.session
 def clients(session: nox.Session) -> None:
     """What users point at a service, against one: SDKs, lm-eval, GuideLLM, LangChain, compliance.
 
@@ -291,6 +321,17 @@ def clients(session: nox.Session) -> None:
         command = ("python", "-m", "pip", "install", "--quiet", pin, TORCH)
         session.run(*command, success_codes=[0, 1])
     pytest(session, "tests/clients", "-n", "0", "-rs")
+
+
+@nox.session
+def mooncake(session: nox.Session) -> None:
+    """The store in a Mooncake pool, with a master and nodes of its own that are killed.
+
+    Not in the default list: it wants libraries of the system (``docs/mooncake.md``), and a minute.
+    """
+    group(session, "test")
+    editable(session, "deepinfer_core", "plugins/deepinfer_cluster[mooncake]")
+    pytest(session, "tests/mooncake", "-n", "0", "-rs")
 
 
 @nox.session

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from deepinfer_core.cache.keys import block_key, namespace
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, StoreItem
@@ -197,6 +198,6 @@ def ideal(file: Path) -> Ideal:
     return Ideal(hit / asked, hit_ids / asked)
 
 
-def _lines(file: Path) -> Iterator[Mapping[str, object]]:
+def _lines(file: Path) -> Iterator[Mapping[str, Any]]:
     with file.open() as lines:
         yield from map(json.loads, lines)

@@ -128,6 +128,29 @@ class Reply:
         return found
 
 
+class Beside(DirectWrite):
+    """Writes beside the iterator; the client takes what is written at once, but not always.
+
+    Args:
+        writes: gets what is written; as long as it is empty nothing is written beside it.
+        beside: gets the same.
+        takes: whether the client does, time after time.
+    """
+
+    def __init__(self, writes: list[bytes], beside: list[bytes], takes: Sequence[bool]) -> None:
+        self.last_s = 0.0
+        self.writes, self.beside = writes, beside
+        self.takes = itertools.cycle(takes)
+
+    @property
+    def is_free(self) -> bool:  # type: ignore[override]
+        return bool(self.writes) and next(self.takes)
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+        self.beside.append(data)
+
+
 def status_of(error: Exception) -> int:
     """As the server answers."""
     kinds: Mapping[type[Exception], int] = {
@@ -167,8 +190,9 @@ async def ask_async(
     at: str = "",
     key_label: str = "",
     path_values: Mapping[str, str] | None = None,
+    takes: Sequence[bool] = (True, False, True, True),
 ) -> Reply:
-    """Answer a call as the server would."""
+    """Answer a call as the server would; see ``Beside`` for ``takes``."""
     endpoint = endpoint_of(protocol, engine, at)
     call = HttpCall(
         request_id="req-1",
@@ -180,21 +204,12 @@ async def ask_async(
     writes: list[bytes] = []
     beside: list[bytes] = []
 
-    def write(events: bytes) -> None:
-        writes.append(events)
-        beside.append(events)
-
-    # The client takes what is written at once, but not always.
-    takes = itertools.cycle((True, False, True, True))
-    direct = DirectWrite(
-        is_free=lambda: bool(writes) and next(takes), write=write, last_s=lambda: 0.0
-    )
     try:
         answer = await endpoint.handle(call)
         if isinstance(answer, JsonAnswer):
             return Reply(answer.status, answer.content, call.notes)
         if answer.begin is not None:
-            answer.begin(direct)
+            answer.begin(Beside(writes, beside, takes))
         async for part in answer.events:
             writes.append(part)  # noqa: PERF401 - what came before an error counts
     except DeepInferError as error:

@@ -54,6 +54,9 @@ COMPATIBLE = {
     "responses": Responses(ResponsesOptions()),
     "messages": Messages(MessagesOptions()),
 }
+TAKES = ((True,), (True, False, True, True), (*[True] * 7, False))
+"""When a client takes what is written beside the iterator: what it does not comes from that."""
+
 ADDED = {
     "chat": {"refusal", "annotations"},
     "responses": {"cache_write_tokens", "verbosity"},
@@ -218,11 +221,12 @@ async def compare(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
             assert reply.status == 400, seed
             continue
         steps: list[list[int]] = []
-        for split in splits(one.tokens, random.Random(seed)):
+        for number, split in enumerate(splits(one.tokens, random.Random(seed))):
             # The prompt is written for the first split only: that takes most of the time.
             steps = [*split, [EOS]] if one.reason == "stop" else split
             engine = ScriptedEngine(steps=steps, reason=one.reason, cached=CACHED)
-            reply = await ask_async(PROTOCOLS[one.protocol], one.body, engine)
+            takes = TAKES[number % len(TAKES)]
+            reply = await ask_async(PROTOCOLS[one.protocol], one.body, engine, takes=takes)
             assert reply.status == 200, reply.raw
             assert engine.requests[0].prompt_token_ids == prompt, seed
             assert settled(reply.raw) == settled(raw), seed

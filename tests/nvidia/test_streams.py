@@ -36,6 +36,11 @@ class Event:
         if self._log.fails:
             raise self._log.fails
 
+    def query(self) -> bool:
+        if self._log.fails:
+            raise self._log.fails
+        return "reached" in self._log
+
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
@@ -104,3 +109,19 @@ def test_draining_and_closing_wait_for_the_stream_and_survive_a_device_that_fail
     assert log == ["wait for the stream"] * 2
     with pytest.raises(EngineError, match="closed"):
         stream.submit(lambda: None)
+
+
+def test_an_event_is_done_when_the_device_has_come_to_it(log: Log) -> None:
+    event = stream_of(log).submit(lambda: None)
+    assert not event.is_done
+    log.append("reached")
+    assert event.is_done
+    assert "wait for the event" not in log
+
+
+def test_an_event_of_a_device_that_failed_is_done_and_raises(log: Log) -> None:
+    event = stream_of(log).submit(lambda: None)
+    log.fails = RuntimeError("an illegal memory access")
+    assert event.is_done
+    with pytest.raises(DeviceError, match="illegal memory access"):
+        event.wait()

@@ -32,6 +32,7 @@ OPTIONAL = (
     Optional("deepinfer-dspark", "drafter", "dspark.block"),
     Optional("deepinfer-grammar", "grammar", "grammar.xgrammar"),
     Optional("deepinfer-threefs", "kv_store", "threefs.posix"),
+    Optional("deepinfer-cluster", "kv_store", "cluster.mooncake"),
 )
 each = pytest.mark.parametrize("optional", OPTIONAL, ids=lambda one: one.name)
 PROJECTS = [PLUGINS / one.name.replace("-", "_") for one in OPTIONAL]

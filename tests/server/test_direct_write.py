@@ -14,6 +14,7 @@ from deepinfer_core.interfaces.protocol import (
     HttpCall,
 )
 from deepinfer_core.server.dialect import OPENAI
+from deepinfer_core.server.direct_write import ConnectionWrite, Outbox
 from deepinfer_core.testing.served import until
 
 MANY = 1000
@@ -21,6 +22,24 @@ MANY = 1000
 
 SIZES = (2, 15, 16, 1023, 1024, 1025, 4096)
 """Around those of one digit, and those whose heads are made in advance."""
+
+
+SECOND = b"abababababababab" + b"c" * 8
+
+
+class Call:
+    """What is used of uvicorn's record of a call."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.scope: dict[str, Any] = {"state": {}}
+        self.transport = self
+        self.failure = failure
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.written.append(data)
 
 
 class Stream:
@@ -69,7 +88,7 @@ def running(serve: Any, settings: dict[str, Any], body: Callable[[Stream, Any, A
             await body(stream, client, lines)
             stream.items.put_nowait(None)
             await reading
-            assert not stream.direct.is_free()  # the response is over
+            assert not stream.direct.is_free  # the response is over
         return lines
 
     return run
@@ -77,9 +96,9 @@ def running(serve: Any, settings: dict[str, Any], body: Callable[[Stream, Any, A
 
 def test_pieces_stand_where_they_were_written_among_the_items(run: Any, serve: Any) -> None:
     async def body(stream: Stream, client: Any, lines: list[str]) -> None:
-        assert not stream.direct.is_free()  # the status comes first
+        assert not stream.direct.is_free  # the status comes first
         stream.items.put_nowait(b"data: 1\n\n")
-        await until(stream.direct.is_free)
+        await until(lambda: stream.direct.is_free)
         for size in SIZES:
             stream.direct.write(b":" * (size - 1) + b"\n")
         stream.items.put_nowait(b"data: 2\n\n")
@@ -90,10 +109,52 @@ def test_pieces_stand_where_they_were_written_among_the_items(run: Any, serve: A
     assert lines == ["data: 1", *[":" * (size - 1) for size in SIZES], "data: 2", "data: 3"]
 
 
+def test_pieces_of_one_turn_of_the_loop_are_one_write(run: Any) -> None:
+    async def body() -> None:
+        outbox = Outbox()
+        calls = [Call(), Call()]
+        first, second = [ConnectionWrite(one, outbox) for one in calls]  # type: ignore[arg-type]
+        for text in (b"ab", b"c"):
+            first.write(text)
+            second.write(text * 8)
+        assert [one.written for one in calls] == [[], []]
+        await asyncio.sleep(0)
+        assert [one.written for one in calls] == [[b"3\r\nabc\r\n"], [b"18\r\n" + SECOND + b"\r\n"]]
+        first.write(b"d")
+        first.flush()  # something else is to be written behind it
+        assert calls[0].written[1:] == [b"1\r\nd\r\n"]
+        await asyncio.sleep(0)
+        assert len(calls[0].written) == 2
+
+    run(body)
+
+
+def test_nothing_is_written_behind_the_end_of_a_response(run: Any, serve: Any) -> None:
+    async def body(stream: Stream, client: Any, lines: list[str]) -> None:
+        stream.items.put_nowait(b"data: 1\n\n")
+        await until(lambda: stream.direct.is_free)
+        stream.items.put_nowait(None)
+        stream.direct.write(b"data: 2\n\n")  # while the end is on its way
+
+    assert run(running(serve, {}, body)) == ["data: 1", "data: 2"]
+
+
+def test_a_connection_that_fails_takes_nothing_from_the_others(run: Any) -> None:
+    async def body() -> None:
+        outbox = Outbox()
+        calls = [Call(RuntimeError("the handler is closed")), Call()]
+        for one in calls:
+            ConnectionWrite(one, outbox).write(b"ab")  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert calls[1].written == [b"2\r\nab\r\n"]
+
+    run(body)
+
+
 def test_no_sign_of_life_is_given_while_pieces_are_written(run: Any, serve: Any) -> None:
     async def body(stream: Stream, client: Any, lines: list[str]) -> None:
         stream.items.put_nowait(b"data: 1\n\n")
-        await until(stream.direct.is_free)
+        await until(lambda: stream.direct.is_free)
         for _ in range(20):
             await asyncio.sleep(0.02)
             stream.direct.write(b"data: x\n\n")
@@ -114,20 +175,20 @@ def test_a_client_that_does_not_read_is_written_nothing_directly(run: Any, serve
                 peer.sendall(head + b"content-length: 2\r\n\r\n{}")
                 await until(lambda: bool(stream.given))
                 stream.items.put_nowait(b"data: 1\n\n")
-                await until(stream.direct.is_free)
+                await until(lambda: stream.direct.is_free)
                 written = 0
-                while stream.direct.is_free() and written < MANY:
+                while stream.direct.is_free and written < MANY:
                     stream.direct.write(b"x" * 50_000)
                     written += 1
                     await asyncio.sleep(0)
                 assert 0 < written < MANY
                 peer.setblocking(False)
-                while not stream.direct.is_free():
+                while not stream.direct.is_free:
                     try:
                         peer.recv(1 << 20)
                     except BlockingIOError:
                         await asyncio.sleep(0.001)
             await until(lambda: stream.is_closed)
-            assert not stream.direct.is_free()
+            assert not stream.direct.is_free
 
     run(body)

@@ -7,12 +7,13 @@ answer, which it would take for text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import deepseek_recipe as recipe
 from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.errors import EngineUnavailable
-from deepinfer_core.interfaces.async_engine import Finished, Started, Tokens
+from deepinfer_core.interfaces.async_engine import Finished, Started
 
 from deepinfer_recipe_bridge.codec import Codec
 from deepinfer_recipe_bridge.reading import Reading
@@ -43,6 +44,7 @@ class Answer:
 
     Attributes:
         has_stops: a stop string may end it.
+        plain: texts of tokens that only make its text longer, wherever in a text it is.
         is_begun: the opening events were made.
         is_complete: the answer has ended, because of a stop string or of ``end``.
         finish_reason: why; empty until then.
@@ -59,6 +61,8 @@ class Answer:
         )
         self._push = self._processor.push
         self.has_stops = bool(reading.parsing.stop_sequences)
+        # Of JSON the recipe leaves out what stands around it.
+        self.plain = {} if reading.parsing.parse_json_output else codec.plain
         stage = reading.parsing.thinking_initial_stage
         self._is_reasoning = stage is not None and stage.starts_in_reasoning()
         self.is_begun = self.is_complete = False
@@ -76,11 +80,10 @@ class Answer:
             recipe.InferenceChunk.ready(prompt_usage=usage, system_fingerprint=self._fingerprint)
         )
 
-    def take(self, tokens: Tokens) -> list[Event]:
+    def take(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> list[Event]:
         """Events of what one step added; tokens behind a stop string are left out."""
-        logprobs = tokens.logprobs
         events: list[Event] = []
-        for place, token in enumerate(tokens.token_ids):
+        for place, token in enumerate(token_ids):
             if token in self._silent:
                 continue
             # Of one token, and that is the rule, the list is the recipe's own.
@@ -94,6 +97,13 @@ class Answer:
                 self.is_complete, self.finish_reason = True, "stop"
                 break
         return events
+
+    def lengthen(self, token_ids: list[int]) -> list[Event]:
+        """Events of some of ``plain`` behind one that made a text longer: they are one."""
+        self.completion_tokens += len(token_ids)
+        if self._is_reasoning:
+            self.reasoning_tokens += len(token_ids)
+        return self._push(_chunk(token_ids))
 
     def end(self, end: Finished) -> list[Event]:
         """Closing events.

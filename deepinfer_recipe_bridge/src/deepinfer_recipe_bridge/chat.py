@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,9 +30,9 @@ __all__ = ["Chat", "build"]
 class Chat(Surface):
     """Chat Completions."""
 
-    name = "chat"
     id_prefix = "chatcmpl-"
     response = recipe.ChatCompletionResponse
+    before_text = re.compile(rb'"delta":\{"content":(?:null,"reasoning_content":)?"')
 
     def endpoints(self, service: ServiceView) -> Sequence[Endpoint]:
         """One route under three paths."""

@@ -8,13 +8,15 @@ two only where they mean something.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import deepseek_recipe as recipe
 from deepinfer_core.errors import RequestError
 from deepinfer_core.interfaces.async_engine import EngineFacts
+
+from deepinfer_recipe_bridge.plain_tokens import plain_tokens
 
 __all__ = ["Codec", "codec_of"]
 
@@ -42,6 +44,7 @@ class Codec:
         think_end, dsml: their spellings.
         silent_ids: tokens that are not passed on: all control tokens but these two. One that the
             engine draws nevertheless ended the answer.
+        plain: see ``plain_tokens``.
         banned_ids: tokens that no answer may hold, ascending; the two above are not among them.
     """
 
@@ -52,6 +55,7 @@ class Codec:
     think_end: str
     dsml: str
     silent_ids: frozenset[int]
+    plain: Mapping[int, bytes]
     banned_ids: tuple[int, ...]
 
     def encode(self, conversation: recipe.Conversation) -> tuple[int, ...]:
@@ -116,5 +120,6 @@ def _codec(source: str, vocabulary: int) -> Codec:
         think_end=think_end,
         dsml=dsml,
         silent_ids=frozenset(silent),
+        plain=plain_tokens(spec, silent | kept),
         banned_ids=tuple(sorted(silent - {end})),
     )

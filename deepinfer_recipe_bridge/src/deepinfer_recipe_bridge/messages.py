@@ -7,6 +7,7 @@ the conversation that the prompt is written from.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -44,9 +45,11 @@ class Messages(Surface):
         options: of the protocol.
     """
 
-    name = "messages"
     id_prefix = "msg_"
     response = recipe.MessagesResponse
+    before_text = re.compile(
+        rb'"delta":\{"type":(?:"text_delta","text"|"thinking_delta","thinking"):"'
+    )
 
     def __init__(self, options: MessagesOptions) -> None:
         super().__init__(options)
@@ -78,7 +81,6 @@ class Messages(Surface):
 
     async def counted(self, service: ServiceView, call: HttpCall) -> HttpAnswer:
         """Count the tokens that a prompt would have."""
-        call.notes.protocol = "count_tokens"
         call.notes.prompt_tokens = await service.in_threads(self._count, service, call)
         return JsonAnswer(content=json.dumps({"input_tokens": call.notes.prompt_tokens}).encode())
 

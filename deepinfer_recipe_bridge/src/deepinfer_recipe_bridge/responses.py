@@ -6,7 +6,8 @@ A request brings its whole history, unless the operator lets responses be stored
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -23,26 +24,23 @@ from deepinfer_core.interfaces.protocol import (
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_recipe_bridge import body_schemas
-from deepinfer_recipe_bridge.answer import Event
 from deepinfer_recipe_bridge.compat import responses_body
-from deepinfer_recipe_bridge.dialects import CHAT_DIALECT, event_bytes
+from deepinfer_recipe_bridge.dialects import CHAT_DIALECT
 from deepinfer_recipe_bridge.errors import BadRequest, with_reason
+from deepinfer_recipe_bridge.event_writer import EventWriter
 from deepinfer_recipe_bridge.json_text import json_data, json_text
 from deepinfer_recipe_bridge.official_types import complete_response
 from deepinfer_recipe_bridge.options import ResponsesOptions
 from deepinfer_recipe_bridge.prepared import Prepared
 from deepinfer_recipe_bridge.reading import Reading, conversion_options, converted, parsed
-from deepinfer_recipe_bridge.response_failures import OpenResponse, OpenResponses
+from deepinfer_recipe_bridge.response_failures import OpenResponses
+from deepinfer_recipe_bridge.response_writer import ResponseWriter
 from deepinfer_recipe_bridge.stored import StoredResponse, StoredResponses
 from deepinfer_recipe_bridge.strict_tools import strict_parameters
 from deepinfer_recipe_bridge.surface import Surface
 from deepinfer_recipe_bridge.users import user_of
 
 __all__ = ["Responses", "build"]
-
-_FIRST_EVENT = "response.created"
-_LAST_EVENTS = frozenset(("response.completed", "response.incomplete"))
-_WITH_RESPONSE = frozenset((_FIRST_EVENT, "response.in_progress")) | _LAST_EVENTS
 
 
 class Responses(Surface):
@@ -52,9 +50,9 @@ class Responses(Surface):
         options: of the protocol.
     """
 
-    name = "responses"
     id_prefix = "resp_"
     response = recipe.ResponsesResponse
+    before_text = re.compile(rb'"type":"response\.(?:output|reasoning)_text\.delta",.*?"delta":"')
 
     def __init__(self, options: ResponsesOptions) -> None:
         super().__init__(options)
@@ -81,12 +79,10 @@ class Responses(Surface):
 
     async def retrieved(self, call: HttpCall) -> HttpAnswer:
         """A stored response."""
-        call.notes.protocol = self.name
         return JsonAnswer(content=self._found(call).text.encode())
 
     async def deleted(self, call: HttpCall) -> HttpAnswer:
         """Forget a stored response."""
-        call.notes.protocol = self.name
         name = call.path_values["response_id"]
         if not self._stored.remove(name, call.key_label):
             raise _no_response(name)
@@ -99,7 +95,6 @@ class Responses(Surface):
         Raises:
             NotFound: always.
         """
-        call.notes.protocol = self.name
         raise NotFound("this server has nothing of the kind", hint="POST to /v1/responses")
 
     def _found(self, call: HttpCall) -> StoredResponse:
@@ -138,28 +133,15 @@ class Responses(Surface):
             history=self._history(body),
         )
 
-    def writer(self, prepared: Prepared) -> Callable[[Event], bytes]:
+    def writer(self, prepared: Prepared) -> EventWriter:
         """What writes the events of one stream; see ``Surface``."""
-        name_of: Callable[[Event], str | None] = self.response.sse_event_name
-        request_id = prepared.call.request_id
-        opened: OpenResponse | None = None
-
-        def written(event: Event) -> bytes:
-            nonlocal opened
-            kind, text = name_of(event), event.to_json()
-            if kind in _WITH_RESPONSE:
-                shown = json_data(text)
-                if self._finish(prepared, shown["response"], keep=kind in _LAST_EVENTS):
-                    text = json_text(shown)
-                if kind == _FIRST_EVENT:
-                    opened = self._open.begun(request_id, shown["response"])
-                elif kind in _LAST_EVENTS:
-                    self._open.ended(request_id)
-            if opened is not None:
-                opened.next_number += 1
-            return event_bytes(text, kind)
-
-        return written
+        return ResponseWriter(
+            self.response.sse_event_name,
+            self.before_text,
+            lambda response, is_last: self._finish(prepared, response, keep=is_last),
+            self._open,
+            prepared.call.request_id,
+        )
 
     def stream_ended(self, prepared: Prepared) -> None:
         """A stream is over; see ``Surface``."""

@@ -10,22 +10,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from deepinfer_core.errors import DeadlineExceeded, RequestError
+from deepinfer_core.errors import DeadlineExceeded, RequestError, UnknownModel
 from deepinfer_core.interfaces.async_engine import (
     EngineFacts,
     Finished,
     GenerateRequest,
     Item,
     Started,
+    Taker,
     Tokens,
 )
 from deepinfer_core.interfaces.protocol import (
@@ -42,6 +44,7 @@ from deepinfer_recipe_bridge.codec import codec_of
 from deepinfer_recipe_bridge.dialects import event_bytes
 from deepinfer_recipe_bridge.errors import UnsupportedGrammar
 from deepinfer_recipe_bridge.event_stream import EventStream
+from deepinfer_recipe_bridge.event_writer import EventWriter
 from deepinfer_recipe_bridge.json_text import json_data, json_text
 from deepinfer_recipe_bridge.options import ProtocolOptions
 from deepinfer_recipe_bridge.prepared import Prepared
@@ -59,14 +62,14 @@ class Surface(Protocol):
         options: of the protocol.
 
     Attributes:
-        name: as logs and metrics have it.
         id_prefix: of the ids of its responses.
         response: the recipe's class of whole responses.
+        before_text: what stands before the text that an event of a stream adds to one.
     """
 
-    name: ClassVar[str]
     id_prefix: ClassVar[str]
     response: ClassVar[Any]
+    before_text: ClassVar[re.Pattern[bytes]]
 
     def __init__(self, options: ProtocolOptions) -> None:
         self.options = options
@@ -79,14 +82,9 @@ class Surface(Protocol):
             RequestError: it is refused.
         """
 
-    def writer(self, prepared: Prepared) -> Callable[[Event], bytes]:
-        """What writes the events of one stream; it is called once for each, in order."""
-        name_of: Callable[[Event], str | None] = self.response.sse_event_name
-
-        def written(event: Event) -> bytes:
-            return event_bytes(event.to_json(), name_of(event))
-
-        return written
+    def writer(self, prepared: Prepared) -> EventWriter:
+        """What writes the events of one stream."""
+        return EventWriter(self.response.sse_event_name, self.before_text)
 
     def completed(self, response: dict[str, Any]) -> None:
         """Add what the official types of a whole response require."""
@@ -104,7 +102,6 @@ class Surface(Protocol):
 
     async def answered(self, service: ServiceView, call: HttpCall) -> HttpAnswer:
         """Answer a call that asks for a response."""
-        call.notes.protocol = self.name
         arrived_s = asyncio.get_running_loop().time()
         prepared: Prepared = await service.in_threads(self.prepared, service, call, arrived_s)
         call.notes.stream = prepared.reading.request.stream
@@ -139,6 +136,9 @@ class Surface(Protocol):
     def checked(self, service: ServiceView, call: HttpCall) -> Reading:
         """Read a call's body within the limits of this protocol."""
         check_tool_count(call.body, self.options.max_tools)
+        name = call.body.get("model")
+        if isinstance(name, str) and name not in service.model_names:
+            raise UnknownModel.named(name, service.model_names)
         reading = self.read(call, service.model_names)
         call.notes.model = reading.model
         call.notes.images = image_count(reading.conversation)
@@ -168,11 +168,15 @@ class Surface(Protocol):
     ) -> AsyncIterator[bytes]:
         try:
             async with _asked(service, prepared, stream.take) as items:
-                async for item in items:
-                    if data := stream.written(self._events(prepared, item)):
-                        yield data
-                    if prepared.answer.is_complete:
-                        break
+                try:
+                    async for item in items:
+                        stream.settle()
+                        if data := stream.written(self._events(prepared, item)):
+                            yield data
+                        if prepared.answer.is_complete:
+                            break
+                finally:
+                    stream.settle()
         finally:
             self.stream_ended(prepared)
         done = self.response.sse_done_data()
@@ -184,7 +188,7 @@ class Surface(Protocol):
         if isinstance(item, Tokens):
             if prepared.call.notes.first_token_s is None:
                 prepared.note_first_token()
-            return prepared.answer.take(item)
+            return prepared.answer.take(item.token_ids, item.logprobs)
         if isinstance(item, Started):
             prepared.note_start(item)
             return prepared.answer.begin(item)
@@ -202,7 +206,7 @@ def _missed(prepared: Prepared, end: Finished) -> list[Event]:
 
 @asynccontextmanager
 async def _asked(
-    service: ServiceView, prepared: Prepared, taker: Callable[[Tokens], bool] | None = None
+    service: ServiceView, prepared: Prepared, taker: Taker | None = None
 ) -> AsyncIterator[AsyncIterator[Item]]:
     """The engine's items; the request is over behind this, and a refused grammar is named."""
     request = replace(prepared.request, taker=taker)

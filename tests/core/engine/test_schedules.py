@@ -19,14 +19,20 @@ from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sample_seeds import sample_seed
 from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.stored.exchange import Exchange
+from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.errors import DeadlineExceeded
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.schedule.snapshot import Limits
+from deepinfer_core.stores.memory import MemoryStore
+from deepinfer_core.stores.retention import Limits as StoreKeeps
 from deepinfer_core.testing.draft_budgets import RandomBudget
-from deepinfer_core.testing.fake_draws import FakeGuesses, fake_token
+from deepinfer_core.testing.fake_draws import MOST_FAKE_DRAFTS, FakeGuesses, fake_token
+from deepinfer_core.testing.fake_pages import FakePages, fake_groups
 from deepinfer_core.testing.fake_runner import FakeRunner
 from deepinfer_core.testing.late_stream import LateStream
+from deepinfer_core.testing.plain_traffic import PlainTraffic
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -34,10 +40,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 BLOCK = 4
 LONGEST = 40
 VOCABULARY = 1000
+KINDS = ("agent", "chat", "state")
 SCHEDULES = int(os.environ.get("SCHEDULES", "2000"))
 
 # Prompts are beginnings of a few texts with a few endings, so that many share a prefix.
 TEXTS = [[(7 * text + 3 * place) % VOCABULARY for place in range(LONGEST)] for text in range(3)]
+
+
+STORE = MemoryStore(StoreKeeps(capacity_bytes=1 << 20, retention_s=dict.fromkeys(KINDS, 1e6)))
 
 
 class Failed(Exception):
@@ -58,6 +68,9 @@ class Schedules(RuleBasedStateMachine):
         is_late=st.booleans(),
         recovery=st.sampled_from(["exact", "bounded"]),
         drafts=st.integers(0, 3),
+        store_slots=st.integers(0, 5),
+        late_polls=st.integers(0, 3),
+        has_states=st.booleans(),
     )
     def build(
         self,
@@ -71,8 +84,11 @@ class Schedules(RuleBasedStateMachine):
         is_late: bool,
         recovery: Any,
         drafts: int,
+        store_slots: int,
+        late_polls: int,
+        has_states: bool,
     ) -> None:
-        self.breaks = False
+        self.breaks = self.breaks_copy = False
         self.now_s = 0.0
         self.indices = count()
         self.asked: dict[tuple[int, int], tuple[list[int], int, int]] = {}
@@ -97,11 +113,32 @@ class Schedules(RuleBasedStateMachine):
         slots = 1 + sequences + snapshots
         counts = PageCounts(blocks=blocks + 1, slots=slots, snapshots=snapshots)
         drafting = Drafting(drafts, RandomBudget(drafts)) if drafts else None
-        batch = Batch(limits, counts, policy, drafting)
         stream = LateStream() if is_late else InlineStream()
         guesses = FakeGuesses(drafts, VOCABULARY) if drafts else None
+        runner = FakeRunner(VOCABULARY, BLOCK, self.before_step, stream, guesses)
+        self.traffic, exchange = None, None
+        if store_slots and is_sharing:
+            # A state may be ahead by drafts that were rejected.
+            groups = fake_groups(BLOCK, LONGEST + MOST_FAKE_DRAFTS)
+            STORE.close()
+            STORE.open(groups if has_states else groups[:1])
+            self.traffic = PlainTraffic(
+                STORE,
+                slots=store_slots,
+                batch_blocks=2,
+                late_polls=late_polls,
+                meanwhile=stream.drain,
+            )
+            exchange = Exchange(
+                self.traffic,
+                FakePages(runner, self.before_copy),
+                policy,
+                StoreLimits(fetch_timeout_s=8.0, backlog_blocks=3, step_blocks=2),
+                clock_s=lambda: self.now_s,
+            )
+        batch = Batch(limits, counts, policy, drafting, exchange)
         self.engine = Engine(
-            FakeRunner(VOCABULARY, BLOCK, self.before_step, stream, guesses),
+            runner,
             batch,
             Rules(vocabulary=VOCABULARY, max_model_tokens=LONGEST),
             is_asynchronous=is_asynchronous,
@@ -112,6 +149,11 @@ class Schedules(RuleBasedStateMachine):
     def before_step(self, plan: StepPlan) -> None:
         if self.breaks:
             self.breaks = False
+            raise Failed("broken on purpose")
+
+    def before_copy(self) -> None:
+        if self.breaks_copy:
+            self.breaks_copy = False
             raise Failed("broken on purpose")
 
     @rule(
@@ -172,6 +214,30 @@ class Schedules(RuleBasedStateMachine):
     def fail_the_next_step(self) -> None:
         self.breaks = True
 
+    @rule()
+    def fail_the_next_copy(self) -> None:
+        self.breaks_copy = True
+
+    @precondition(lambda self: self.traffic is not None)
+    @rule()
+    def hang_or_go_on(self) -> None:
+        self.traffic.is_hung = not self.traffic.is_hung
+
+    @precondition(lambda self: self.traffic is not None)
+    @rule()
+    def forget_what_is_in_memory(self) -> None:
+        """As if room had been needed; what is in the store stays."""
+        self.engine.batch.pages.cache.clear()
+
+    @precondition(lambda self: self.traffic is not None and len(self.engine.batch))
+    @rule()
+    def reset(self) -> None:
+        self.engine.reset()
+        for place in self.numbers:
+            del self.asked[place]
+        self.numbers.clear()
+        assert not self.traffic.slots_out
+
     def take(self, completion: Completion | None) -> None:
         if completion is not None:
             place = (completion.index, completion.sample)
@@ -199,6 +265,11 @@ class Schedules(RuleBasedStateMachine):
         assert not self.numbers, "somebody starves"
         for place, completion in self.ended.items():
             self.compare(completion, *self.asked[place])
+        if self.traffic is not None:
+            self.traffic.is_hung = False
+            while self.engine.has_work:
+                self.step(1)
+            assert not self.traffic.slots_out
         pages = self.engine.batch.pages
         assert pages.cache.free_blocks == self.engine.batch.limits.usable_blocks
         assert not pages.cache.reserved_slots
@@ -212,7 +283,9 @@ class Schedules(RuleBasedStateMachine):
             wanted.append(token)
         answer = tuple(wanted[len(prompt) :])
         assert done.token_ids == answer[: len(done.token_ids)]
-        assert done.usage.replayed_tokens <= done.usage.cached_tokens < max(len(prompt), 1)
+        usage = done.usage
+        assert max(usage.replayed_tokens, usage.stored_tokens) <= usage.cached_tokens
+        assert usage.cached_tokens < max(len(prompt), 1)
         if done.finish_reason == "error":
             assert isinstance(done.error, DeadlineExceeded) or "broken on purpose" in str(
                 done.error

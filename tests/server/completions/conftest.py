@@ -21,6 +21,22 @@ from deepinfer_core.server.completions.protocol import build
 from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 
 
+class Beside(DirectWrite):
+    """Writes beside the iterator; the client takes what is written at once, but not always."""
+
+    def __init__(self, writes: list[bytes]) -> None:
+        self.last_s = 0.0
+        self.writes = writes
+        self.takes = itertools.cycle((True, False, True, True))
+
+    @property
+    def is_free(self) -> bool:  # type: ignore[override]
+        return bool(self.writes) and next(self.takes)
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+
 class Service:
     """The endpoints of the protocol, called as the server's shell calls them."""
 
@@ -86,15 +102,7 @@ class Service:
             assert isinstance(answer, EventAnswer)
             assert answer.begin is not None
             found: list[bytes] = []
-            # The client takes what is written at once, but not always.
-            takes = itertools.cycle((True, False, True, True))
-            answer.begin(
-                DirectWrite(
-                    is_free=lambda: bool(found) and next(takes),
-                    write=found.append,
-                    last_s=lambda: 0.0,
-                )
-            )
+            answer.begin(Beside(found))
             async for write in answer.events:
                 self.pulled += 1
                 found.append(write)

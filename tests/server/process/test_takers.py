@@ -13,13 +13,12 @@ from deepinfer_core.interfaces.async_engine import (
     GenerateRequest,
     Item,
     Started,
+    Taker,
     Tokens,
 )
 from deepinfer_core.server.live_request import LiveRequest
 from deepinfer_core.server.live_requests import LiveRequests
 from deepinfer_core.testing.fake_service import FakeService
-
-Taker = Callable[[Tokens], bool]
 
 
 def asked(name: str, taker: Taker | None = None) -> GenerateRequest:
@@ -63,15 +62,15 @@ class Requests(LiveRequests):
 
 def test_it_gets_what_comes_while_somebody_waits_and_nobody_is_woken() -> None:
     async def main() -> None:
-        got: list[Tokens] = []
+        got: list[tuple[int, ...]] = []
         requests = Requests()
-        live = requests.one(lambda tokens: got.append(tokens) is None)
+        live = requests.one(lambda token_ids, *_: got.append(token_ids) is None)
         waiting = asyncio.create_task(taken(live))
         await asyncio.sleep(0)
         for token in (1, 2, 3):
             requests.heard(grown(live, token))
             await asyncio.sleep(0)
-        assert [one.token_ids for one in got] == [(1,), (2,), (3,)]
+        assert got == [(1,), (2,), (3,)]
         assert not waiting.done()
         requests.heard(ended(live))
         assert isinstance(await waiting, Finished)
@@ -81,9 +80,9 @@ def test_it_gets_what_comes_while_somebody_waits_and_nobody_is_woken() -> None:
 
 def test_it_gets_nothing_that_would_overtake_what_was_not_taken_yet() -> None:
     async def main() -> None:
-        got: list[Tokens] = []
+        got: list[tuple[int, ...]] = []
         requests = Requests()
-        live = requests.one(lambda tokens: got.append(tokens) is None)
+        live = requests.one(lambda token_ids, *_: got.append(token_ids) is None)
         requests.heard(StepDone([StartedRow(live.number, 3, 0)], [], [], []))
         requests.heard(grown(live, 1))
         assert await taken(live) == Started(3, 0)
@@ -94,7 +93,7 @@ def test_it_gets_nothing_that_would_overtake_what_was_not_taken_yet() -> None:
         requests.heard(StepDone([], [], [], []))
         requests.heard(grown(live, 3))
         requests.heard(grown(live, 4))
-        assert [one.token_ids for one in got] == [(3,), (4,)]
+        assert got == [(3,), (4,)]
         requests.heard(ended(live))
         await waiting
 
@@ -103,10 +102,10 @@ def test_it_gets_nothing_that_would_overtake_what_was_not_taken_yet() -> None:
 
 def test_what_it_leaves_comes_from_the_iterator_with_all_that_follows() -> None:
     async def main() -> None:
-        got: list[Tokens] = []
+        got: list[tuple[int, ...]] = []
 
-        def one_only(tokens: Tokens) -> bool:
-            got.append(tokens)
+        def one_only(token_ids: tuple[int, ...], *_: Any) -> bool:
+            got.append(token_ids)
             return len(got) == 1
 
         requests = Requests()
@@ -116,18 +115,18 @@ def test_what_it_leaves_comes_from_the_iterator_with_all_that_follows() -> None:
         for token in (1, 2, 3):  # the task is woken by the second, and the third comes before it
             requests.heard(grown(live, token))
         assert await waiting == Tokens((2, 3))
-        assert [one.token_ids for one in got] == [(1,), (2,)]
+        assert got == [(1,), (2,)]
 
     run_soon(main)
 
 
 def test_what_it_raises_fails_its_request_alone() -> None:
     async def main() -> None:
-        def broken(tokens: Tokens) -> bool:
+        def broken(*_: Any) -> bool:
             raise KeyError("of the taker")
 
         requests = Requests()
-        bad, good = requests.one(broken), requests.one(lambda tokens: False)
+        bad, good = requests.one(broken), requests.one(lambda *_: False)
         tasks = [asyncio.create_task(taken(live)) for live in (bad, good)]
         await asyncio.sleep(0)
         both = [Grown(live.number, (7,), "") for live in (bad, good)]
@@ -157,11 +156,11 @@ def test_taker_and_iterator_of_an_engine_give_every_token_once(
             found: list[int] = []
             offers = 0
 
-            def every_other(tokens: Tokens) -> bool:
+            def every_other(token_ids: tuple[int, ...], *_: Any) -> bool:
                 nonlocal offers
                 offers += 1
                 if offers % 2:
-                    found.extend(tokens.token_ids)
+                    found.extend(token_ids)
                 return offers % 2 == 1
 
             async for item in engine.generate(replace(plain, request_id="b", taker=every_other)):

@@ -136,6 +136,7 @@ class KeyChain:
             ``block_extras``.
 
     Attributes:
+        root: as given.
         keys: of all complete blocks so far, in order. Not for changing.
 
     Raises:
@@ -148,7 +149,7 @@ class KeyChain:
         if block_tokens < 1:
             raise ValueError(f"a block covers at least 1 token, found {block_tokens}")
         self.keys: list[bytes] = []
-        self._root = root
+        self.root = root
         self._block_tokens = block_tokens
         self._extras = extras or {}
 
@@ -171,7 +172,7 @@ class KeyChain:
                 hint="tokens with a key are final: start another chain",
             )
         for number in range(len(self.keys), complete):
-            parent = self.keys[-1] if self.keys else self._root
+            parent = self.keys[-1] if self.keys else self.root
             block = tokens[number * size : (number + 1) * size]
             self.keys.append(block_key(parent, block, self._extras.get(number, b"")))
 

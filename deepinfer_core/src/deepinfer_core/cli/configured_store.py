@@ -130,7 +130,8 @@ def _groups(loaded: LoadedSettings) -> Sequence[BlockGroup]:
 
     settings = loaded.settings
     config = read_config(checkpoint_folder(settings.model.path), settings)
-    return stored_groups(planned_layout(config, settings))
+    layout = planned_layout(config, settings)
+    return stored_groups(layout, truncates=settings.engine.replay != "off")
 
 
 def _reading(pick: Pick) -> Pick:

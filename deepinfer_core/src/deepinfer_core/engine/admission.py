@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from deepinfer_core.engine.checks import shown
+from deepinfer_core.engine.request import Request
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sample_seeds import sample_seed
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.engine.sequence import Request
 from deepinfer_core.errors import RequestError
 
 __all__ = ["Rules", "admit", "checked_prompt"]
@@ -32,6 +32,7 @@ class Rules:
         has_text: there is a tokenizer.
         keep_tokens: tokens at the end of a prompt that a truncated decoder half keeps; None keeps
             all.
+        retention_classes: classes of traffic that a request may belong to.
     """
 
     vocabulary: int
@@ -40,6 +41,7 @@ class Rules:
     banned_ids: tuple[int, ...] = ()
     has_text: bool = True
     keep_tokens: int | None = None
+    retention_classes: frozenset[str] = frozenset({"agent", "chat"})
 
     def keep_from(self, prompt_tokens: int) -> int:
         """First position of a prompt that the decoder half keeps."""
@@ -94,6 +96,13 @@ def admit(
             "stop strings were given, and this checkpoint has no tokenizer.json",
             hint="use stop_token_ids",
         )
+    options = options or RequestOptions()
+    if options.retention not in rules.retention_classes:
+        raise RequestError(
+            f'the traffic class "{options.retention}" was asked for',
+            hint=f"classes are {', '.join(sorted(rules.retention_classes))};"
+            " engine.kv_store.classes has them",
+        )
     room = rules.max_model_tokens - len(prompt_ids)
     return Request(
         index=index,
@@ -104,7 +113,7 @@ def admit(
         seed=draw_seed() if params.seed is None else sample_seed(int(params.seed), sample),
         max_tokens=min(params.max_tokens, room),
         arrival_s=arrival_s,
-        options=options or RequestOptions(),
+        options=options,
     )
 
 

@@ -15,11 +15,14 @@ from deepinfer_core.engine.drafts.sharing import with_room
 from deepinfer_core.engine.drafts.state import DraftState
 from deepinfer_core.engine.instruments import Readings
 from deepinfer_core.engine.launch import Launch
-from deepinfer_core.engine.pages import Entry, PageCounts, Pages, Saved
+from deepinfer_core.engine.page_records import Entry, Saved
+from deepinfer_core.engine.pages import PageCounts, Pages
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.ranked_queue import RankedQueue
+from deepinfer_core.engine.readings import readings_of
 from deepinfer_core.engine.row_requests import verified_drafts
 from deepinfer_core.engine.sequence import Sequence
+from deepinfer_core.engine.stored.exchange import Exchange
 from deepinfer_core.schedule.plan import Copy, StepPlan
 from deepinfer_core.schedule.policy import decide
 from deepinfer_core.schedule.snapshot import Decision, Limits, SequenceView, Snapshot, StepKind
@@ -40,6 +43,7 @@ class Batch:
         counts: how many pages there are; slots beside those of snapshots for ``limits`` at least.
         policy: what is reused; None shares nothing but samples of one prompt.
         drafting: how drafts are verified; None: there are none.
+        exchange: with a store; None: there is none.
 
     Attributes:
         pages: blocks and slots.
@@ -52,13 +56,13 @@ class Batch:
         counts: PageCounts,
         policy: ReusePolicy | None = None,
         drafting: Drafting | None = None,
+        exchange: Exchange | None = None,
     ) -> None:
         self.limits = limits
         self.drafting = drafting
         self.preemptions = 0
-        self.pages = Pages(
-            counts, policy or ReusePolicy(block_tokens=limits.block_tokens, is_enabled=False)
-        )
+        policy = policy or ReusePolicy(block_tokens=limits.block_tokens, is_enabled=False)
+        self.pages = Pages(counts, policy, exchange)
         self.clear()
 
     def clear(self) -> None:
@@ -112,18 +116,25 @@ class Batch:
         if self.limits.may_preempt(len(self._running) + 1, self.pages.cache.free_blocks):
             # What is kept for convenience goes before anything that would be computed again. The
             # policy, too, counts on all blocks that running sequences do not hold.
-            self.pages.drop_forks()
+            self.pages.make_room()
         entries, drafting = self._entries(), self.drafting
         if drafting is not None:
             views = [one.view for one in entries.values()]
             if not drafting.want(self._running, views, max_rows=self.limits.max_rows):
                 drafting = None
         decision = self._decide(entries)
+        if entries and not decision.admitted:
+            self.pages.make_room_for(next(iter(entries.values())).view, self.limits)
         for sequence_id in decision.preempted:
             self._preempt(self._by_id[sequence_id])
         admitted = [self._by_id[number] for number in decision.admitted]
         restored = list(filter(None, [self._admit(one, entries) for one in admitted]))
         return self._launch(decision, admitted, restored, drafting)
+
+    def tend(self) -> None:
+        """Do what a store gives to do between two steps."""
+        if self.pages.exchange is not None:
+            self.pages.exchange.tend(self._waiting, len(self._running), self.limits)
 
     def commit(
         self,
@@ -176,19 +187,8 @@ class Batch:
 
     def readings(self) -> Readings:
         """What is held now; quick, and right from any thread."""
-        cache, running = self.pages.cache, len(self._running)
-        idle_blocks, free_blocks = cache.idle_blocks, cache.free_blocks
-        return Readings(
-            running=running,
-            waiting=len(self._waiting),
-            used_blocks=self.limits.usable_blocks - free_blocks,
-            idle_blocks=idle_blocks,
-            free_blocks=free_blocks - idle_blocks,
-            used_slots=running,
-            snapshots=cache.snapshot_slots,
-            free_slots=self.pages.free_slots,
-            preemptions=self.preemptions,
-            **self.pages.counts()._asdict(),
+        return readings_of(
+            self.pages, self.limits, len(self._running), len(self._waiting), self.preemptions
         )
 
     def check_integrity(self, saved: Iterable[Saved] | None = ()) -> None:

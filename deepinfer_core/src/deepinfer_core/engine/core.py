@@ -29,18 +29,17 @@ from deepinfer_core.engine.failures import expired, failed_step
 from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.launching import launched, sample
+from deepinfer_core.engine.new_sequence import new_sequence
 from deepinfer_core.engine.outputs import FinishReason
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.results import Update, completion_of, last_delta
 from deepinfer_core.engine.rows import RowResult, Runner
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.engine.sequence import Request, Sequence
-from deepinfer_core.engine.text import TextStream
-from deepinfer_core.engine.token_rules import token_rules
+from deepinfer_core.engine.sequence import Sequence
+from deepinfer_core.engine.standstill import stand_still
 from deepinfer_core.engine.tokenizer import Tokenizer
 from deepinfer_core.engine.under_way import UnderWay
-from deepinfer_core.errors import DeepInferError, EngineError
-from deepinfer_core.schedule.rank import rank_of
+from deepinfer_core.errors import DeepInferError
 
 __all__ = ["Engine", "Update"]
 
@@ -141,7 +140,15 @@ class Engine:
             encode=None if tokenizer is None else tokenizer.encode,
         )
         leader = None if follows is None else self.batch.get(follows)
-        sequence = self._sequence(request)
+        sequence = new_sequence(
+            next(self._numbers),
+            request,
+            self.rules,
+            tokenizer=self.tokenizer,
+            grammars=self.grammars,
+            policy=self.batch.pages.policy,
+            priority_boost_s=self.priority_boost_s,
+        )
         self.batch.add(sequence, leader)
         if request.options.timeout_s is not None:
             self._deadlines.add(arrival_s + request.options.timeout_s, sequence.sequence_id)
@@ -160,11 +167,12 @@ class Engine:
             EngineError: there are sequences, and none can ever proceed.
         """
         updates = self._expire() if self._deadlines else []
+        self.batch.tend()
         for sequence, failure in self.grammars.failed(self.batch):
             updates.append(self._finish(sequence, "error", failure))
         before = self._under_way
         is_idle = before is None
-        self._under_way = self._launch(before) if len(self.batch) else None
+        self._under_way = launched(self.batch, self.runner, before, self.clock_s)
         self.started = self._under_way.started if self._under_way is not None else []
         if before is not None:
             updates += self._conclude(before)
@@ -174,11 +182,17 @@ class Engine:
             if not self.is_asynchronous:
                 current, self._under_way = self._under_way, None
                 updates += self._conclude(current)
-        elif is_idle and len(self.batch) and not (updates or self.grammars.wait(self.batch)):
-            raise EngineError(f"none of {len(self.batch)} sequences can proceed")
+        elif is_idle and not updates:
+            stand_still(self.batch, self.grammars)
         if not len(self.batch):
             self._forget()
         return updates
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        exchange = self.batch.pages.exchange
+        return len(self.batch) > 0 or (exchange is not None and exchange.is_busy)
 
     def abort(self, sequence_id: int) -> Update | None:
         """End a sequence in whatever state it is; None if it already ended."""
@@ -200,9 +214,14 @@ class Engine:
 
     def close(self) -> None:
         """Drop all sequences, and give back threads and streams. May be called again."""
+        exchange = self.batch.pages.exchange
+        if exchange is not None:
+            exchange.flush()
         self.reset()
         self.grammars.close()
         self.runner.close()
+        if exchange is not None:
+            exchange.close()
 
     def check_integrity(self) -> None:
         """Compare the books of blocks and slots with what everybody holds.
@@ -215,28 +234,9 @@ class Engine:
     def _draw_seed(self) -> int:
         return self._seeds.getrandbits(64)
 
-    def _sequence(self, request: Request) -> Sequence:
-        params, number = request.params, next(self._numbers)
-        options = request.options
-        return Sequence(
-            sequence_id=number,
-            request=request,
-            rank=rank_of(request.arrival_s, options.priority, number, self.priority_boost_s),
-            tokens=list(request.prompt_ids),
-            text=TextStream(params.stop_strings, include_stop=params.include_stop_str_in_output),
-            settings=request.settings(),
-            rules=token_rules(request, self.rules, self.tokenizer),
-            constraint=self.grammars.constraint(request),
-            keep_from=self.rules.keep_from(len(request.prompt_ids)),
-            chain=self.batch.pages.policy.chain(options.cache_salt),
-        )
-
     def _expire(self) -> list[Update]:
         sequences = map(self.batch.get, self._deadlines.due(self.clock_s()))
         return [self._finish(one, "error", expired(one)) for one in sequences if one is not None]
-
-    def _launch(self, before: UnderWay | None) -> UnderWay | None:
-        return launched(self.batch, self.runner, before, self.clock_s)
 
     def _sample(self, step: UnderWay) -> None:
         """Queue the sampling, now that all tokens before are known."""
@@ -261,6 +261,8 @@ class Engine:
         self._ended_s = ended_s = self.clock_s()
         facts = step.facts(since_s=since_s, asked_s=asked_s, known_s=known_s, ended_s=ended_s)
         self.instruments.stepped(facts)
+        if (exchange := self.batch.pages.exchange) is not None:
+            exchange.saw(facts.prompt_rows, facts.decode_rows, facts.elapsed_s)
         if self.batch.drafting is not None:
             self.grammars.cut_drafts(step.drafted, self.batch.drafting.rule)
             self.batch.drafting.took(facts, step.given, len(step.drew))

@@ -16,8 +16,9 @@ from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.engine.grammar_pace import Pace
 from deepinfer_core.engine.grammar_pool import GrammarPool
 from deepinfer_core.engine.grammar_rows import ConstrainedRows, constrained_rows
+from deepinfer_core.engine.request import Request
 from deepinfer_core.engine.rows import RowRequest
-from deepinfer_core.engine.sequence import Request, Sequence
+from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.errors import DeepInferError, EngineError, RequestError, UnsupportedGrammar
 from deepinfer_core.telemetry.logs import get_logger
 

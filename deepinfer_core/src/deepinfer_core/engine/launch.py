@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deepinfer_core.engine.drafts.host import Drafting
-from deepinfer_core.engine.pages import Saved
+from deepinfer_core.engine.page_records import Saved
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.schedule.plan import StepPlan
 from deepinfer_core.schedule.snapshot import StepKind

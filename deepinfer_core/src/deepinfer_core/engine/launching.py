@@ -29,7 +29,7 @@ def launched(
         clock_s: monotonic clock.
     """
     began_s = clock_s()
-    launch = batch.launch()
+    launch = batch.launch() if len(batch) else None
     if launch is None:
         return None
     step = UnderWay(launch, began_s)

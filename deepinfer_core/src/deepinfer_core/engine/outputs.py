@@ -37,11 +37,15 @@ class TokenLogprob:
 class Usage:
     """Tokens of one request.
 
+    Of the prompt, those that are not cached were computed, those that are cached and not stored
+    were found in the engine's memory.
+
     Attributes:
         prompt_tokens: tokens of the prompt, the beginning-of-sequence token included.
         completion_tokens: tokens that were drawn, the one that ended the request included.
         cached_tokens: prompt tokens whose cache entries were found when the request started.
         replayed_tokens: of these, tokens that were fed again to get their window keys back.
+        stored_tokens: of the cached ones, those that came from a store for this request.
         drafted_tokens: drafts that were verified.
         accepted_tokens: of these, drafts that were accepted; some may lie behind the end.
     """
@@ -50,6 +54,7 @@ class Usage:
     completion_tokens: int = 0
     cached_tokens: int = 0
     replayed_tokens: int = 0
+    stored_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 

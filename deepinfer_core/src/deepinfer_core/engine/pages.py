@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from deepinfer_core.cache.pool import PagePool
 from deepinfer_core.cache.prefix import PrefixCache
 from deepinfer_core.cache.recovery import Resume
 from deepinfer_core.engine.forks import Forks
+from deepinfer_core.engine.page_records import Entry, Saved
 from deepinfer_core.engine.prefix_reuse import ReuseCounts, ReusePolicy
 from deepinfer_core.engine.sequence import Sequence
+from deepinfer_core.engine.stored.exchange import Exchange
 from deepinfer_core.errors import EngineError
 from deepinfer_core.schedule.plan import Copy
-from deepinfer_core.schedule.snapshot import SequenceView
+from deepinfer_core.schedule.snapshot import Limits, SequenceView
 
-__all__ = ["Entry", "PageCounts", "Pages", "Saved"]
+__all__ = ["PageCounts", "Pages"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,48 +39,20 @@ class PageCounts:
     snapshots: int = 0
 
 
-class Entry(NamedTuple):
-    """What a waiting sequence would take over if it were admitted now.
-
-    Attributes:
-        view: what the policy sees.
-        resume: where it resumes; None at a fork.
-        block_ids: blocks to share.
-    """
-
-    view: SequenceView
-    resume: Resume | None
-    block_ids: tuple[int, ...]
-
-
-class Saved(NamedTuple):
-    """A copy of a state that a step makes.
-
-    Attributes:
-        sequence: whose state.
-        admission: of its stays, the one that the state belongs to.
-        tokens: rows behind which it is.
-        slot: of the copy.
-        is_fork: kept for other samples of the prompt; otherwise for whoever has this prefix.
-    """
-
-    sequence: Sequence
-    admission: int
-    tokens: int
-    slot: int
-    is_fork: bool
-
-
 class Pages:
     """The blocks and slots of one engine.
 
     Args:
         counts: how many there are.
         policy: what is reused.
+        exchange: with a store; None: there is none.
     """
 
-    def __init__(self, counts: PageCounts, policy: ReusePolicy) -> None:
+    def __init__(
+        self, counts: PageCounts, policy: ReusePolicy, exchange: Exchange | None = None
+    ) -> None:
         self.policy = policy
+        self.exchange = exchange
         self._counts = counts
         self._past = ReuseCounts()
         self._start_empty()
@@ -99,6 +72,8 @@ class Pages:
             max_snapshots=self._counts.snapshots,
         )
         self._forks = Forks(self.cache, self.policy.block_tokens)
+        if self.exchange is not None:
+            self.exchange.start(self.cache)
 
     @property
     def running_slots(self) -> int:
@@ -154,6 +129,10 @@ class Pages:
             source = self._resume(sequence, entry.resume)
         if sequence.leader is not None:
             self._forks.leave(sequence)
+        if self.exchange is not None:
+            came = self.exchange.admitted(sequence, len(entry.block_ids))
+            if sequence.admissions == 1:
+                sequence.stored_tokens = came * self.policy.block_tokens
         return None if source is None else Copy(source, slot)
 
     def may_fork(self, leader: Sequence) -> bool:
@@ -200,6 +179,8 @@ class Pages:
             assert sequence.chain is not None  # it has keys of all blocks that are committed
             key = sequence.chain.keys[saved.tokens // self.policy.block_tokens - 1]
             self.cache.publish_snapshot(key, saved.slot)
+            if self.exchange is not None:
+                self.exchange.kept_state(sequence, saved.tokens)
 
     def publish(self, sequence: Sequence, accepted: tuple[int, ...] = ()) -> None:
         """Let others find the blocks whose rows are all computed.
@@ -215,6 +196,8 @@ class Pages:
         for number in range(sequence.published, whole):
             self.cache.publish(sequence.chain.keys[number], sequence.block_ids[number])
         sequence.published = whole
+        if self.exchange is not None:
+            self.exchange.published(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Take back what a sequence holds; blocks that others may find stay cached."""
@@ -232,14 +215,24 @@ class Pages:
 
         The computed prompt that it leaves for other samples stays until the last one has started.
         """
+        if self.exchange is not None:
+            self.exchange.leave(sequence)
         self.release(sequence)
         sequence.is_gone = True
         if sequence.leader is not None:
             self._forks.leave(sequence)
 
-    def drop_forks(self) -> None:
-        """Give up all computed prompts that are kept for other samples."""
+    def make_room(self) -> None:
+        """Give up all blocks that are held for convenience, none of a running sequence."""
         self._forks.drop_all()
+        if self.exchange is not None:
+            self.exchange.make_room()
+
+    def make_room_for(self, view: SequenceView, limits: Limits) -> None:
+        """Make room if that is what the first waiting sequence waits for."""
+        missing = limits.blocks_for(view.known_tokens + 1) - view.block_count
+        if missing + view.idle_blocks > self.cache.free_blocks:
+            self.make_room()
 
     def check_integrity(self, sequences: Iterable[Sequence], saved: Iterable[Saved] | None) -> None:
         """Compare the books with what everybody says to hold.
@@ -252,14 +245,16 @@ class Pages:
             EngineError: a block or slot is lost, or held otherwise than counted.
         """
         sequences = list(sequences)
-        forks = self._forks.living
+        forks, exchange = self._forks.living, self.exchange
+        held = exchange.held_blocks() if exchange else []
         self.cache.check_integrity(
-            [*(item.block_ids for item in sequences), *(fork.block_ids for fork in forks)],
+            [*(one.block_ids for one in sequences), *(one.block_ids for one in forks), *held],
             [[item.state_slot] for item in sequences if item.state_slot is not None],
         )
         if saved is None:
             return
         copies = {*(item.slot for item in saved), *(fork.state_slot for fork in forks)}
+        copies |= exchange.reserved_slots() if exchange else set()
         if copies != self.cache.reserved_slots:
             raise EngineError(
                 f"state slots {sorted(self.cache.reserved_slots)} are set apart for copies, "

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from deepinfer_core.engine.checks import check_integer, check_number, shown
 from deepinfer_core.errors import RequestError
+from deepinfer_core.interfaces.kv_store import check_word
 
 __all__ = ["DEFAULT_OPTIONS", "RequestOptions"]
 
@@ -28,6 +29,8 @@ class RequestOptions:
             limit.
         cache_salt: at most 256 characters; only requests of equal salt share cached prefixes, so
             that nobody learns from the time an answer takes what others asked.
+        retention: class of traffic, which decides for how long a store keeps what was computed; one
+            of ``engine.kv_store.classes``.
 
     Raises:
         RequestError: a value is of another type or out of range; the message names the field.
@@ -36,6 +39,7 @@ class RequestOptions:
     priority: int = 0
     timeout_s: float | None = None
     cache_salt: str = ""
+    retention: str = "agent"
 
     def __post_init__(self) -> None:
         """Check every field and bring numbers to one type; see the class for what is raised."""
@@ -50,6 +54,21 @@ class RequestOptions:
                 f"cache_salt is {shown(self.cache_salt)}",
                 hint=f"cache_salt must be a text of at most {_LONGEST_SALT} characters",
             )
+        if not _is_class(self.retention):
+            raise RequestError(
+                f"retention is {shown(self.retention)}",
+                hint="retention is a word of at most 16 lower case characters, such as agent",
+            )
+
+
+def _is_class(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        check_word("retention", value)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_salt(value: object) -> bool:

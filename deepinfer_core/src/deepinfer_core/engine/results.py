@@ -100,6 +100,7 @@ def completion_of(
             completion_tokens=sequence.output_count,
             cached_tokens=sequence.cached_tokens or 0,
             replayed_tokens=sequence.replayed_tokens,
+            stored_tokens=sequence.stored_tokens,
             drafted_tokens=sequence.drafted_tokens,
             accepted_tokens=sequence.accepted_tokens,
         ),

@@ -83,7 +83,7 @@ class Router:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return self._engine is not None and bool(self._calls or len(self._engine.batch))
+        return self._engine is not None and bool(self._calls or self._engine.has_work)
 
     def submit(
         self,

@@ -19,61 +19,17 @@ from deepinfer_core.engine.drafts.state import DraftState
 from deepinfer_core.engine.fork import Fork
 from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.engine.outputs import TokenLogprob
-from deepinfer_core.engine.request_options import RequestOptions
+from deepinfer_core.engine.request import Request
 from deepinfer_core.engine.rows import RowSettings
-from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.stored.fetch import Fetch
 from deepinfer_core.engine.text import TextStream
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep
 from deepinfer_core.schedule.snapshot import SequenceView
 
-__all__ = ["Request", "Sequence", "TokenRules"]
+__all__ = ["Sequence", "TokenRules"]
 
 _ONE_OPEN_TOKEN: tuple[int, ...] = (UNKNOWN_TOKEN,)
 _NO_HISTORY = (UNKNOWN_TOKEN, UNKNOWN_TOKEN, UNKNOWN_TOKEN)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request that passed every check.
-
-    Attributes:
-        index: place among the prompts of the call.
-        prompt_ids: at least one token.
-        params: how to draw.
-        seed: unsigned 64 bits, of this sample; drawn for it where ``params`` has none.
-        max_tokens: most tokens to draw, the engine's longest sequence taken into account.
-        arrival_s: monotonic clock.
-        sample: place among the answers to the prompt.
-        bad_sequences: token ids that are not drawn one after the other.
-        options: how it is treated beside others.
-    """
-
-    index: int
-    prompt_ids: tuple[int, ...]
-    params: SamplingParams
-    seed: int
-    max_tokens: int
-    arrival_s: float
-    sample: int = 0
-    bad_sequences: tuple[tuple[int, ...], ...] = ()
-    options: RequestOptions = field(default_factory=RequestOptions)
-
-    def settings(self) -> RowSettings:
-        """What holds for each of its drawn rows."""
-        params = self.params
-        return RowSettings(
-            seed=self.seed,
-            temperature=float(params.temperature),
-            top_p=float(params.top_p),
-            top_k=int(params.top_k),
-            min_p=float(params.min_p),
-            allowed=params.allowed_ids,
-            bias=params.biases,
-            repetition_penalty=float(params.repetition_penalty),
-            frequency_penalty=float(params.frequency_penalty),
-            presence_penalty=float(params.presence_penalty),
-            alternatives=params.alternatives or 0,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +74,7 @@ class Sequence:
         followers: other samples of its prompt that were not admitted yet.
         fork_due: its prompt is still to be computed for its followers.
         fork: its computed prompt.
+        fetch: what comes from a store before it is admitted; None: the store was not asked.
 
         open_tokens: tokens that are drawn by the step under way, at most: 0, or 1 and its drafts.
         drawn_index: place of the first of its rows among that step's sampled ones; -1: none.
@@ -128,6 +85,7 @@ class Sequence:
 
         block_ids: blocks it holds.
         published: leading blocks that are in the prefix cache, or came from it.
+        offered: leading blocks that need not be offered to a store.
         state_slot: slot it holds; None while it waits.
         cached_end: position behind the entries that it took over.
         valid_start: first position whose window keys exist.
@@ -137,7 +95,8 @@ class Sequence:
 
         drafts: of the tokens behind its last one.
 
-        cached_tokens, replayed_tokens: as in ``Usage``, of its first admission; None before.
+        cached_tokens, replayed_tokens, stored_tokens: as in ``Usage``, of its first admission;
+            None before.
         drafted_tokens, accepted_tokens: as in ``Usage``.
         logprobs: one for each output token, if asked for.
         prompt_logprobs: by position of the prompt token, if asked for.
@@ -167,6 +126,7 @@ class Sequence:
     followers: int = 0
     fork_due: bool = False
     fork: Fork | None = None
+    fetch: Fetch | None = None
 
     open_tokens: int = 0
     drawn_index: int = -1
@@ -177,6 +137,7 @@ class Sequence:
 
     block_ids: tuple[int, ...] = ()
     published: int = 0
+    offered: int = 0
     state_slot: int | None = None
     cached_end: int = 0
     valid_start: int = 0
@@ -188,6 +149,7 @@ class Sequence:
 
     cached_tokens: int | None = None
     replayed_tokens: int = 0
+    stored_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -223,8 +185,10 @@ class Sequence:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it need not wait for its grammar, nor for the first sample of its prompt."""
+        """Whether it need not wait: for a store, its grammar, the first sample of its prompt."""
         leader = self.leader
+        if self.fetch is not None and self.fetch.is_open:
+            return False
         if self.constraint is not None and not self.constraint.is_settled:
             return False
         return leader is None or leader.is_gone or not leader.fork_due

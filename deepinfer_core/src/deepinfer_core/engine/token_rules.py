@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deepinfer_core.engine.admission import Rules
-from deepinfer_core.engine.sequence import Request, TokenRules
+from deepinfer_core.engine.request import Request
+from deepinfer_core.engine.sequence import TokenRules
 from deepinfer_core.engine.tokenizer import Tokenizer
 
 __all__ = ["token_rules"]

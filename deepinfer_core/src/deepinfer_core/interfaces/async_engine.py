@@ -35,12 +35,16 @@ __all__ = [
     "GenerateRequest",
     "Item",
     "Started",
+    "Taker",
     "Tokens",
 ]
 
 EngineState = Literal["loading", "ready", "draining", "dead"]
 """``dead``: it cannot take requests; whoever runs it may be starting another one."""
 
+
+Taker = Callable[[tuple[int, ...], str, "tuple[TokenLogprob, ...]"], bool]
+"""Takes the fields of ``Tokens``; whether it did."""
 
 AbortedBy = Literal["client", "deadline", "operator", "shutdown"]
 """Who ended a request before its end: its caller, by going away or closing the iterator; its time;
@@ -56,21 +60,24 @@ class GenerateRequest:
         prompt_token_ids: at least one.
         params: how to draw; ``n`` is 1.
         cache_salt: who may share cached prefixes: requests with the same salt only.
+        retention: class of traffic; see ``RequestOptions``. None: whatever is usual for its caller.
         priority: higher goes first; see ``RequestOptions``.
         timeout_s: it ends after so many seconds in the engine; None: it may take as long as it
             takes.
-        taker: is offered tokens on the event loop while somebody waits for the next item; what it
-            takes (then it says True) the iterator does not give. It never waits; what it raises
-            the iterator raises. An engine need not have one who takes: it may ask nobody.
+        taker: is offered the fields of ``Tokens`` on the event loop while somebody waits for the
+            next item; what it takes (then it says True) the iterator does not give. It never waits;
+            what it raises the iterator raises. An engine need not have one who takes: it may ask
+            nobody.
     """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     cache_salt: str = ""
+    retention: str | None = None
     priority: int = 0
     timeout_s: float | None = None
-    taker: Callable[[Tokens], bool] | None = field(default=None, repr=False, compare=False)
+    taker: Taker | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,11 @@ class DeviceMemory:
 class Event(ABC):
     """The end of one piece of work on a stream."""
 
+    @property
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Whether ``wait`` would return, or raise, at once; asked by who must not wait."""
+
     @abstractmethod
     def wait(self) -> None:
         """Return when the work is done.
@@ -72,6 +77,10 @@ class _Done(Event):
 
     def __init__(self, error: Exception | None) -> None:
         self._error = error
+
+    @property
+    def is_done(self) -> bool:
+        return True
 
     def wait(self) -> None:
         if self._error is not None:
@@ -145,6 +154,20 @@ class Device(Component):
             DeviceError: there is not enough memory.
         """
         return table.to(self.torch_device)
+
+    def pin(self, memory_B: torch.Tensor) -> None:
+        """Let copies between host memory that is there already and this device go on by themselves.
+
+        Such copies are right without it, but may hold up the host. What the device refuses to pin
+        stays as it was.
+
+        Args:
+            memory_B: bytes that begin on a page, shared with other processes perhaps; they stay
+                where they are until ``unpin``.
+        """
+
+    def unpin(self, memory_B: torch.Tensor) -> None:
+        """End what ``pin`` began; nothing happens where it did nothing."""
 
     @abstractmethod
     def stream(self) -> Stream:

@@ -83,6 +83,7 @@ DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
         "grammar": "deepinfer-grammar",
         "nvidia": "deepinfer-nvidia",
         "threefs": "deepinfer-threefs",
+        "cluster": "deepinfer-cluster",
     }
 )
 """Distribution of this project by vendor of components; named where a component is missing."""

@@ -44,7 +44,6 @@ class CallNotes:
     """What the access log and the metrics say about a call; no text of anybody goes in here.
 
     Attributes:
-        protocol: ``chat``, ``messages`` ...
         model: as asked for; only if it is one that is served.
         stream: whether events were asked for.
         prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens: of the answer.
@@ -55,7 +54,6 @@ class CallNotes:
         queue_s, first_token_s: from the arrival of the call.
     """
 
-    protocol: str = ""
     model: str = ""
     stream: bool = False
     prompt_tokens: int = 0
@@ -114,20 +112,27 @@ class JsonAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectWrite:
+class DirectWrite(ABC):
     """Writes events of a stream while whoever sends it waits for its next item.
 
     Attributes:
         is_free: whether that can be done now: the status was sent, and the client takes what it is
             sent. Otherwise the events are left to the iterator.
-        write: whole events; they are written at once.
-        last_s: when that was done last, on the clock of the event loop; 0: it was not.
+        last_s: when something was written last, on the clock of the event loop; 0: nothing was.
     """
 
-    is_free: Callable[[], bool]
-    write: Callable[[bytes], None]
-    last_s: Callable[[], float]
+    __slots__ = ("is_free", "last_s")
+
+    is_free: bool
+    last_s: float
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Write whole events, before anything that the iterator gives after this.
+
+        Args:
+            data: of at least one event.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

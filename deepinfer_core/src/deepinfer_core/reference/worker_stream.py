@@ -28,7 +28,7 @@ class _Task(Event):
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
         self._error: Exception | None = None
-        self._is_done = False
+        self._has_ended = False
         # Held until the work is done, by nobody in particular.
         self._undone = threading.Lock()
         self._undone.acquire()
@@ -47,12 +47,16 @@ class _Task(Event):
         finally:
             # What the work refers to must not live on in this frame while the thread waits.
             del work
-            self._is_done = True
+            self._has_ended = True
             self._undone.release()
+
+    @property
+    def is_done(self) -> bool:
+        return self._has_ended
 
     def wait(self) -> None:
         # Once it is done nobody looks at the lock, so an interrupt may leave it in any state.
-        if not self._is_done:
+        if not self._has_ended:
             if os.getpid() != self._process_id:
                 raise _forked()
             with self._undone:

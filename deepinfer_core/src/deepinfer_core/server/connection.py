@@ -15,7 +15,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from deepinfer_core.config.server import ServerSettings
-from deepinfer_core.server.direct_write import offer_direct_write
+from deepinfer_core.server.direct_write import ConnectionWrite, Outbox
+from deepinfer_core.server.old_clients import leave_unframed
 
 __all__ = ["CLOSING", "guarded_protocol", "uvicorn_config"]
 
@@ -63,7 +64,7 @@ def uvicorn_config(app: Any, settings: ServerSettings) -> Config:
 
 def guarded_protocol(settings: ServerSettings) -> type[HttpToolsProtocol]:
     """A class of connections with the limits of the settings."""
-    return type("GuardedProtocol", (_Guarded,), {"settings": settings})
+    return type("GuardedProtocol", (_Guarded,), {"settings": settings, "outbox": Outbox()})
 
 
 class _TooMuch(Exception):
@@ -95,10 +96,11 @@ class _Guarded(HttpToolsProtocol):
     """One connection.
 
     Attributes:
-        settings: limits, of the class.
+        settings, outbox: limits, and what all connections write with; of the class.
     """
 
     settings: ServerSettings
+    outbox: Outbox
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch."""
@@ -111,6 +113,7 @@ class _Guarded(HttpToolsProtocol):
         self._unread_bytes = -1
         self._watch: asyncio.TimerHandle | None = None
         self._answered: RequestResponseCycle | None = None
+        self._direct: ConnectionWrite | None = None
         self._unread: bytes | None = None
         self._read_anew()
         if len(self.connections) > self.settings.max_connections:
@@ -133,6 +136,7 @@ class _Guarded(HttpToolsProtocol):
             self._answered.disconnected = True
             self._answered.message_event.set()
         super().connection_lost(exc)
+        self._settle()
 
     def data_received(self, data: bytes) -> None:
         """Read, as long as headers are small and calls few."""
@@ -174,11 +178,13 @@ class _Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
-        offer_direct_write(cycle)
+        leave_unframed(cycle)
+        self._direct = ConnectionWrite(cycle, self.outbox)
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """A call was answered; silence begins, unless another one was sent ahead."""
+        self._settle()
         super().on_response_complete()
         if not self.pipeline and self._quiet_since is None:
             self._quiet_since = self.loop.time()
@@ -217,21 +223,33 @@ class _Guarded(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Say that what was sent is no HTTP; not within the answer to what was sent before."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()
-        elif not self.transport.is_closing():
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle is not self._answered or cycle.response_started or not cycle.more_body:
+                self.transport.abort()
+                return
+            # It is the body of the call whose turn it is; that call is over.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if not self.transport.is_closing():
             super().send_400_response(msg)
 
     def pause_writing(self) -> None:
         """The client does not read."""
         super().pause_writing()
+        self._settle()
         self._blocked_since = self.loop.time()
 
     def resume_writing(self) -> None:
         """It reads again."""
         super().resume_writing()
+        self._settle()
         if not self.transport.is_closing():
             self._blocked_since = None
+
+    def _settle(self) -> None:
+        if self._direct is not None:
+            self._direct.settle()
 
     def _look(self) -> None:
         now, limits = self.loop.time(), self.settings

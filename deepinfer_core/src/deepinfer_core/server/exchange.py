@@ -18,13 +18,13 @@ from typing import Any
 from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.protocol import (
     Dialect,
-    DirectWrite,
     EventAnswer,
     HttpCall,
     JsonAnswer,
 )
 from deepinfer_core.server.body import ClientGone, Receive
 from deepinfer_core.server.call_record import CallRecord
+from deepinfer_core.server.direct_write import ConnectionWrite
 from deepinfer_core.server.refusals import Refused, ended_by, retry_after_s, status_of
 
 __all__ = ["Exchange", "Send", "request_id_of"]
@@ -80,7 +80,7 @@ class Exchange:
         send: Send,
         record: CallRecord,
         dialect: Dialect,
-        direct: DirectWrite | None = None,
+        direct: ConnectionWrite | None = None,
     ) -> None:
         self.headers = headers
         self.receive = receive
@@ -157,7 +157,7 @@ class Exchange:
         """
         events, direct = answer.events, self._direct
         pulse = _Pulse(self.send_keep_alive, keep_alive_s, direct)
-        send, clock = self._send, asyncio.get_running_loop().time
+        clock = asyncio.get_running_loop().time
         written = 0
         if direct is not None and answer.begin is not None:
             answer.begin(direct)
@@ -168,7 +168,7 @@ class Exchange:
                 pulse.is_held = True
                 if not self.record.status:
                     await self._start(200, _STREAM_HEADERS)
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+                await self._body(data)
                 pulse.is_held = False
                 pulse.last_s = clock()
                 written += 1
@@ -205,9 +205,13 @@ class Exchange:
             {"type": "http.response.start", "status": status, "headers": [*named, *self.common]}
         )
         self.record.status = status
+        if self._direct is not None:
+            self._direct.settle()
 
     async def _body(self, data: bytes, *, more: bool = True) -> None:
         self._is_whole = not more
+        if self._direct is not None:
+            self._direct.flush()
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _throw_away_body(self) -> None:
@@ -242,7 +246,7 @@ class _Pulse:
         self,
         send: Callable[[], Coroutine[Any, Any, None]],
         interval_s: float,
-        direct: DirectWrite | None,
+        direct: ConnectionWrite | None,
     ) -> None:
         self._send = send
         self._direct = direct
@@ -267,7 +271,7 @@ class _Pulse:
 
     def _look(self) -> None:
         now = self._loop.time()
-        direct_s = 0.0 if self._direct is None else self._direct.last_s()
+        direct_s = 0.0 if self._direct is None else self._direct.last_s
         due = max(self.last_s, direct_s) + self._interval_s
         if now >= due:
             due = now + self._interval_s

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 
 from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.engine.service.messages import Ended, Grown, Likelihood, StartedRow
 from deepinfer_core.engine.service.requests import token_logprob
-from deepinfer_core.interfaces.async_engine import Finished, Item, Started, Tokens
+from deepinfer_core.interfaces.async_engine import Finished, Item, Started, Taker, Tokens
 
 __all__ = ["LiveRequest"]
 
@@ -43,9 +42,7 @@ class LiveRequest:
         "is_over", "number", "request_id",
     )  # fmt: skip
 
-    def __init__(
-        self, number: int, request_id: str, taker: Callable[[Tokens], bool] | None = None
-    ) -> None:
+    def __init__(self, number: int, request_id: str, taker: Taker | None = None) -> None:
         self.number = number
         self.request_id = request_id
         self._taker = taker
@@ -66,7 +63,7 @@ class LiveRequest:
         if self._taker is not None and self._waiter is not None and not self._waiter.done():
             # Whoever waits has taken all that came before.
             try:
-                if self._taker(_tokens(piece)):
+                if self._taker(piece.token_ids, piece.text, _logprobs(piece)):
                     return
             except Exception as error:  # noqa: BLE001 - it fails this request, and no other
                 self.fail(error)
@@ -119,8 +116,11 @@ class LiveRequest:
 
 
 def _tokens(piece: Grown) -> Tokens:
-    logprobs = tuple(map(token_logprob, piece.logprobs)) if piece.logprobs else ()
-    return Tokens(piece.token_ids, piece.text, logprobs)
+    return Tokens(piece.token_ids, piece.text, _logprobs(piece))
+
+
+def _logprobs(piece: Grown) -> tuple[TokenLogprob, ...]:
+    return tuple(map(token_logprob, piece.logprobs)) if piece.logprobs else ()
 
 
 def _joined(pieces: deque[Grown]) -> Grown:

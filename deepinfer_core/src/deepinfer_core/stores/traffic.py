@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deepinfer_core.interfaces.kv_store import BlockGroup
+from deepinfer_core.interfaces.kv_store import BlockGroup, StoreReport
 
 __all__ = [
     "Arrived",
@@ -153,6 +153,7 @@ class TrafficCounts:
         match_s, fetch_s: seconds spent on them, summed.
         writing: blocks that were handed over, and of which it is not known yet.
         no_slots: slots that were wanted for finished blocks, and not empty.
+        stores: what stores told lately: that of ``blocks``, and of ``state`` if it is another one.
         restarts: how often the fetcher was started again.
         problem: why nothing can be fetched now; empty: it can.
     """
@@ -166,6 +167,7 @@ class TrafficCounts:
     fetch_s: float = 0.0
     writing: int = 0
     no_slots: int = 0
+    stores: Mapping[str, StoreReport] = field(default_factory=dict)
     restarts: int = 0
     problem: str = ""
 

@@ -163,7 +163,7 @@ class FakeAsyncEngine(AsyncEngine):
                     if work.ended_by is not None:
                         break
                 count += len(tokens.token_ids)
-                if taker is None or not taker(tokens):
+                if taker is None or not taker(tokens.token_ids, tokens.text, tokens.logprobs):
                     yield tokens
             else:
                 if script.failure is not None:

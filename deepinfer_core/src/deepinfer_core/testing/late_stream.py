@@ -24,10 +24,10 @@ class LateStream(Stream):
 
     def run_up_to(self, wanted: Event | None) -> None:
         """Do all work up to the end of ``wanted``, or all there is."""
-        while self._queue and (wanted is None or not getattr(wanted, "is_done", False)):
+        while self._queue and (wanted is None or not getattr(wanted, "has_ended", False)):
             event, work = self._queue.popleft()
             event.error = _error_of(work)
-            event.is_done = True
+            event.has_ended = True
 
     def drain(self) -> None:
         """Do all work."""
@@ -40,9 +40,13 @@ class LateStream(Stream):
 
 class _Late(Event):
     def __init__(self, stream: LateStream) -> None:
-        self.is_done = False
+        self.has_ended = False
         self.error: Exception | None = None
         self._stream = stream
+
+    @property
+    def is_done(self) -> bool:
+        return self.has_ended
 
     def wait(self) -> None:
         self._stream.run_up_to(self)

@@ -20,6 +20,7 @@ from deepinfer_core.cache.replay import DecoderTruncation
 from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
+from deepinfer_core.engine.device_pages import DevicePages
 from deepinfer_core.engine.drafts.host import VerifyAll
 from deepinfer_core.engine.drafts.opening import drafting_with, open_stage
 from deepinfer_core.engine.outputs import Completion
@@ -27,6 +28,8 @@ from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.stored.exchange import Exchange
+from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.interfaces.draft_planner import AcceptanceRule, DraftPlanner
 from deepinfer_core.interfaces.drafter import Drafter, DraftHost
@@ -38,6 +41,7 @@ from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.reference.sampler import build as build_sampler
 from deepinfer_core.schedule.plan import SequenceStep
 from deepinfer_core.schedule.snapshot import Limits
+from deepinfer_core.stores.traffic import BlockTraffic
 from deepinfer_core.testing.cache_rows import Kept, kept_rows
 from deepinfer_core.testing.tiny import tiny_test_config
 from deepinfer_core.testing.watched_runner import WatchedRunner
@@ -219,6 +223,8 @@ def small_engine(
     sampler: Sampler | None = None,
     drafter: Drafter | None = None,
     planner: DraftPlanner | None = None,
+    traffic: BlockTraffic | None = None,
+    store_limits: StoreLimits | None = None,
 ) -> SmallEngine:
     """Build an engine over a model; nothing ends an answer but its length.
 
@@ -228,6 +234,8 @@ def small_engine(
         sampler: draws tokens; None: the one of the reference.
         drafter: guesses tokens; None: nobody does.
         planner: how many drafts are verified; None: all.
+        traffic: with a store; None: there is none.
+        store_limits: what it may take.
     """
     parts, text = model.parts, model.config.text_config
     slots = 1 + shape.max_sequences + shape.snapshots
@@ -273,6 +281,10 @@ def small_engine(
         is_enabled=shape.shares,
         truncates=shape.truncation is not None,
     )
+    exchange = None
+    if traffic is not None:
+        pages = DevicePages(caches, parts.device, stream)
+        exchange = Exchange(traffic, pages, policy, store_limits or StoreLimits())
     counts = PageCounts(blocks=shape.blocks + 1, slots=slots, snapshots=shape.snapshots)
     rules = Rules(
         vocabulary=text.vocab_size,
@@ -281,7 +293,7 @@ def small_engine(
     )
     return SmallEngine(
         WatchedRunner(model, caches, stream, shape.truncation, sampler, stage),
-        Batch(limits, counts, policy, drafting),
+        Batch(limits, counts, policy, drafting, exchange),
         rules,
         is_asynchronous=shape.is_asynchronous,
     )

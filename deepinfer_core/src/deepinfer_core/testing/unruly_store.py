@@ -43,11 +43,13 @@ class UnrulyOptions(BaseModel):
         rules: the file; empty: none.
         folder: where blocks are kept on a disk; empty: in memory.
         is_persistent: what it says of itself.
+        log: file that gets a line for each call; empty: none.
     """
 
     rules: str = ""
     folder: str = ""
     is_persistent: bool = False
+    log: str = ""
 
 
 class UnrulyStore(KvStore):
@@ -108,6 +110,7 @@ class UnrulyStore(KvStore):
 
     def touch(self, group: str, keys: Sequence[bytes], *, retention: str = "") -> None:
         """Note uses."""
+        self._log(f"touch {len(keys)} {retention}")
         self._inner.touch(group, keys, retention=retention)
 
     def drop(self, namespace: bytes | None = None) -> int:
@@ -116,11 +119,17 @@ class UnrulyStore(KvStore):
 
     def sweep(self, *, deadline_s: float) -> int:
         """Sweep."""
+        self._log("sweep")
         return self._inner.sweep(deadline_s=deadline_s)
 
     def report(self) -> StoreReport:
         """Of what keeps the blocks."""
         return self._inner.report()
+
+    def _log(self, line: str) -> None:
+        if self._options.log:
+            with open(self._options.log, "a", encoding="ascii") as file:
+                file.write(f"{line}\n")
 
     def _rule(self, call: str, keys: Sequence[bytes]) -> Any:
         """What the file says of a call; None: nothing."""
@@ -135,6 +144,7 @@ class UnrulyStore(KvStore):
 
     def _misbehave(self, call: str, keys: Sequence[bytes]) -> list[Outcome]:
         """Outcomes that replace the store's own; none: they do not."""
+        self._log(f"{call} {len(keys)}")
         does = self._rule(call, keys)
         if does == "raise":
             raise RuntimeError("told to raise")
@@ -156,10 +166,10 @@ def build(options: UnrulyOptions, context: BuildContext) -> UnrulyStore:
     if options.folder:
         from deepinfer_core.stores.disk import store as disk
 
-        size = DiskStoreOptions(folder=options.folder, capacity_bytes=64 << 20, durable=False)
-        return UnrulyStore(disk.build(size, context), options)
-    inner = memory.build(MemoryStoreOptions(capacity_bytes=64 << 20, young_s=0.0), context)
-    return UnrulyStore(inner, options)
+        place = DiskStoreOptions(folder=options.folder, capacity_bytes=64 << 20, durable=False)
+        return UnrulyStore(disk.build(place, context), options)
+    size = MemoryStoreOptions(capacity_bytes=64 << 20, young_s=0.0)
+    return UnrulyStore(memory.build(size, context), options)
 
 
 def resolved_unruly(**settings: object) -> Resolved:

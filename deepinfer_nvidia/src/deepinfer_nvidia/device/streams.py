@@ -28,6 +28,16 @@ class CudaEvent(Event):
         self._end = end
         self._error = error
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the device has come to the event; one that failed comes to none."""
+        if self._error is None:
+            try:
+                return bool(self._end.query())  # type: ignore[no-untyped-call]
+            except RuntimeError as error:
+                self._error = _failed(error)
+        return True
+
     def wait(self) -> None:
         """Return when the device has come to the event.
 

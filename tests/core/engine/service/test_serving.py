@@ -10,8 +10,8 @@ from deepinfer_core.channel.language import Language
 from deepinfer_core.channel.thread_end import ThreadEnd
 from deepinfer_core.engine.core import Engine, Update
 from deepinfer_core.engine.grammar_masks import Grammars
+from deepinfer_core.engine.request import Request
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.engine.sequence import Request
 from deepinfer_core.engine.service.figures import series_of
 from deepinfer_core.engine.service.messages import (
     FRONT_LANGUAGE,

@@ -78,7 +78,7 @@ def test_a_chain_without_holes_is_measured_exactly(count: int, there: int) -> No
     assert asked.questions <= questions
 
 
-@pytest.mark.parametrize(("count", "questions", "probes"), [(602, 4, 44), (8192, 5, 60)])
+@pytest.mark.parametrize(("count", "questions", "probes"), [(602, 3, 41), (8192, 4, 59)])
 def test_usual_chains_take_so_many_probes_at_most(count: int, questions: int, probes: int) -> None:
     found = [
         searched([place < there for place in range(count)])[1]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.interfaces.async_engine import GenerateRequest, Tokens
 from deepinfer_core.interfaces.protocol import DirectWrite
 from deepinfer_core.server.completions.answers import usage_of
@@ -48,13 +49,15 @@ class CompletionStream:
         """There is a way to write at once."""
         self._direct = direct
 
-    def take(self, tokens: Tokens) -> bool:
+    def take(
+        self, token_ids: tuple[int, ...], text: str, logprobs: tuple[TokenLogprob, ...]
+    ) -> bool:
         """Write what a step added to the only choice; see ``GenerateRequest.taker``."""
         # Whatever is done in here is done for every token of everybody.
         direct = self._direct
-        if direct is None or not direct.is_free():
+        if direct is None or not direct.is_free:
             return False
-        self._prepared.take(0, tokens)
+        self._prepared.take(0, Tokens(token_ids, text, logprobs))
         if data := self.written((0,)):
             direct.write(data)
         return True

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from deepinfer_core.channel.restarts import Restarts
 from deepinfer_core.config.settings import TelemetrySettings
-from deepinfer_core.interfaces.kv_store import BlockGroup, StoreItem, check_item
+from deepinfer_core.interfaces.kv_store import BlockGroup, StoreItem, StoreReport, check_item
 from deepinfer_core.plugin.resolved import Resolved
 from deepinfer_core.stores.calls import group_named, require_keys
 from deepinfer_core.stores.fetcher.layout import segment_layout
@@ -34,6 +34,7 @@ from deepinfer_core.stores.fetcher.messages import (
     Known,
     Opened,
     Over,
+    Reported,
     Return,
     Standing,
     Written,
@@ -104,6 +105,7 @@ class FetcherTraffic(BlockTraffic):
         self._news: deque[News] = deque()
         self._tickets = Tickets()
         self._standing = ""
+        self._reports: dict[str, StoreReport] = {}
         self._supervisor = Supervisor(
             self._memory,
             self._changed,
@@ -210,6 +212,7 @@ class FetcherTraffic(BlockTraffic):
             return replace(
                 self._tickets.tally.counts(),
                 writing=self._books.writing,
+                stores=dict(self._reports),
                 restarts=self._supervisor.restarted,
                 problem=self._supervisor.problem or self._standing,
             )
@@ -234,6 +237,8 @@ class FetcherTraffic(BlockTraffic):
             self._tickets.tally.written.update(message.outcomes)
         elif isinstance(message, Standing):
             self._standing = message.problem
+        elif isinstance(message, Reported):
+            self._reports[message.store] = message.report
         elif isinstance(message, Opened):
             self._standing = ""
 

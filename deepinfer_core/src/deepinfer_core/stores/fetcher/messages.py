@@ -13,7 +13,7 @@ import importlib_metadata
 import msgspec
 
 from deepinfer_core.channel.language import Language
-from deepinfer_core.interfaces.kv_store import BlockGroup
+from deepinfer_core.interfaces.kv_store import BlockGroup, StoreReport
 from deepinfer_core.stores.fetcher.options import TrafficOptions
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "OpenFailed",
     "Opened",
     "Over",
+    "Reported",
     "Return",
     "Seek",
     "Standing",
@@ -179,8 +180,15 @@ class Standing(msgspec.Struct, frozen=True, tag=True, array_like=True):
     problem: str
 
 
+class Reported(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What a store has to tell; ``TrafficCounts.stores`` has its names."""
+
+    store: str
+    report: StoreReport
+
+
 ToFetcher = Begin | Seek | GiveUp | Return | Keep | Stop
-FromFetcher = Opened | OpenFailed | Known | Came | Over | Written | Standing
+FromFetcher = Opened | OpenFailed | Known | Came | Over | Written | Standing | Reported
 
 ENGINE_LANGUAGE: Language[ToFetcher, FromFetcher] = Language(
     name="deepinfer fetcher",

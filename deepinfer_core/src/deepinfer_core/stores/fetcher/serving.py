@@ -13,17 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Condition, Thread
 
-from deepinfer_core.interfaces.kv_store import BlockGroup, StoreItem
+from deepinfer_core.interfaces.kv_store import BlockGroup, StoreReport
 from deepinfer_core.stores.fetcher.chores import Chores
 from deepinfer_core.stores.fetcher.desk import Desk, FindState, LoadBlocks, MatchKeys, Work
 from deepinfer_core.stores.fetcher.endpoint import Endpoint
 from deepinfer_core.stores.fetcher.gallop import match
+from deepinfer_core.stores.fetcher.keeper import Keeper
 from deepinfer_core.stores.fetcher.loads import Loads
 from deepinfer_core.stores.fetcher.messages import (
     FromFetcher,
     GiveUp,
     Keep,
-    KeepItem,
+    Reported,
     Return,
     Seek,
     Standing,
@@ -33,7 +34,7 @@ from deepinfer_core.stores.fetcher.messages import (
 from deepinfer_core.stores.fetcher.options import TrafficOptions
 from deepinfer_core.stores.fetcher.prefix import Prefix
 from deepinfer_core.stores.fetcher.segment import Segment
-from deepinfer_core.stores.fetcher.write_queue import Batch, WriteQueue
+from deepinfer_core.stores.fetcher.write_queue import WriteQueue
 
 __all__ = ["Fetcher"]
 
@@ -81,15 +82,23 @@ class Fetcher:
         self._desk = Desk(loads, blocks.store.capabilities.batch_blocks, tell, self._used)
         self._queues = {end: self._queue(end) for end in dict.fromkeys((blocks, states))}
         self._chores = {
-            end: Chores(end, options.sweep_every_s) for end in dict.fromkeys((blocks, states))
+            end: Chores(end, options.sweep_every_s, partial(self._report, end))
+            for end in dict.fromkeys((blocks, states))
+        }
+        self._keepers = {
+            end: Keeper(end, self._chores[end].used, groups, segment) for end in self._queues
         }
         self._problem = ""
 
     def start(self) -> None:
         """Begin to work."""
+        next_work = self._desk.blocks_work
+        if self._states is self._blocks:
+            next_work = self._any_work
+        else:
+            self._spawn("deepinfer-state", partial(self._read, self._desk.state_work))
         for _ in range(self._options.read_threads):
-            self._spawn("deepinfer-fetch", partial(self._read, self._desk.blocks_work))
-        self._spawn("deepinfer-state", partial(self._read, self._desk.state_work))
+            self._spawn("deepinfer-fetch", partial(self._read, next_work))
         for end, queue in self._queues.items():
             self._spawn("deepinfer-keep", partial(self._write, end, queue))
         for chores in self._chores.values():
@@ -127,6 +136,9 @@ class Fetcher:
             batch_blocks=end.store.capabilities.batch_blocks,
             tell=self._tell,
         )
+
+    def _report(self, end: Endpoint, report: StoreReport) -> None:
+        self._tell(Reported("blocks" if end is self._blocks else "state", report))
 
     def _used(self, group: str, keys: list[bytes], retention: str) -> None:
         self._chores[self._blocks].used(group, keys, retention)
@@ -169,6 +181,9 @@ class Fetcher:
             else:
                 self._find_state(work)
 
+    def _any_work(self) -> Work | None:
+        return self._desk.blocks_work() or self._desk.state_work()
+
     def _match(self, prefix: Prefix) -> None:
         seek = prefix.seek
         found = match(
@@ -185,7 +200,7 @@ class Fetcher:
         keys = [load.key for load in work.loads]
         outcomes = self._blocks.load(seek.group, keys, views, seek.fetch_by_s)
         with self._changed:
-            self._desk.loaded(work, [one.status for one in outcomes], time.monotonic())
+            self._desk.loaded(work, [one.status for one in outcomes])
             self._changed.notify_all()
 
     def _find_state(self, work: FindState) -> None:
@@ -227,44 +242,12 @@ class Fetcher:
             with self._changed:
                 while (batch := queue.take()) is None:
                     self._changed.wait()
-            outcomes = self._written(end, batch)
+            outcomes = self._keepers[end].store(batch)
             with self._changed:
                 queue.done(batch, outcomes)
                 if not end.would_let("check", "store"):
                     queue.drop_all()
                 self._changed.notify_all()
-
-    def _written(self, end: Endpoint, batch: Batch) -> list[str]:
-        """Store a batch; its outcomes. What is there already is not handed to the store."""
-        by_s = math.inf  # no prefix waits; it has the time that every call has
-        keys = [one.item.key for one in batch.blocks]
-        there = [one.status for one in end.check(batch.group, keys, by_s)]
-        if any(one not in ("hit", "miss") for one in there):
-            return [_failure(one) for one in there]
-        missing = [at for at, one in enumerate(there) if one == "miss"]
-        items = [self._item(batch.group, batch, at) for at in missing]
-        outcomes = ["exists"] * len(there)
-        for at, outcome in zip(missing, end.keep(batch.group, items, by_s), strict=True):
-            outcomes[at] = outcome.status
-        for block, status in zip(batch.blocks, there, strict=True):
-            if status == "hit":
-                retention = self._retention(batch.group, block.item)
-                self._chores[end].used(batch.group, [block.item.key], retention)
-        return outcomes
-
-    def _item(self, group: str, batch: Batch, at: int) -> StoreItem:
-        item = batch.blocks[at].item
-        return StoreItem(
-            key=item.key,
-            data=self._segment.view(group, item.number),
-            namespace=item.namespace,
-            depth=item.depth,
-            retention=self._retention(group, item),
-        )
-
-    def _retention(self, group: str, item: KeepItem) -> str:
-        """Traffic does not decide how long states are kept."""
-        return "" if self._groups[group].reuse == "last" else item.retention
 
     def _keep_time(self) -> None:
         armed_s = -math.inf
@@ -290,7 +273,3 @@ class Fetcher:
         if problem != self._problem:
             self._problem = problem
             self._tell(Standing(problem))
-
-
-def _failure(status: str) -> str:
-    return status if status in ("timeout", "unavailable") else "unavailable"

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from deepinfer_core import __version__
 from deepinfer_core.channel.language import Language
 
 __all__ = [
@@ -37,6 +36,7 @@ __all__ = [
 
 NONCE_BYTES = 32
 _REVISION = 1
+"""Raised with each change of a message: machines of one pool are not upgraded all at once."""
 _MAX_BYTES = 64 << 20
 
 
@@ -132,7 +132,7 @@ Answer = Challenge | Welcome | Refused | Done | Located | Pulled
 CALLING: Language[Any, Any] = Language(
     name="deepinfer peers",
     revision=_REVISION,
-    version=__version__,
+    version="",
     says=Heard,
     hears=Answer,
     max_bytes=_MAX_BYTES,

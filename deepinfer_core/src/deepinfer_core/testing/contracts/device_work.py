@@ -31,6 +31,21 @@ class DeviceWorkContract(ContractSuite):
         end.wait()
         stream.close()
 
+    def test_an_event_says_without_waiting_whether_its_work_is_done(
+        self, component: Device
+    ) -> None:
+        """Not before it is, and for good once somebody has waited; of broken work as well."""
+        x, host = component.zeros((_MANY,), torch.int64), component.host_buffer((1,), torch.int64)
+        stream = component.stream()
+        end, broken = stream.submit(lambda: _count(x, 100, host)), stream.submit(_fail)
+        while not end.is_done:
+            pass
+        assert host.tolist() == [100 * _MANY]
+        with pytest.raises(KeyError):
+            broken.wait()
+        assert broken.is_done
+        stream.close()
+
     def test_work_is_done_in_the_order_in_which_it_was_given(self, component: Device) -> None:
         """Each piece reads what the one before has written."""
         x = component.zeros((_MANY,), torch.int64)

@@ -61,7 +61,7 @@ def count_at(schema: dict[str, Any], key: str, place: Place) -> int:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise fault("must be a whole number", place, key)
     # Before anybody writes out the zeros that an exponent stands for.
-    if abs(value) >= MAX_COUNT:
+    if not -MAX_COUNT < value < MAX_COUNT:
         raise fault(f"must be below {MAX_COUNT}", place, key)
     if value != int(value):
         raise fault("must be a whole number", place, key)

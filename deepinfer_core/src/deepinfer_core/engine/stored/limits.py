@@ -1,0 +1,28 @@
+"""How long does an engine wait for a store, and how much does it give it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["StoreLimits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """What the settings say; see ``KvStoreSettings``.
+
+    Attributes:
+        match_timeout_s: until it must be known how much of a prefix is there.
+        fetch_timeout_s: until it must have come.
+        patience: how many times as long as computing a prefix may fetching it take.
+        backlog_blocks: finished blocks that wait to be copied, at most.
+        step_blocks: blocks that are copied from the device in one step, at most.
+        most_fetches: prefixes that are fetched at once.
+    """
+
+    match_timeout_s: float = 0.005
+    fetch_timeout_s: float = 2.0
+    patience: float = 1.0
+    backlog_blocks: int = 256
+    step_blocks: int = 16
+    most_fetches: int = 64

@@ -1,0 +1,1 @@
+"""How are blocks kept in the memory of other machines?"""

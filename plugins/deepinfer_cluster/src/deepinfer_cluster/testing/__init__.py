@@ -1,0 +1,1 @@
+"""What stands in for a pool in tests?"""

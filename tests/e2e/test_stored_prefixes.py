@@ -1,0 +1,203 @@
+"""Cold equals cached, bit for bit, where blocks and states come from a store.
+
+Conversations go on turn after turn, in random order, each turn in an engine that finds what earlier
+ones have left: in its memory, in its store, in both, or in neither, because some of it was dropped.
+Now and then there is a new engine, with nothing in memory. The oracle is an engine that reuses
+nothing.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepinfer_core.cache.replay import DecoderTruncation
+from deepinfer_core.config import load_settings
+from deepinfer_core.config.resolution import resolve_components
+from deepinfer_core.engine.request_options import RequestOptions
+from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.errors import NoUsableComponent
+from deepinfer_core.interfaces.kv_store import KvStore
+from deepinfer_core.plugin.resolved import load
+from deepinfer_core.testing.beginnings import words
+from deepinfer_core.testing.bits import assert_same_bits
+from deepinfer_core.testing.cached_prefix import CachedPrefix
+from deepinfer_core.testing.cold_text import ColdText
+from deepinfer_core.testing.lossy_store import LossyStore
+from deepinfer_core.testing.plain_traffic import PlainTraffic
+from deepinfer_core.testing.small_engines import (
+    Answer,
+    Ask,
+    EngineShape,
+    SmallEngine,
+    small_engine,
+)
+from deepinfer_core.testing.small_stores import PATIENT, small_groups
+
+ColdTexts = Callable[..., ColdText]
+
+STORES: dict[str, tuple[str, ...]] = {
+    "core.memory": ("capacity_bytes=67108864",),
+    "core.disk": ("folder={folder}", "durable=false", "capacity_bytes=67108864"),
+}
+TURNS = 3
+FORCED = 9
+"""Tokens of an answer that are known, so that later turns are known too; more than a block."""
+
+SHAPE = EngineShape(block_tokens=8, blocks=512, max_rows=1024, snapshots=24)
+MASKED = replace(SHAPE, truncation=DecoderTruncation(mode="mask", keep_tokens=22))
+
+
+@pytest.fixture(scope="module")
+def cold(cold_texts: ColdTexts) -> ColdText:
+    return cold_texts(16)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[list[int]]:
+    """Conversations, two of which begin alike; of public prompts where they are at hand."""
+    shared = words("system", 70)
+    return [
+        [*(shared if number % 2 else ()), *text[: 210 + 9 * number]]
+        for number, text in enumerate(published(4) or generated(4))
+    ]
+
+
+def generated(count: int) -> list[list[int]]:
+    return [words(f"conversation {number}", 300) for number in range(count)]
+
+
+def published(count: int) -> list[list[int]]:
+    file = Path(__file__).parents[3] / "shared" / "data" / "prompts" / "chat.jsonl"
+    if not file.exists():
+        return []
+    lines = random.Random("lines").sample(file.read_text().splitlines(), 64)
+    joined = ["\n".join(json.loads(line)["user_turns"]) for line in lines]
+    tokens = [[9 + byte for byte in text.encode()] for text in joined]
+    return [one for one in tokens if len(one) >= 300][:count]
+
+
+def asks_of(texts: Sequence[Sequence[int]], turn: int, *, salt: str = "") -> list[Ask]:
+    """A turn of each conversation; the last one is drawn."""
+    asks = []
+    for number, text in enumerate(texts):
+        end = (len(text) - FORCED) * (turn + 1) // TURNS - number
+        params = SamplingParams(golden_token_ids=text[end : end + FORCED], max_tokens=FORCED)
+        if turn == TURNS - 1:
+            params = SamplingParams(temperature=1, seed=number, max_tokens=9)
+        options = RequestOptions(cache_salt=salt, retention="chat" if number % 2 else "agent")
+        asks.append(Ask(prompt=text[:end], params=params, options=options))
+    return asks
+
+
+@pytest.fixture(scope="module", params=[SHAPE, MASKED], ids=["replay off", "replay mask"])
+def shape(request: pytest.FixtureRequest) -> EngineShape:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def wanted(cold: ColdText, texts: list[list[int]], shape: EngineShape) -> list[list[Answer]]:
+    """The answers of an engine that reuses nothing, turn by turn."""
+    engine = small_engine(cold.model, replace(shape, shares=False))
+    answers = [engine.answer(asks_of(texts, turn)) for turn in range(TURNS)]
+    engine.close()
+    return answers
+
+
+@pytest.fixture(params=STORES)
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KvStore]:
+    """A store of each kind, not open yet."""
+    name: str = request.param
+    options = (option.format(folder=tmp_path) for option in STORES[name])
+    settings = [f"components.kv_store.options.{option}" for option in options]
+    wanted = ["plugins.autoload=false", f"components.kv_store.use={name}", *settings]
+    try:
+        resolved = resolve_components(load_settings(None, wanted, environ={})).require()
+    except NoUsableComponent as error:
+        pytest.skip(f"{name}: {error}")
+    store = load(resolved, "kv_store")
+    yield store
+    store.close()
+
+
+def same(found: Answer, wanted: Answer) -> None:
+    assert found.done.token_ids == wanted.done.token_ids
+    assert_same_bits(found.logits_RV, wanted.logits_RV)
+
+
+def forget_some(engine: SmallEngine, texts: list[list[int]], draw: random.Random) -> None:
+    """Drop cached blocks and snapshots as if room had been needed."""
+    for text in texts:
+        prefix = CachedPrefix(engine.batch, text)
+        count = len(text) // SHAPE.block_tokens
+        for number in draw.sample(range(count), draw.randint(0, count // 3)):
+            prefix.drop_block(number)
+        if draw.random() < 0.5:
+            prefix.drop_snapshots(behind=draw.randrange(len(text)))
+
+
+class Talk:
+    """Conversations over engines that come and go, and one store."""
+
+    def __init__(self, cold: ColdText, shape: EngineShape, store: KvStore, **traffic: Any) -> None:
+        self.model, self.shape, self.store = cold.model, shape, store
+        self.options = traffic
+        self.store.open(small_groups(cold.model, shape))
+        self.start()
+
+    def start(self) -> None:
+        self.traffic = PlainTraffic(self.store, **self.options)
+        self.engine = small_engine(
+            self.model, self.shape, traffic=self.traffic, store_limits=PATIENT
+        )
+        # What slots held before must not matter.
+        self.engine.runner.caches.states_PB.fill_(0x2B)
+
+    def end(self) -> None:
+        self.engine.close()
+        assert not self.traffic.slots_out
+
+    def restart(self) -> None:
+        self.end()
+        groups = list(self.store.groups.values())
+        if self.store.capabilities.is_persistent:
+            self.store.close()
+            self.store.open(groups)
+        self.start()
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+def test_conversations_go_on_with_the_bits_of_a_run_without_cache(
+    cold: ColdText,
+    texts: list[list[int]],
+    shape: EngineShape,
+    wanted: list[list[Answer]],
+    kept: KvStore,
+    is_asynchronous: bool,
+) -> None:
+    draw = random.Random(f"{shape.truncation} {is_asynchronous}")
+    store = LossyStore(kept, draw, lost=0.005, damaged=0.005)
+    shape = replace(shape, is_asynchronous=is_asynchronous)
+    talk = Talk(cold, shape, store, slots=9, batch_blocks=3)
+    came = cached = 0
+    for round_number in range(2):
+        turns = [(turn, number) for turn in range(TURNS) for number in range(len(texts))]
+        if round_number:
+            draw.shuffle(turns)
+        for at in range(0, len(turns), 3):
+            group = turns[at : at + 3]
+            asks = [asks_of(texts, turn)[number] for turn, number in group]
+            for (turn, number), answer in zip(group, talk.engine.answer(asks), strict=True):
+                same(answer, wanted[turn][number])
+                came += answer.done.usage.stored_tokens
+                cached += answer.done.usage.cached_tokens
+            if draw.random() < 0.5:
+                talk.restart()
+            else:
+                forget_some(talk.engine, texts, draw)
+    talk.end()
+    assert store.faults, "nothing was ever lost"
+    assert 300 < came < cached, "the store was not of much use"
