@@ -161,11 +161,11 @@ class Names:
         """Names of blocks of a group."""
         return [f"{self._pool}/{group}/{key.hex()}" for key in keys]
 
-    def is_one(self, name: str) -> bool:
-        """Whether a block of this pool may have that name."""
+    def is_one(self, name: str, group: str = "") -> bool:
+        """Whether a block of this pool may have that name, or one of a group of it."""
         pool, _, rest = name.partition("/")
-        _, slash, key = rest.partition("/")
-        return pool == self._pool and bool(slash) and len(key) == 2 * KEY_BYTES
+        found, _, key = rest.partition("/")
+        return pool == self._pool and len(key) == 2 * KEY_BYTES and group in ("", found)
 
 
 def is_gone(code: int) -> bool:
