@@ -77,7 +77,7 @@ class Pool:
         self._rpc, self._admin, self._unused = free_port(), free_port(), free_port()
         self.master_address = f"{LOOPBACK}:{self._rpc}"
         self.admin_url = f"http://{LOOPBACK}:{self._admin}"
-        self.admin = HttpAdmin(self.admin_url)
+        self.admin = HttpAdmin(self.admin_url, self.master_address)
         self.nodes: list[subprocess.Popen[bytes]] = []
         self.start_master()
         for _ in range(nodes):

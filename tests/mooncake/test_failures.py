@@ -27,7 +27,7 @@ def opened() -> Iterator[Callable[..., MooncakeStore]]:
     """Opens stores in pools; closed at the end."""
     stores: list[MooncakeStore] = []
 
-    def make(pool: Any, **options: Any) -> MooncakeStore:
+    def make(pool: Any, /, **options: Any) -> MooncakeStore:
         store = pool.store(retry_s=0.5, lane_bytes=1 << 20, **options)
         store.open([BLOCKS])
         stores.append(store)

@@ -115,7 +115,14 @@ class MooncakeStore(GuardedStore[_Opened]):
                 )
         found, names = groups_by_name(groups, self._limits), self._names
         lanes = Lanes(terms.lanes, terms.lane_bytes)
-        link = Link(self._library, self._place, names, lanes, Circuits(terms.retry_s))
+        link = Link(
+            self._library,
+            self._place,
+            names,
+            lanes,
+            Circuits(terms.retry_s),
+            is_ready=self._admin.is_ready,
+        )
         link.connect(time.monotonic() + _CONNECT_S)
         return _Opened(
             groups=found,
@@ -209,7 +216,7 @@ class MooncakeStore(GuardedStore[_Opened]):
         try:
             figures = self._admin.figures()
         except NotTold as error:
-            problem = opened.link.problem or str(error)
+            problem = opened.link.problem() or str(error)
             return StoreReport(outcomes=self._tally.outcomes(), removed=removed, problem=problem)
         if opened.evicted is not None and figures.evicted > opened.evicted:
             removed["room"] = figures.evicted - opened.evicted
@@ -219,7 +226,7 @@ class MooncakeStore(GuardedStore[_Opened]):
             capacity_bytes=figures.capacity_bytes,
             outcomes=self._tally.outcomes(),
             removed=removed,
-            problem=opened.link.problem,
+            problem=opened.link.problem(),
         )
 
     def _evicted(self) -> int | None:
