@@ -4,6 +4,8 @@ Every check is one session with its own environment, so that a dependency nobody
 ``nox`` runs the default list; ``nox -s lint types core`` is the short loop; ``nox -l`` lists all.
 """
 
+import os
+import shutil
 from pathlib import Path
 
 import nox
@@ -278,6 +280,31 @@ def oracle(session: nox.Session) -> None:
     pins = str(ROOT / "requirements/oracle.txt")
     session.install("--no-deps", "--ignore-requires-python", "-r", pins)
     pytest(session, "tests/oracle")
+
+
+@nox.session
+def gluster(session: nox.Session) -> None:
+    """The store in shared folders on GlusterFS, ten bricks and two, some of which are killed.
+
+    Not in the default list: it needs root, for namespaces of its own, and Debian's packages.
+    """
+    for command, package in (
+        ("glusterd", "glusterfs-server"),
+        ("mount.glusterfs", "glusterfs-client"),
+        ("unshare", "util-linux"),
+        ("ip", "iproute2"),
+    ):
+        if shutil.which(command) is None:
+            session.error(f"needs {command}, found none: apt-get install {package}")
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        session.error("needs root and /dev/fuse, to mount a volume in a namespace of its own")
+    group(session, "test")
+    editable(session, "deepinfer_core", "plugins/deepinfer_threefs")
+    session.run(
+        "unshare", "--net", "--mount", "--propagation", "private",
+        "python", "-m", "pytest", "-q", "-rs", "--log-cli-level", "INFO", "tests/gluster",
+        *session.posargs, external=True,
+    )  # fmt: skip
 
 
 @nox.session

@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--trace", type=Path, required=True, help="conversation_trace.jsonl")
     parser.add_argument("--plot", type=Path, help="an .svg or .png")
     parser.add_argument("--days", type=float, default=28.0, help="of synthetic sessions")
-    parser.add_argument("--sessions", type=int, default=400, help="of each class")
+    parser.add_argument("--sessions", type=int, default=300, help="of each class")
     args = parser.parse_args()
     best, requests = ideal(args.trace), read_conversations(args.trace)
     figures = whole(requests, best)

@@ -35,7 +35,7 @@ def kill_fetchers(folder: Path, kills: int, seed: int) -> tuple[KillReport, int,
     grown_bytes = resident_bytes("VmRSS") - warm_bytes
     if warm_bytes and grown_bytes > GROWTH_BOUND_BYTES:
         raise SystemExit(f"resident memory grew by {grown_bytes:,} bytes")
-    engine.serve(1.0)
+    engine.prove()
     engine.close()
     return engine.report, grown_bytes, time.monotonic() - began_s
 

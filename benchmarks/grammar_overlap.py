@@ -186,7 +186,7 @@ class Bench:
         self.llm, self._timeline = LLM.from_settings(load_settings(None, api=api)), Timeline()
         engine, runner = self.llm.engine, self.llm.engine.runner
         assert isinstance(runner, ModelRunner)
-        runner._stream = TimedStream(runner._stream, self._timeline)
+        runner.stream = TimedStream(runner.stream, self._timeline)
         engine.grammars = self._grammars = TimedGrammars(engine.grammars, self._timeline)
         instruments = TimedInstruments(engine.batch.readings, version=__version__, model="")
         instruments.timeline = self._timeline

@@ -12,6 +12,8 @@ of a small one.
 So many sequences decode: a step verifies some of the drafts of each, and emits those of them that
 are right and one token more. *Plain* drafts nothing, *fixed* verifies all five, *planned* is the
 planner of ``dspark.block``, which knows nothing but confidences and the times of its own steps.
+What is lost in steps that verify nothing, its trials, is the part of the time that the others would
+not have needed for the same tokens.
 """
 
 import json
@@ -95,7 +97,7 @@ def speed(
     """Decode with a planner, or with so many drafts verified of each sequence, and sum up."""
     streams = [cycle(blocks) for blocks in texts]
     count = len(texts)
-    totals = dict.fromkeys(("ms", "tokens", "verified", "rounds"), 0.0)
+    totals = dict.fromkeys(("ms", "tokens", "verified", "rounds", "bare_ms", "bare"), 0.0)
     held: list[tuple[tuple[float, ...], int] | None] = [None] * count
     older: list[tuple[float, ...] | None] = [None] * count
     for step in range(WARMING_STEPS + STEPS):
@@ -118,6 +120,9 @@ def speed(
         totals["tokens"] += count + sum(kept)
         totals["verified"] += sum(rows) - count
         totals["rounds"] += drafts_next
+        if sum(rows) == count:
+            totals["bare_ms"] += step_ms + round_ms
+            totals["bare"] += count
         if planner is not None:
             planner.learn(
                 [
@@ -131,12 +136,16 @@ def speed(
             planner.took(times)
         held = [next(stream) if drafts_next else None for stream in streams]
     each = STEPS * count
+    usual = (totals["ms"] - totals["bare_ms"]) / max(totals["tokens"] - totals["bare"], 1.0)
     return {
         "tokens_s": round(1e3 * totals["tokens"] / totals["ms"], 1),
         "step_ms": round(totals["ms"] / STEPS, 2),
         "verified": round(totals["verified"] / each, 3),
         "accepted": round(totals["tokens"] / each - 1, 3),
         "steps_with_a_round": round(totals["rounds"] / STEPS, 3),
+        "lost_in_steps_that_verify_nothing": round(
+            (totals["bare_ms"] - usual * totals["bare"]) / totals["ms"], 4
+        ),
     }
 
 

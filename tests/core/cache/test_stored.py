@@ -62,6 +62,13 @@ def test_the_fingerprint_of_a_state_binds_the_layout_and_what_it_holds(full: Cac
     assert len({*found, layout_fingerprint(full)}) == 5
 
 
+def test_a_whole_state_binds_whose_drafts_it_is_for(full: CacheLayout) -> None:
+    ours, theirs = (stored_groups(full, truncates=False, drafter=one)[1] for one in ("a", "b"))
+    assert ours.layout != theirs.layout
+    short = [stored_groups(full, truncates=True, drafter=one)[1] for one in ("a", "b")]
+    assert short[0].layout == short[1].layout
+
+
 def test_groups_name_the_formats_of_their_rows(full: CacheLayout) -> None:
     blocks, state = stored_groups(full, truncates=True)
     assert blocks.number_format == "fp4_e4m3x16+mxfp4"

@@ -85,3 +85,17 @@ def test_levels_fade_too() -> None:
     assert bias.expected((0.95,))[0] < 0.9
     bias.fade(100_000)
     assert bias.expected((0.95,))[0] == pytest.approx(0.95)
+
+
+def test_drafts_that_promise_too_little_are_not_forgotten_to_be_good_while_none_is_verified() -> (
+    None
+):
+    """Nobody verifies what seems to be worth nothing, so that nothing else would be heard of it."""
+    bias = learned(96, (0.5,), verified=1, accepted=1)
+    bias.fade(0)
+    known = bias.factors
+    bias.fade(1000)
+    assert bias.factors == known
+    bias.add((0.5,), 1, 1)
+    bias.fade(1000)
+    assert bias.factors[0] < known[0]

@@ -3,7 +3,7 @@
 import pytest
 from deepinfer_core.schedule.speculation import Total, choose_total
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
-from deepinfer_core.schedule.speculation_mode import DraftingMode, next_mode
+from deepinfer_core.schedule.speculation_mode import DraftingMode, next_mode, wants_change
 from deepinfer_core.schedule.speculation_prior import MeanSurvival
 from deepinfer_core.schedule.speculation_times import Drift, RecentTimes, followed
 from hypothesis import given
@@ -135,6 +135,17 @@ def test_drafting_goes_on_while_it_is_faster() -> None:
 def test_drafting_ends_when_what_it_lost_is_worth_four_draft_rounds() -> None:
     """2.5 tokens take 2 ms, or 1.25 ms without drafts: 0.75 lost a step, 4 is the limit."""
     assert run(DraftingMode(), Total(2, 2.5, 2.0), 7) == [True] * 5 + [False] * 2
+
+
+def test_sixteen_rounds_are_lost_before_a_change_where_one_way_was_never_timed() -> None:
+    """16 of 1 ms each, 0.75 lost a step; it would be left behind the sixth."""
+    mode, best, wanted = DraftingMode(), Total(2, 2.5, 2.0), list[bool]()
+    for _ in range(21):
+        mode = next_mode(mode, best, COSTS, 2, are_timed=False)
+        wanted.append(wants_change(mode, COSTS))
+    assert mode.is_drafting
+    assert wanted == [False] * 5 + [True] * 16
+    assert not next_mode(mode, best, COSTS, 2, are_timed=False).is_drafting
 
 
 def test_drafting_is_taken_up_again_when_what_is_lost_without_is_worth_four_draft_rounds() -> None:

@@ -24,6 +24,7 @@ GOLDEN = {
     "deepinfer_prompt_tokens_total counter",
     "deepinfer_prompt_cached_tokens_total counter",
     "deepinfer_prompt_replayed_tokens_total counter",
+    "deepinfer_prompt_stored_tokens_total counter",
     "deepinfer_generation_tokens_total counter",
     "deepinfer_draft_rounds_total counter",
     "deepinfer_draft_tokens_total counter place",
@@ -33,6 +34,18 @@ GOLDEN = {
     "deepinfer_prefix_cache_hit_blocks_total counter",
     "deepinfer_prefix_cache_evicted_blocks_total counter",
     "deepinfer_prefix_cache_evicted_snapshots_total counter",
+    "deepinfer_kv_store_usable gauge",
+    "deepinfer_kv_store_fetches_total counter outcome",
+    "deepinfer_kv_store_unasked_total counter reason",
+    "deepinfer_kv_store_probes_total counter",
+    "deepinfer_kv_store_match_seconds_total counter",
+    "deepinfer_kv_store_fetch_seconds_total counter",
+    "deepinfer_kv_store_fetched_blocks_total counter",
+    "deepinfer_kv_store_fetched_bytes_total counter",
+    "deepinfer_kv_store_fetched_states_total counter",
+    "deepinfer_kv_store_written_blocks_total counter outcome",
+    "deepinfer_kv_store_pending_blocks gauge state",
+    "deepinfer_kv_store_restarts_total counter",
     "deepinfer_late_kernels_total counter",
     "deepinfer_grammars gauge state",
     "deepinfer_grammar_cache_hits_total counter",
@@ -105,7 +118,7 @@ def test_label_values_are_known_beforehand(metric: Metric) -> None:
         assert not metric.values
     else:
         assert len(metric.labels) == bool(metric.values)
-        assert len(metric.values) <= 8
+        assert len(metric.values) <= 12
 
 
 def test_every_reason_to_end_has_a_series() -> None:

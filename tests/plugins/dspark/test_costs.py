@@ -116,3 +116,23 @@ def test_a_change_just_before_others_are_tried_is_seen_behind_them() -> None:
     """Three of 8 ms among nine of 4 count little; then all is seen to take twice as long."""
     costs = followed(*took(4, 4.0, 9), *took(1, 1.0, 19), *took(4, 8.0, 2), *took(1, 2.0, 9))
     assert curve(costs) == [2.0, 4.0, 8.0, 16.0]
+
+
+def test_sizes_of_one_kind_follow_those_of_that_kind() -> None:
+    """Plain steps take half as long again as measured, steps with drafts what was measured."""
+    costs = followed(*took(1, 1.5, 3), *took(4, 4.0, 3))
+    assert curve(costs) == [1.5, 2.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize(("steps", "plain", "drafts"), [(2, False, False), (3, True, False)])
+def test_a_kind_is_timed_once_a_size_of_it_is_known(steps: int, plain: bool, drafts: bool) -> None:
+    costs = followed(*took(1, 1.0, steps))
+    assert costs.are_timed(with_drafts=False) is plain
+    assert costs.are_timed(with_drafts=True) is drafts
+    assert followed(*took(4, 4.0, steps)).are_timed(with_drafts=True) is plain
+
+
+def test_a_size_that_no_step_with_drafts_had_may_be_a_tenth_faster() -> None:
+    costs = followed(*took(4, 4.0, 3))
+    hopeful = costs.hopeful(costs.of(1), 1)
+    assert [round(ms, 9) for ms in hopeful.curve.milliseconds] == [1.0, 1.8, 4.0, 7.2]

@@ -1,5 +1,6 @@
 """Do both stores keep the contract of kv_store?"""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from deepinfer_core.testing.contracts.kv_store_suite import key
 from deepinfer_threefs.medium import PosixMedium
 from deepinfer_threefs.place import StorePlace
 from deepinfer_threefs.store import ThreefsStore
+from deepinfer_threefs.testing.usrbio import FakeUsrbio, Habits
+from deepinfer_threefs.usrbio import UsrbioMedium
 
 PAGE = 4096
 LIMITS = Limits(
@@ -33,18 +36,23 @@ class Passing:
 
 
 class TestPosixStore(KvStoreContract):
+    durable = False
+    """Of files on a disk that is tested on its own: here each batch would wait for it."""
+
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> None:
         self.folder, self.clock = tmp_path / "store", Passing()
 
+    def medium(self) -> PosixMedium:
+        return PosixMedium()
+
     def made(self, limits: Limits = LIMITS) -> ThreefsStore:
-        # Not durable: that is tested on its own, and each batch would wait for the disk. Files of
-        # 16 records: so several are written, sealed and removed.
+        # Files of 16 records: so several are written, sealed and removed.
         place = StorePlace(
-            folder=str(self.folder), segment_bytes=17 * PAGE, durable=False, refresh_s=0
+            folder=str(self.folder), segment_bytes=17 * PAGE, durable=self.durable, refresh_s=0
         )
         clock = Clock(wall=self.clock, steady=self.clock)
-        return ThreefsStore(place, limits, medium=PosixMedium(), clock=clock)
+        return ThreefsStore(place, limits, medium=self.medium(), clock=clock)
 
     @pytest.fixture
     def component(self) -> ThreefsStore:
@@ -71,3 +79,23 @@ class TestPosixStore(KvStoreContract):
             (old,) = file.read(1)
             file.seek(place.offset + bit // 8)
             file.write(bytes([old ^ 1 << bit % 8]))
+
+
+class TestUsrbioStore(TestPosixStore):
+    """The same files through rings, which are small, end in any order and begin at once.
+
+    What is written shows in a file's length when that is asked for, and not before.
+    """
+
+    durable = True
+
+    @pytest.fixture(autouse=True)
+    def _fake(self, _place: None) -> Iterator[None]:
+        self.folder.parent.mkdir(exist_ok=True)
+        self.fake = FakeUsrbio(self.folder.parent, Habits(delay_s=1e-4))
+        self.fake.files.length_lags = True
+        yield
+        self.fake.files.close()
+
+    def medium(self) -> PosixMedium:
+        return UsrbioMedium(self.fake, ring_entries=5, rings=2, chunk_bytes=PAGE)

@@ -19,7 +19,9 @@ WHOLE_STATE = "whole_state"
 """The rings of both halves and of the drafter."""
 
 
-def stored_groups(layout: CacheLayout, *, truncates: bool) -> tuple[BlockGroup, BlockGroup]:
+def stored_groups(
+    layout: CacheLayout, *, truncates: bool, drafter: str = ""
+) -> tuple[BlockGroup, BlockGroup]:
     """The group of blocks, and that of states at the ends of blocks.
 
     A prefix needs all of its blocks, and the last of its states, or some tokens are fed again in
@@ -32,14 +34,15 @@ def stored_groups(layout: CacheLayout, *, truncates: bool) -> tuple[BlockGroup, 
     Args:
         layout: of the caches.
         truncates: the decoder half is truncated.
+        drafter: whose rings are part of states; empty: nobody's, they mean nothing.
     """
     block, state = layout.block, layout.state
     regions = (*block.entries.values(), *block.index_keys.values())
     fingerprint = layout_fingerprint(layout)
     rings = (*state.windows, *state.drafters)
     state_bytes = state.stored_bytes if truncates else max(ring.end_bytes for ring in rings)
-    name = STATE if truncates else WHOLE_STATE
-    content = framed_digest(b"sta1", fingerprint, name.encode(), state_bytes.to_bytes(8, "little"))
+    name, drafter = (STATE, "") if truncates else (WHOLE_STATE, drafter)
+    content = framed_digest(b"sta1", fingerprint, name.encode(), drafter.encode())
     return (
         BlockGroup(
             name=BLOCKS,

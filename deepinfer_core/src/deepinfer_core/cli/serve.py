@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.cli.memory_check import memory_table
 from deepinfer_core.cli.output import complain, print_table
@@ -156,10 +156,18 @@ def summary(facts: EngineFacts, protocols: Sequence[ServedProtocol], address: st
             ("at once", f"{report['max_num_seqs']:,} requests"),
             ("cache", f"{report['cache_tokens']:,} tokens"),
             ("grammars", ", ".join(facts.grammar_kinds) or "none"),
+            ("store", _store(report.get("kv_store"))),
             ("protocols", ", ".join(one.name for one in protocols)),
         ]
     )
     print(f"\nserving at {address}", flush=True)
+
+
+def _store(report: Mapping[str, Any] | None) -> str:
+    """The store, and what it is given."""
+    if report is None:
+        return "none"
+    return f"{report['component']}: {', '.join(report['block_bytes'])}"
 
 
 def _stopped_early(number: int, frame: object) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from deepinfer_core.config.components import Section
+from deepinfer_core.interfaces.kv_store import check_word
 
 __all__ = ["LONGEST_WAIT_S", "Names", "ServerSettings", "one_or_many"]
 
@@ -45,6 +46,16 @@ def _origins(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _pairs(value: tuple[str, ...]) -> tuple[str, ...]:
+    labels = [pair.partition(":")[0] for pair in value]
+    for pair in value:
+        label, _, retention = pair.partition(":")
+        if not label or labels.count(label) > 1:
+            raise ValueError(f"{pair!r} has no label, or one that another pair has")
+        check_word("class", retention)
+    return value
+
+
 def _by_vendor(value: object) -> object:
     """Tables of vendors with tables of protocols; a name with a dot is the two of them."""
     if not isinstance(value, Mapping):
@@ -74,6 +85,8 @@ class ServerSettings(Section):
             the name of the distribution that ships the checkpoint, or of its folder.
         keys_file: file with a line ``label:key`` for each key; None: no such file.
         key_environment: name of an environment variable with such pairs, with blanks between them.
+        key_retention: pairs ``label:class``: requests that come with this key belong to this class
+            of traffic, others to ``agent``; see ``engine.kv_store.classes``.
         metrics_auth: ask for a key at ``/metrics`` too, if there are keys.
         cors_origins: origins whose pages may call the server, ``*`` for all; empty: pages of this
             server only.
@@ -103,6 +116,7 @@ class ServerSettings(Section):
     model_names: Names = ()
     keys_file: str | None = Field(default=None, min_length=1)
     key_environment: str | None = Field(default=None, min_length=1)
+    key_retention: Annotated[Names, AfterValidator(_pairs)] = ()
     metrics_auth: bool = True
     cors_origins: Annotated[Names, AfterValidator(_origins)] = ()
     max_connections: int = Field(default=4096, ge=1)
@@ -119,6 +133,10 @@ class ServerSettings(Section):
     queue_timeout_s: float = Field(default=600.0, gt=0, le=LONGEST_WAIT_S)
     request_timeout_s: float | None = Field(default=None, gt=0, le=LONGEST_WAIT_S)
     drain_seconds: float = Field(default=30.0, ge=0, le=LONGEST_WAIT_S)
+
+    def retention_of(self, label: str) -> str | None:
+        """Class of traffic of a key's requests; None: nothing is said about it."""
+        return dict(pair.split(":") for pair in self.key_retention).get(label)
 
     def options_of(self, protocol: str) -> Mapping[str, Any]:
         """Options of a protocol as they were given.

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from deepinfer_core.config.components import ComponentsSettings, Section
+from deepinfer_core.config.kv_store import KvStoreSettings
 from deepinfer_core.config.server import LONGEST_WAIT_S, Names, ServerSettings, one_or_many
 from deepinfer_core.interfaces.draft_planner import AcceptanceRule
 from deepinfer_core.interfaces.kinds import PROPERTIES
@@ -146,6 +147,7 @@ class EngineSettings(Section):
         seed: requests that bring no seed draw theirs from it, in the order of their arrival; None:
             from the system.
         decode_token_blacklist: ids that are never sampled; a text such as ``0..3,7`` is accepted.
+        kv_store: use of a store of blocks.
     """
 
     max_model_len: int | None = Field(default=None, ge=1)
@@ -167,6 +169,7 @@ class EngineSettings(Section):
     replay_keep_tokens: int = Field(default=140, ge=1)
     seed: int | None = Field(default=None, ge=0, lt=1 << 64)
     decode_token_blacklist: TokenIds = ()
+    kv_store: KvStoreSettings = KvStoreSettings()
 
 
 class DrafterSettings(Section):

@@ -153,6 +153,7 @@ class Instruments:
         self._prompt_tokens = board.number("prompt_tokens_total")
         self._cached_tokens = board.number("prompt_cached_tokens_total")
         self._replayed_tokens = board.number("prompt_replayed_tokens_total")
+        self._stored_tokens = board.number("prompt_stored_tokens_total")
         self._drawn_tokens = board.number("generation_tokens_total")
         self._draft_rounds = board.number("draft_rounds_total")
         self._drafts = [board.number("draft_tokens_total", place) for place in DRAFT_PLACES]
@@ -258,6 +259,7 @@ class Instruments:
             self._prompt_tokens.value += usage.prompt_tokens
             self._cached_tokens.value += usage.cached_tokens
             self._replayed_tokens.value += usage.replayed_tokens
+            self._stored_tokens.value += usage.stored_tokens
             self._request.observe(timeline.total_s)
             self._prompt_length.observe(usage.prompt_tokens)
             self._output_length.observe(usage.completion_tokens)
@@ -287,5 +289,8 @@ class Instruments:
             ("prefix_cache_evicted_snapshots_total",): readings.evicted_snapshots,
             ("late_kernels_total",): readings.late_kernels,
         }
-        for series, value in levels.items():
+        for series, value in (
+            *levels.items(),
+            *(readings.store.levels() if readings.store else ()),
+        ):
             board.number(*series).value = value

@@ -22,8 +22,7 @@ from deepinfer_core.engine.admission import Rules
 from deepinfer_core.engine.batch import Batch
 from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.drafts.settings import check_speculation, draft_host, reads_tokens
-from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
-from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
+from deepinfer_core.engine.grammar_opening import open_grammars
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
 from deepinfer_core.engine.model_folder import model_needs, read_config
@@ -32,8 +31,8 @@ from deepinfer_core.engine.observers import tell_resolved, tell_started
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.reuse_settings import reuse_policy
-from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
-from deepinfer_core.errors import ConfigError
+from deepinfer_core.engine.stored.opening import check_store, open_exchange
+from deepinfer_core.engine.tokenizer import open_tokenizer
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved, load
@@ -93,6 +92,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
     resolution = resolve_components(loaded, model_needs(config, settings))
     tell_resolved(resolution)
     resolved = resolution.require()
+    check_store(settings, resolved)
     tokenizer = open_tokenizer(folder)
     runner, memory, policy = _build_runner(folder, config, settings, resolved, stream)
     limits = Limits(
@@ -109,7 +109,9 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
     from deepinfer_core.engine.drafts.opening import open_drafting
 
     built = _make_ready(runner, limits, memory, settings, stream)
-    batch = Batch(limits, counts, policy, open_drafting(runner, limits, settings))
+    drafting = open_drafting(runner, limits, settings)
+    exchange = open_exchange(settings, resolved, policy, runner)
+    batch = Batch(limits, counts, policy, drafting, exchange)
     instruments = _instruments(batch, built, folder, resolution, settings)
     engine = Engine(
         runner,
@@ -121,7 +123,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
         instruments=instruments,
         is_asynchronous=settings.engine.asynchronous,
         priority_boost_s=settings.engine.priority_boost_s,
-        grammars=_grammars(resolved, config, settings, tokenizer, instruments),
+        grammars=open_grammars(resolved, config, settings, tokenizer, instruments),
     )
     info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
     tell_started(resolution, info)
@@ -171,31 +173,8 @@ def _rules(config: ModelConfig, settings: Settings, memory: MemoryPlan, *, has_t
         banned_ids=settings.engine.decode_token_blacklist,
         has_text=has_text,
         keep_tokens=None if settings.engine.replay == "off" else settings.engine.replay_keep_tokens,
+        retention_classes=frozenset(settings.engine.kv_store.classes),
     )
-
-
-def _grammars(
-    resolved: Resolved,
-    config: ModelConfig,
-    settings: Settings,
-    tokenizer: Tokenizer | None,
-    instruments: Instruments,
-) -> Grammars:
-    """What makes masks, if a component was chosen."""
-    if not any(pick.kind == "grammar" for pick in resolved.picks):
-        return NO_GRAMMARS
-    if tokenizer is None:
-        raise ConfigError(
-            "components.grammar is set, and this checkpoint has no tokenizer.json",
-            hint="leave components.grammar out",
-        )
-    from deepinfer_core.engine.grammar_limits import PoolLimits
-    from deepinfer_core.engine.grammar_pool import GrammarPool
-
-    size, end_ids = config.text_config.vocab_size, frozenset({config.eos_token_id})
-    limits = PoolLimits(**settings.grammar.model_dump())
-    vocabulary = grammar_vocabulary(tokenizer, end_ids=end_ids, size=size)
-    return Grammars(GrammarPool(resolved, vocabulary, limits, instruments), end_ids)
 
 
 def _truncation(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import importlib_metadata
+
 from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
 from deepinfer_core.engine.prefix_reuse import CacheIdentity, ReusePolicy
@@ -11,6 +13,9 @@ from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved
 
 __all__ = ["reuse_policy"]
+
+_COMPUTING = frozenset({"device", "attention", "gemm", "transform", "all_to_all"})
+"""Kinds of components that cached rows come from; a drafter's rows are part of whole states."""
 
 
 def reuse_policy(
@@ -25,9 +30,6 @@ def reuse_policy(
         fingerprint: of the checkpoint.
         layout: of the caches.
     """
-    picks = (f"{pick.kind}/{pick.slot}={pick.identity}" for pick in resolved.picks)
-    versions = (f"{name}=={version}" for name, version in resolved.distributions)
-    numerics = asdict(settings.model.numerics.numerics())
     return ReusePolicy(
         block_tokens=BLOCK_TOKENS,
         window_tokens=config.text_config.sliding_window,
@@ -39,6 +41,27 @@ def reuse_policy(
         identity=CacheIdentity(
             model=bytes.fromhex(fingerprint),
             layout=layout,
-            numerics="|".join((*picks, *versions, str(numerics))),
+            numerics=_numerics(settings, resolved),
         ),
     )
+
+
+def _numerics(settings: Settings, resolved: Resolved) -> str:
+    """Whatever the bits of cached rows depend on beside model, layout and tokens.
+
+    Blocks and states outlive the engine and may reach other machines, so what computes is named
+    with its version, and with the device that it computes on. What only chooses tokens, keeps
+    blocks or speaks to users changes no row.
+    """
+    picks = [pick for pick in resolved.picks if pick.kind in _COMPUTING]
+    homes = {pick.distribution for pick in picks}
+    facts = resolved.context.facts
+    parts = [
+        *(f"{pick.kind}/{pick.slot}={pick.identity}" for pick in picks),
+        *(f"{name}=={version}" for name, version in resolved.distributions if name in homes),
+        f"torch=={importlib_metadata.version('torch')}",
+        f"{facts.device}/{facts.model}/{facts.capability}/{facts.instruction_sets}",
+        f"threads={settings.threads}",
+        str(asdict(settings.model.numerics.numerics())),
+    ]
+    return "|".join(parts)

@@ -117,7 +117,7 @@ class ModelRunner(Runner):
         self.graphs = graphs
         self.stage = stage
         self.device = model.parts.device
-        self._stream = stream
+        self.stream = stream
         self._settings = SamplerInputs(vocabulary, self.device)
         self._plans: dict[tuple[int, int], Plan] = {}
 
@@ -141,11 +141,11 @@ class ModelRunner(Runner):
             forward()
 
         if feed is None or feed.shared is None:
-            step.ends.append(self._stream.submit(both))
+            step.ends.append(self.stream.submit(both))
         else:
             # Apart, so that the host knows who has which rows before the forward pass ends.
             step.shared = feed.shared
-            step.ends += [self._stream.submit(prepare), self._stream.submit(forward)]
+            step.ends += [self.stream.submit(prepare), self.stream.submit(forward)]
         return step
 
     @torch.inference_mode()
@@ -217,7 +217,7 @@ class ModelRunner(Runner):
             self.send(drawn)
             step.drawn = drawn
 
-        step.ends.append(self._stream.submit(work))
+        step.ends.append(self.stream.submit(work))
         if stage is not None and drafts is not None and wanted:
             self._draft(step, stage, drafts)
 
@@ -247,7 +247,7 @@ class ModelRunner(Runner):
             self.send(step.proposed)
             step.round_s = self._took_s(began_s)
 
-        step.ends.append(self._stream.submit(work))
+        step.ends.append(self.stream.submit(work))
 
     def _took_s(self, began_s: float) -> float | None:
         """Seconds since, where the device's work is done when it returns."""
@@ -272,11 +272,11 @@ class ModelRunner(Runner):
 
     def drain(self) -> None:
         """Wait until the stream is empty."""
-        self._stream.drain()
+        self.stream.drain()
 
     def close(self) -> None:
         """Close the stream."""
-        self._stream.close()
+        self.stream.close()
 
     @staticmethod
     def _left(step: ModelStep, row_R: torch.Tensor, drawn: Drawn) -> Left:

@@ -60,6 +60,7 @@ class GenerateRequest:
         prompt_token_ids: at least one.
         params: how to draw; ``n`` is 1.
         cache_salt: who may share cached prefixes: requests with the same salt only.
+        retention: class of traffic; see ``RequestOptions``. None: whatever is usual for its caller.
         priority: higher goes first; see ``RequestOptions``.
         timeout_s: it ends after so many seconds in the engine; None: it may take as long as it
             takes.
@@ -73,6 +74,7 @@ class GenerateRequest:
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     cache_salt: str = ""
+    retention: str | None = None
     priority: int = 0
     timeout_s: float | None = None
     taker: Taker | None = field(default=None, repr=False, compare=False)

@@ -21,7 +21,7 @@ DSpark paper.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, chain, islice, repeat
 from operator import mul
 from typing import NamedTuple
 
@@ -71,6 +71,7 @@ def choose_total(
     *,
     other_rows: int = 0,
     least_drafts: int = 0,
+    ranking: Sequence[float] | None = None,
 ) -> Total:
     """Choose how many rows the decoding sequences get together.
 
@@ -79,6 +80,7 @@ def choose_total(
         costs: what a step takes.
         other_rows: rows of prompts in the same step.
         least_drafts: so many are verified in any case, if there are as many.
+        ranking: survival of all drafts, highest first, as ``MeanRanking`` has it; None: ``rates``.
 
     Returns:
         The total of highest expected speed, the smallest of equal ones. At least one row a
@@ -86,12 +88,16 @@ def choose_total(
         would make the step larger than any that was measured.
     """
     sequences = len(rates)
-    best_first = sorted((rate for each in rates for rate in each if rate > 0), reverse=True)
-    expected = list(accumulate(best_first, initial=float(sequences)))
+    if ranking is None:
+        ranking = sorted(chain.from_iterable(rates), reverse=True)
+    useful = len(ranking)
+    while useful and ranking[useful - 1] <= 0:
+        useful -= 1
+    expected = list(accumulate(ranking, initial=float(sequences)))
     # Between two edges of the staircase more rows cost nothing, so only edges can be best.
     best: Total | None = None
-    fewest = sequences + other_rows + min(least_drafts, len(best_first))
-    for last_row in costs.edges(fewest, sequences + other_rows + len(best_first)):
+    fewest = sequences + other_rows + min(least_drafts, useful)
+    for last_row in costs.edges(fewest, sequences + other_rows + useful):
         rows = last_row - other_rows
         tokens = expected[rows - sequences]
         found = Total(rows, tokens, costs.drafting_ms(last_row))

@@ -11,7 +11,8 @@ step's total does not depend on its own blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
+from operator import mul
 
 __all__ = ["SurvivalBias"]
 
@@ -66,13 +67,16 @@ class SurvivalBias:
 
     def corrected(self, said: Sequence[float]) -> tuple[float, ...]:
         """Survival of a block, place by place: never above 1, never rising along the block."""
-        ratios = zip(said, self._places.ratios, strict=False)
-        return tuple(accumulate((min(1.0, one * ratio) for one, ratio in ratios), min))
+        # Called for every sequence of every step: the built-in functions run over whole blocks.
+        return tuple(
+            islice(accumulate(map(mul, said, self._places.ratios), min, initial=1.0), 1, None)
+        )
 
     def expected(self, corrected: Sequence[float]) -> tuple[float, ...]:
         """The same by how high each is: what drafts give together, not which are the best."""
-        ratios = self._levels.ratios
-        return tuple([min(1.0, one * ratios[_level(one)]) for one in corrected])
+        ratios = (*self._levels.ratios, self._levels.ratios[-1])  # 1 is of the highest level, too
+        found = [one * ratios[int(_LEVELS * one)] for one in corrected]
+        return tuple([one if one < 1.0 else 1.0 for one in found])
 
 
 class _Ratios:
@@ -86,18 +90,29 @@ class _Ratios:
         self._imaginary = imaginary
         self._said, self._came = [*imaginary], [*imaginary]
         self.ratios = [1.0] * len(imaginary)
+        self._added: set[int] = set()
+        """Numbers that something was added to since the last fading."""
 
     def add(self, number: int, said: float, came: bool) -> None:
         """Take one draft."""
         self._said[number] += said
         self._came[number] += came
+        self._added.add(number)
         self.ratios[number] = self._came[number] / self._said[number]
 
     def fade(self, kept: float) -> None:
-        """Keep so much of all but what is imaginary."""
-        for sums in (self._said, self._came):
-            pairs = zip(sums, self._imaginary, strict=True)
-            sums[:] = [always + kept * (one - always) for one, always in pairs]
+        """Keep so much of all but what is imaginary, and what is only known from earlier.
+
+        A number that nothing was added to is trusted again, in time, if less came than was said.
+        If more did it stays so: who is believed to promise little is not asked, and would be
+        forgotten to be good.
+        """
+        for number, always in enumerate(self._imaginary):
+            said, came = self._said[number], self._came[number]
+            if number in self._added or came < said:
+                self._said[number] = always + kept * (said - always)
+                self._came[number] = always + kept * (came - always)
+        self._added.clear()
         self.ratios = [came / said for came, said in zip(self._came, self._said, strict=True)]
 
 

@@ -38,6 +38,11 @@ class MeanSurvival:
             self._survived[place] = self._survived[place] * _KEPT_PER_BLOCK + right
 
     @property
+    def is_known(self) -> bool:
+        """Whether there was a block."""
+        return self._reached[0] > 1.0
+
+    @property
     def rates(self) -> tuple[float, ...]:
         """Survival by draft; all 1 before the first block."""
         each = (s / r for s, r in zip(self._survived, self._reached, strict=True))

@@ -104,6 +104,7 @@ class App:
             places=parts.running + 1 + parts.running // 4,
             max_in_work=parts.max_queued,
             queue_timeout_s=settings.queue_timeout_s,
+            retention_of=settings.retention_of,
         )
         self._settings = settings
         self._keys = Keys(parts.keys)

@@ -9,7 +9,8 @@ many others have sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import replace
 from typing import cast
 
 from deepinfer_core.errors import DeepInferError, EngineBusy, EngineUnavailable, RequestError
@@ -63,14 +64,22 @@ class FairEngine(AsyncEngine):
         places: requests that it is handed at once; a few more than it runs keep it busy.
         max_in_work: requests that it has or that wait for it; more are refused.
         queue_timeout_s: a request that has not been started by then is refused.
+        retention_of: class of traffic of a caller's requests that name none; None: the usual one.
     """
 
     def __init__(
-        self, engine: AsyncEngine, *, places: int, max_in_work: int, queue_timeout_s: float
+        self,
+        engine: AsyncEngine,
+        *,
+        places: int,
+        max_in_work: int,
+        queue_timeout_s: float,
+        retention_of: Callable[[str], str | None] = lambda caller: None,
     ) -> None:
         self._engine = engine
         self._max_in_work = max_in_work
         self._queue_timeout_s = queue_timeout_s
+        self._retention_of = retention_of
         self._is_draining = False
         self._turns: Turns[_Waiting] = Turns(places)
         self._requests: dict[str, _Waiting] = {}
@@ -105,6 +114,9 @@ class FairEngine(AsyncEngine):
             EngineUnavailable: also if it was not started in time.
         """
         self._check(request)
+        usual = self._retention_of(CALLER.get())
+        if request.retention is None and usual is not None:
+            request = replace(request, retention=usual)
         waiting = _Waiting(request)
         self._requests[request.request_id] = waiting
         self._idle.clear()

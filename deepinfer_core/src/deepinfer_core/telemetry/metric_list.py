@@ -17,11 +17,28 @@ from deepinfer_core.telemetry.metric import (
     steps_of_ten,
 )
 
-__all__ = ["DRAFT_PLACES", "FINISH_REASONS", "METRICS", "STEP_KINDS"]
+__all__ = [
+    "DRAFT_PLACES",
+    "FINISH_REASONS",
+    "METRICS",
+    "STEP_KINDS",
+    "STORE_FETCHES",
+    "STORE_UNASKED",
+    "STORE_WRITES",
+]
 
 FINISH_REASONS: Final = ("stop", "length", "abort", "error")
 STEP_KINDS: Final = ("prefill", "decode", "mixed")
 DRAFT_PLACES: Final = ("1", "2", "3", "4", "5", "6", "7", "later")
+
+STORE_FETCHES: Final = (
+    "done", "miss", "corrupt", "version", "timeout", "unavailable", "full", "lost", "abandoned",
+    "no_room", "failed", "left",
+)  # fmt: skip
+STORE_UNASKED: Final = ("in_memory", "too_short", "busy")
+STORE_WRITES: Final = (
+    "stored", "exists", "timeout", "unavailable", "lost", "dropped", "failed",
+)  # fmt: skip
 
 _OVERHEAD_S = steps_of_ten(-5, -2)
 _STEP_S = steps_of_ten(-4, 1)
@@ -63,6 +80,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     counter("prompt_tokens_total", "Tokens of the prompts of requests that ended."),
     counter("prompt_cached_tokens_total", "Those of them that were found in the cache."),
     counter("prompt_replayed_tokens_total", "Those of them that were fed again after a hit."),
+    counter(
+        "prompt_stored_tokens_total",
+        "Those of the cached ones that came from a store for their request.",
+    ),
     counter("generation_tokens_total", "Tokens drawn, counted in the step that drew them."),
     counter("draft_rounds_total", "Times that drafts of one sequence were verified."),
     counter(
@@ -87,6 +108,38 @@ METRICS: Final[tuple[Metric, ...]] = (
     counter("prefix_cache_hit_blocks_total", "Blocks that lookups took over."),
     counter("prefix_cache_evicted_blocks_total", "Cached blocks that made room for others."),
     counter("prefix_cache_evicted_snapshots_total", "Snapshots that made room for others."),
+    gauge("kv_store_usable", "1: a store can be asked; 0: it cannot now, or there is none."),
+    counter(
+        "kv_store_fetches_total",
+        "Prefixes that a store was asked for, by how that ended.",
+        "outcome",
+        values=STORE_FETCHES,
+    ),
+    counter(
+        "kv_store_unasked_total",
+        "Requests that no store was asked for, by reason.",
+        "reason",
+        values=STORE_UNASKED,
+    ),
+    counter("kv_store_probes_total", "Blocks that a store was asked about."),
+    counter("kv_store_match_seconds_total", "Time until it was known how much is stored, summed."),
+    counter("kv_store_fetch_seconds_total", "Time from then until it had come, summed."),
+    counter("kv_store_fetched_blocks_total", "Blocks and states that came from a store."),
+    counter("kv_store_fetched_bytes_total", "Bytes of these."),
+    counter("kv_store_fetched_states_total", "States that came and can be resumed from."),
+    counter(
+        "kv_store_written_blocks_total",
+        "Blocks and states for a store, by what became of them.",
+        "outcome",
+        values=STORE_WRITES,
+    ),
+    gauge(
+        "kv_store_pending_blocks",
+        "Blocks for a store that wait to be copied from the device, or to be stored.",
+        "state",
+        values=("waiting", "writing"),
+    ),
+    counter("kv_store_restarts_total", "Times that the fetcher was started again."),
     counter("late_kernels_total", "Kernels compiled or loaded after the engine was ready."),
     gauge(
         "grammars",

@@ -110,32 +110,25 @@ class FetcherKills:
         self._look()
         chain, group = self._random.randrange(_CHAINS), self._random.choice((BLOCKS, STATES))
         if self._random.random() < 0.5:
-            places = range(self._random.randrange(_LENGTH), _LENGTH)
+            places = range(self._random.choice((0, self._random.randrange(_LENGTH))), _LENGTH)
             self._hand_over(chain, places, group.name)
             return
-        ticket = self._traffic.want(
-            Wanted(
-                keys=tuple(key((chain, place)) for place in range(_LENGTH)),
-                depth=0,
-                namespace=_NAMESPACE,
-                retention="chat",
-                group="blocks",
-                state_group="state",
-                match_s=_WAIT_S,
-                fetch_s=_WAIT_S,
-            )
-        )
-        self._open[ticket] = chain
+        ticket = self._want(chain, "state")
         if self._random.random() < 0.1:
             self._traffic.cancel(ticket)
             del self._open[ticket]
 
-    def serve(self, seconds: float) -> None:
-        """Work without being killed, and see that all blocks come through in the end."""
-        by_s = time.monotonic() + seconds
-        while time.monotonic() < by_s:
-            self.work()
-        self._until(lambda: not (self._open or self._traffic.counts().writing))
+    def prove(self) -> None:
+        """Without being killed: each whole chain is stored, and comes."""
+        for chain in range(_CHAINS):
+            for place in range(_LENGTH):
+                self._until(lambda: self._traffic.counts().writing < self._slots["blocks"])
+                self._hand_over(chain, [place], "blocks")
+            self._until(lambda: not self._traffic.counts().writing)
+            before = self.report.arrived
+            self._want(chain, None)
+            self._until(lambda: not self._open)
+            assert self.report.arrived == before + _LENGTH
 
     def close(self) -> None:
         """End, and look at every block that is in the store."""
@@ -144,6 +137,11 @@ class FetcherKills:
         self.report.written.update(counts.written)
         self.report.kept = whole_blocks(self._folder)
         assert _segments(os.getpid()) == 1  # this object's own view; it goes with it
+
+    @property
+    def blocks(self) -> int:
+        """All that there are."""
+        return _CHAINS * _LENGTH
 
     @property
     def fetcher_id(self) -> int:
@@ -155,6 +153,22 @@ class FetcherKills:
         os.kill(killed, signal.SIGKILL)
         self.report.kills += 1
         return killed
+
+    def _want(self, chain: int, state_group: str | None) -> int:
+        ticket = self._traffic.want(
+            Wanted(
+                keys=tuple(key((chain, place)) for place in range(_LENGTH)),
+                depth=0,
+                namespace=_NAMESPACE,
+                retention="chat",
+                group="blocks",
+                state_group=state_group,
+                match_s=_WAIT_S,
+                fetch_s=_WAIT_S,
+            )
+        )
+        self._open[ticket] = chain
+        return ticket
 
     def _hand_over(self, chain: int, places: Sequence[int], group: str) -> None:
         slots = self._traffic.empty_slots(group, len(places))

@@ -43,13 +43,13 @@ class UnrulyOptions(BaseModel):
         rules: the file; empty: none.
         folder: where blocks are kept on a disk; empty: in memory.
         is_persistent: what it says of itself.
-        retention_s: of a store in memory.
+        log: file that gets a line for each call; empty: none.
     """
 
     rules: str = ""
     folder: str = ""
     is_persistent: bool = False
-    retention_s: dict[str, float] = {}
+    log: str = ""
 
 
 class UnrulyStore(KvStore):
@@ -110,6 +110,7 @@ class UnrulyStore(KvStore):
 
     def touch(self, group: str, keys: Sequence[bytes], *, retention: str = "") -> None:
         """Note uses."""
+        self._log(f"touch {len(keys)} {retention}")
         self._inner.touch(group, keys, retention=retention)
 
     def drop(self, namespace: bytes | None = None) -> int:
@@ -118,11 +119,17 @@ class UnrulyStore(KvStore):
 
     def sweep(self, *, deadline_s: float) -> int:
         """Sweep."""
+        self._log("sweep")
         return self._inner.sweep(deadline_s=deadline_s)
 
     def report(self) -> StoreReport:
         """Of what keeps the blocks."""
         return self._inner.report()
+
+    def _log(self, line: str) -> None:
+        if self._options.log:
+            with open(self._options.log, "a", encoding="ascii") as file:
+                file.write(f"{line}\n")
 
     def _rule(self, call: str, keys: Sequence[bytes]) -> Any:
         """What the file says of a call; None: nothing."""
@@ -137,6 +144,7 @@ class UnrulyStore(KvStore):
 
     def _misbehave(self, call: str, keys: Sequence[bytes]) -> list[Outcome]:
         """Outcomes that replace the store's own; none: they do not."""
+        self._log(f"{call} {len(keys)}")
         does = self._rule(call, keys)
         if does == "raise":
             raise RuntimeError("told to raise")
@@ -160,7 +168,7 @@ def build(options: UnrulyOptions, context: BuildContext) -> UnrulyStore:
 
         place = DiskStoreOptions(folder=options.folder, capacity_bytes=64 << 20, durable=False)
         return UnrulyStore(disk.build(place, context), options)
-    size = MemoryStoreOptions(capacity_bytes=64 << 20, young_s=0.0, retention_s=options.retention_s)
+    size = MemoryStoreOptions(capacity_bytes=64 << 20, young_s=0.0)
     return UnrulyStore(memory.build(size, context), options)
 
 

@@ -7,12 +7,15 @@ sizes near it suggest.
 
 Steps with drafts and without are told apart, as most of the time only those of one kind are run.
 The others are kept relative to these: what they took when they were tried, by how much slower the
-usual ones have become since.
+usual ones have become since. A size that one kind never had follows those that it had, since the
+host's work differs: with drafts it is for some tokens a row, without for one.
 
 Source: the cost model of DeepInfer 0.1.0, which has a price a row, and medians of the sampler.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from deepinfer_core.interfaces.draft_planner import StepTimes
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
@@ -21,6 +24,10 @@ from deepinfer_core.schedule.speculation_times import Drift, RecentTimes, follow
 from deepinfer_dspark.measuring import MeasuredCosts, rising
 
 __all__ = ["PresentCosts"]
+
+_HOPE = 0.9
+"""What may be left of the time that a size is taken for which no step had. A curve is off by that
+much where it was measured beside other work, or where the host's work is no factor of it."""
 
 _UNUSUAL_STEPS = 9
 """So many steps one behind the other may be of the unusual kind; one more, and they are usual."""
@@ -65,22 +72,37 @@ class PresentCosts:
         if self._unusual > _UNUSUAL_STEPS:
             self._turn()
 
+    def are_timed(self, *, with_drafts: bool) -> bool:
+        """Whether some size of one kind of steps was."""
+        return bool((self._drafting if with_drafts else self._plain).known_ms)
+
     def of(self, sequences: int) -> StepCosts:
         """Costs where so many sequences decode: steps of more rows have drafts."""
         curves, since = self._measured, self._drift.factor
         plain_since, drafting_since = (since, 1.0) if self._is_drafting else (1.0, since)
         plain_ms = _slower(self._plain, plain_since)
         drafting_ms = _slower(self._drafting, drafting_since)
-        last = curves.steps.place(sequences)
-        known_ms = {**drafting_ms, **plain_ms}
-        known_ms |= {place: one_ms for place, one_ms in drafting_ms.items() if place > last}
+        # Behind the last size without drafts.
+        first = curves.steps.place(sequences) + 1
+        steps_ms = [
+            *followed(curves.steps, plain_ms or drafting_ms)[:first],
+            *followed(curves.steps, drafting_ms or plain_ms)[first:],
+        ]
         rounds_ms = rising(followed(curves.rounds, _slower(self._rounds, drafting_since)))
         return StepCosts(
-            curve=CostCurve(
-                rows=curves.steps.rows, milliseconds=rising(followed(curves.steps, known_ms))
-            ),
+            curve=CostCurve(rows=curves.steps.rows, milliseconds=rising(steps_ms)),
             drafter_ms=rounds_ms[min(curves.rounds.place(sequences), len(rounds_ms) - 1)],
         )
+
+    def hopeful(self, costs: StepCosts, sequences: int) -> StepCosts:
+        """The same, but that sizes that no step with drafts had look as fast as they may be."""
+        curve, known_ms = costs.curve, self._drafting.known_ms
+        first = curve.place(sequences) + 1
+        times_ms = [
+            one_ms if place < first or place in known_ms else _HOPE * one_ms
+            for place, one_ms in enumerate(curve.milliseconds)
+        ]
+        return replace(costs, curve=CostCurve(rows=curve.rows, milliseconds=rising(times_ms)))
 
     def _turn(self) -> None:
         """From now on steps of the other kind are usual."""

@@ -20,7 +20,7 @@ from deepinfer_core.stores.calls import is_late
 from deepinfer_core.stores.records import HEADER_BYTES, read_facts
 
 from deepinfer_threefs.catalogue import Catalogue, Segment
-from deepinfer_threefs.medium import PosixMedium, Span
+from deepinfer_threefs.medium import Extent, PosixMedium, Span
 from deepinfer_threefs.segments import PAGE_BYTES, is_blank
 from deepinfer_threefs.writer import Writer
 
@@ -122,10 +122,15 @@ class Collector:
             dead = sorted(segment.dead)
         if not dead:
             return
-        spans = _joined(dead, segment.head.stride_bytes)
-        if self.medium.free(segment.path, spans, must_erase=must_erase):
-            with self.catalogue.lock:
-                segment.dead.difference_update(dead)
+        stride = segment.head.stride_bytes
+        gone = self.medium.free(segment.path, _joined(dead, stride), must_erase=must_erase)
+        freed = [
+            offset
+            for offset in dead
+            if any(start <= offset and offset + stride <= end for start, end in gone)
+        ]
+        with self.catalogue.lock:
+            segment.dead.difference_update(freed)
 
     def _move_all(self, segment: Segment, deadline_s: float) -> None:
         """Write the records that count to another file; damaged ones are left out."""
@@ -171,9 +176,9 @@ class Collector:
                     self.catalogue.shelf.remove([address], "damaged")
 
 
-def _joined(offsets: list[int], stride: int) -> list[tuple[int, int]]:
+def _joined(offsets: list[int], stride: int) -> list[Extent]:
     """Spans of records, neighbours in one."""
-    spans: list[tuple[int, int]] = []
+    spans: list[Extent] = []
     for offset in offsets:
         if spans and spans[-1][1] == offset:
             spans[-1] = (spans[-1][0], offset + stride)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Protocol
 
 from deepinfer_core.stores.retention import LimitsOptions, limits_of
@@ -9,11 +10,12 @@ from deepinfer_core.stores.retention import LimitsOptions, limits_of
 from deepinfer_threefs.medium import PosixMedium
 from deepinfer_threefs.place import StorePlace
 from deepinfer_threefs.store import ThreefsStore
+from deepinfer_threefs.usrbio import UsrbioMedium
 
 if TYPE_CHECKING:
     from deepinfer_core.plugin import BuildContext
 
-__all__ = ["posix"]
+__all__ = ["posix", "usrbio"]
 
 _AGE_STEP_S = 3600.0
 _REFRESH_RATIO = 1 / 16
@@ -44,9 +46,41 @@ class PlaceOptions(LimitsOptions, Protocol):
         """Seconds between looks for what others wrote."""
 
 
+class RingOptions(PlaceOptions, Protocol):
+    """What the configuration says; see ``options.UsrbioOptions``."""
+
+    @property
+    def ring_entries(self) -> int:
+        """Reads of one ring."""
+
+    @property
+    def rings(self) -> int:
+        """Of each direction."""
+
+    @property
+    def retries(self) -> int:
+        """Of a read."""
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of files."""
+
+
 def posix(options: PlaceOptions, context: BuildContext) -> ThreefsStore:
     """Build ``threefs.posix``."""
     return _store(options, PosixMedium())
+
+
+def usrbio(options: RingOptions, context: BuildContext) -> ThreefsStore:
+    """Build ``threefs.usrbio``; the module is there, or it would not have been picked."""
+    medium = UsrbioMedium(
+        importlib.import_module("hf3fs_py_usrbio"),
+        ring_entries=options.ring_entries,
+        rings=options.rings,
+        retries=options.retries,
+        chunk_bytes=options.chunk_bytes,
+    )
+    return _store(options, medium)
 
 
 def _store(options: PlaceOptions, medium: PosixMedium) -> ThreefsStore:

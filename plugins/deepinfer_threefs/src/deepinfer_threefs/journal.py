@@ -17,12 +17,15 @@ the medium before anything is removed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from deepinfer_threefs.place import make_private
 
 __all__ = ["DROPPED", "ENTRY_BYTES", "FILE_NAME", "USED", "Entry", "Journal", "unpack_entries"]
 
@@ -134,16 +137,18 @@ class Journal:
             self._number -= 1
             raise
         if old_fd is not None:
-            os.close(old_fd)
+            with contextlib.suppress(OSError):
+                os.close(old_fd)
             os.unlink(os.path.join(self._folder, old_name))
 
     def close(self) -> None:
         """End its use."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
     def _create(self) -> int:
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        make_private(self._folder)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         return os.open(os.path.join(self._folder, self.name), flags, 0o600)

@@ -14,14 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from deepinfer_threefs.open_files import OpenFiles
+from deepinfer_threefs.segments import PAGE_BYTES
 
-__all__ = ["Moved", "PosixMedium", "Span"]
+__all__ = ["Extent", "Moved", "PosixMedium", "Span"]
 
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 """FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE, of linux/falloc.h."""
 
 _BUFFERS_AT_ONCE = 1000
 """Below IOV_MAX, which is 1,024 on Linux."""
+
+
+_ERASED_AT_ONCE = 1 << 20
+
+Extent = tuple[int, int]
+"""From and to, in bytes."""
 
 
 class Span(NamedTuple):
@@ -45,7 +52,13 @@ class Moved(NamedTuple):
 
 
 class PosixMedium:
-    """Files of any mount."""
+    """Files of any mount.
+
+    Attributes:
+        hole_bytes: holes begin and end at multiples of it.
+    """
+
+    hole_bytes = PAGE_BYTES
 
     def __init__(self) -> None:
         self._files = OpenFiles()
@@ -109,8 +122,8 @@ class PosixMedium:
         """Close a file that was made."""
         os.close(fd)
 
-    def free(self, path: str, spans: Sequence[tuple[int, int]], *, must_erase: bool) -> bool:
-        """Make holes of spans, each from and to, that nobody needs any more.
+    def free(self, path: str, spans: Sequence[Extent], *, must_erase: bool) -> list[Extent]:
+        """Make holes of spans that nobody needs any more.
 
         Args:
             path: of the file.
@@ -118,32 +131,27 @@ class PosixMedium:
             must_erase: write zeros where holes cannot be made.
 
         Returns:
-            Whether the bytes are gone.
+            What is gone.
 
         Raises:
-            OSError: perhaps not all are.
+            OSError: perhaps not all that was wanted is.
         """
-        if not self._can_punch and not must_erase:
-            return False
+        holes = _aligned(spans, self.hole_bytes) if self._can_punch else []
+        if not holes and not must_erase:
+            return []
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            if self._can_punch:
-                try:
-                    self.punch(fd, spans)
-                except OSError as error:
-                    if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-                        raise
-                    self._can_punch = False
-            if not self._can_punch and must_erase:
-                for start, end in spans:
-                    self._erase(fd, start, end)
+            if holes and not self._try_to_punch(fd, holes):
+                holes = []
             if must_erase:
+                for start, end in spans:
+                    self._erase(fd, start, end, holes)
                 os.fsync(fd)
         finally:
             os.close(fd)
-        return self._can_punch or must_erase
+        return list(spans) if must_erase else holes
 
-    def punch(self, fd: int, spans: Sequence[tuple[int, int]]) -> None:
+    def punch(self, fd: int, spans: Sequence[Extent]) -> None:
         """Make holes.
 
         Raises:
@@ -162,10 +170,34 @@ class PosixMedium:
         """End all use."""
         self._files.close()
 
-    def _erase(self, fd: int, start: int, end: int) -> None:
-        zeros = bytes(min(end - start, 1 << 20))
+    def _try_to_punch(self, fd: int, holes: Sequence[Extent]) -> bool:
+        try:
+            self.punch(fd, holes)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+            self._can_punch = False
+        return self._can_punch
+
+    def _erase(self, fd: int, start: int, end: int, holes: Sequence[Extent]) -> None:
+        """Write zeros, but for where there is a hole already."""
         while start < end:
-            start += os.pwrite(fd, memoryview(zeros)[: end - start], start)
+            inside = next((hole for hole in holes if hole[0] <= start < hole[1]), None)
+            if inside is not None:
+                start = inside[1]
+                continue
+            next_hole = min((hole[0] for hole in holes if hole[0] > start), default=end)
+            length = min(end, next_hole, start + _ERASED_AT_ONCE) - start
+            start += os.pwrite(fd, bytes(length), start)
+
+
+def _aligned(spans: Sequence[Extent], step_bytes: int) -> list[Extent]:
+    """What of spans is whole steps."""
+    inner = [
+        (-(-start // step_bytes) * step_bytes, end // step_bytes * step_bytes)
+        for start, end in spans
+    ]
+    return [(start, end) for start, end in inner if start < end]
 
 
 def _read_all(fd: int, view: memoryview, offset: int) -> int:

@@ -105,4 +105,5 @@ class OpenFiles:
                 return
             fd, file.fd = file.fd, -1
         self._closing(fd)
-        os.close(fd)
+        with contextlib.suppress(OSError):  # a mount that has lost its server tells it here too
+            os.close(fd)

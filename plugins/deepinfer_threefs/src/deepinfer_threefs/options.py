@@ -39,8 +39,10 @@ class UsrbioOptions(PosixOptions):
         ring_entries: reads, or writes, that one thread has in flight.
         rings: of each direction; as many threads read, or write, at one time.
         retries: how often a block is read again that the file system is still changing.
+        chunk_bytes: of files below the folder, as 3FS was told; holes are made of whole chunks.
     """
 
     ring_entries: int = Field(default=64, ge=1, le=4096)
     rings: int = Field(default=4, ge=1, le=64)
     retries: int = Field(default=3, ge=0)
+    chunk_bytes: int = Field(default=1 << 20, ge=4096, multiple_of=4096)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
-__all__ = ["StorePlace"]
+__all__ = ["StorePlace", "make_private"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +25,16 @@ class StorePlace:
     segment_bytes: int = 1 << 30
     durable: bool = True
     refresh_s: float = 1.0
+
+
+def make_private(folder: str, *parts: str) -> str:
+    """A folder below another one, both for this user only; made where they are not there.
+
+    Raises:
+        OSError: they cannot be made.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    for part in parts:
+        folder = os.path.join(folder, part)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    return folder

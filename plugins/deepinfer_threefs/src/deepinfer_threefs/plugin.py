@@ -9,8 +9,8 @@ __all__ = ["deepinfer_components"]
 
 @hookimpl
 def deepinfer_components() -> Iterator[ComponentSpec]:
-    """Describe it. Bytes come back as they were stored, or not at all."""
-    for way, options in (("posix", "PosixOptions"),):
+    """Describe both ways to its files. Bytes come back as they were stored, or not at all."""
+    for way, options in (("posix", "PosixOptions"), ("usrbio", "UsrbioOptions")):
         yield ComponentSpec(
             kind="kv_store",
             name=f"threefs.{way}",

@@ -19,7 +19,7 @@ from deepinfer_core.stores.disk.clock import Clock
 
 from deepinfer_threefs.catalogue import Catalogue, Segment
 from deepinfer_threefs.medium import PosixMedium
-from deepinfer_threefs.place import StorePlace
+from deepinfer_threefs.place import StorePlace, make_private
 from deepinfer_threefs.segments import PAGE_BYTES, SegmentHead, pack_seal
 
 __all__ = ["IDLE_S", "Writer", "Written"]
@@ -106,8 +106,8 @@ class Writer:
                 self._seal(kind)
         self._close_retired()
 
-    def close(self) -> None:
-        """Seal all files."""
+    def seal_all(self) -> None:
+        """Seal all files; others are begun when there is something to write."""
         for kind in list(self._open):
             self._seal(kind)
         self._close_retired()
@@ -131,8 +131,7 @@ class Writer:
         head = SegmentHead(group=group, layout=layout, block_bytes=block_bytes, begun_s=begun_s)
         self._count += 1
         name = f"{self.name}-{self._count:08}.seg"
-        lane = os.path.join(self._place.folder, group, self._place.lane)
-        os.makedirs(lane, mode=0o700, exist_ok=True)
+        lane = make_private(self._place.folder, group, self._place.lane)
         path = os.path.join(lane, name)
         segment = Segment(path=path, name=name, head=head, scanned_bytes=PAGE_BYTES, is_own=True)
         # Known before it is there, so that nobody takes it for another's.

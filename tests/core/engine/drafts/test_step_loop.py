@@ -352,6 +352,19 @@ def test_a_planner_is_told_of_the_steps_of_a_rest_before_it_plans_again(
     assert planner.times[0][:2] == (1, 1)
 
 
+def test_a_planner_that_gives_way_is_told_of_its_last_steps(make_engine: MakeEngine) -> None:
+    first, second = Resting(1000), Resting(1000)
+    engine = drafting_engine(make_engine, [10], [], first, asynchronous=False)
+    engine.submit(0, [10], SamplingParams(max_tokens=12, ignore_eos=True))
+    for _ in range(4):
+        engine.step()
+    assert not first.times
+    assert engine.batch.drafting is not None
+    engine.batch.drafting.use(second)
+    drain(engine)
+    assert (len(first.times), len(second.times)) == (3, 0)
+
+
 @both
 def test_nobody_rests_where_there_will_be_drafts(
     make_engine: MakeEngine, asynchronous: bool

@@ -1,5 +1,6 @@
 """Does a store on a disk outlive its processes, and can others read what one writes?"""
 
+import os
 import random
 import signal
 import subprocess
@@ -269,3 +270,30 @@ write(10)
     store = place.opened()
     assert load_numbered(store, list(range(20))) == ["hit"] * 20
     place.assert_books_are_right(store)
+
+
+@pytest.mark.parametrize("kept", [0.05, 0.5, 0.95])
+@pytest.mark.parametrize("who", ["reads", "writes"])
+def test_a_file_that_was_cut_off_ends_no_process(
+    place: Any, run: Watch, who: str, kept: float
+) -> None:
+    code = """
+from deepinfer_core.errors import ConfigError
+store = DiskStore(Path(sys.argv[1]), LIMITS, writes=sys.argv[2] == "writes", durable=False)
+try:
+    store.open([BLOCKS])
+    items = [numbered(number) for number in range(80)]
+    copies = [bytearray(BLOCKS.block_bytes) for _ in items]
+    outcomes = store.load("blocks", [one.key for one in items], copies, deadline_s=FOREVER)
+    for one, outcome, copy in zip(items, outcomes, copies):
+        assert outcome.status in ("corrupt", "miss", "unavailable") or copy == one.data
+    say("read")
+except ConfigError as error:
+    say("refused")
+"""
+    store = place.opened()
+    store.store("blocks", [numbered(number) for number in range(80)], deadline_s=FOREVER)
+    store.close()
+    path = place.folder / "data.mdb"
+    os.truncate(path, int(path.stat().st_size * kept))
+    assert run(place.program(code, who)).communicate()[0] in ("read\n", "refused\n")

@@ -45,12 +45,11 @@ def test_slots_that_the_engine_reads_stay_its_own(engine: Engine) -> None:
     engine.until(lambda: not engine.traffic.counts().problem)
     for begin in range(0, 180, 60):
         engine.keep("b", range(begin, begin + 60))
-    news = engine.news(engine.want("b", 180, fetch_s=1.0))
-    assert news[-1].reason == "full"
-    assert blocks_of("b", news) == list(range(172))
+    ticket = engine.want("b", 180)
+    engine.until(lambda: len(blocks_of("b", engine.of(ticket))) == 172)  # of 192 slots
     assert [slot.view == block(("a", place)) for place, slot in enumerate(slots)] == [True] * 20
     engine.traffic.give_back(slots)
-    assert blocks_of("b", engine.news(engine.want("b", 180))) == list(range(180))
+    assert blocks_of("b", engine.news(ticket)) == list(range(180))
 
 
 def test_slots_that_were_handed_over_are_empty_again(engine: Engine) -> None:

@@ -16,13 +16,12 @@ def test_a_fetcher_can_be_killed_at_any_moment(
     kills = FetcherKills(tmp_path / "store", seed_of(request))
     for _ in range(ROUNDS):
         kills.round()
-    kills.serve(0.3)
+    kills.prove()
     kills.close()
     assert kills.report.kills >= ROUNDS
-    assert kills.report.arrived
-    assert kills.report.kept
+    assert kills.report.kept == kills.blocks
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize("after_s", [0.0, 0.2])
 def test_a_fetcher_ends_with_its_engine(tmp_path: Path, after_s: float) -> None:
     kill_engine(tmp_path / "store", 1, after_s)

@@ -1,6 +1,7 @@
 """Do blocks come from a store into an engine, and back, through a process of its own?"""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from deepinfer_core.errors import ConfigError, PluginFailed
@@ -186,10 +187,16 @@ def test_stores_tell_what_they_hold(engines: Callable[..., Engine]) -> None:
     together.until(lambda: set(together.traffic.counts().stores) == {"blocks"})
 
 
-def test_a_store_is_swept_and_uses_are_noted(engines: Callable[..., Engine]) -> None:
-    engine = engines(sweep_every_s=0.05, store={"retention_s": {"chat": 1.0, "agent": 1e6}})
+def test_a_store_is_swept_and_uses_are_noted(
+    engines: Callable[..., Engine], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    engine = engines(sweep_every_s=0.05, store={"log": str(log)})
     engine.keep("a", range(4))
-    engine.keep("b", range(4))
-    assert engine.ended(engine.want("a", 4, retention="agent")) == "done"
-    engine.until(lambda: engine.ended(engine.want("b", 4, retention="")) == "miss")
-    assert blocks_of("a", engine.news(engine.want("a", 4))) == [0, 1, 2, 3]
+    engine.until(lambda: log.read_text().count("sweep") > 2)
+    assert "touch" not in log.read_text()
+    assert engine.ended(engine.want("a", 5, retention="agent")) == "done"
+    engine.until(lambda: "touch 4 agent" in log.read_text())
+    engine.keep("a", [3])
+    engine.until(lambda: "touch 1 chat" in log.read_text())

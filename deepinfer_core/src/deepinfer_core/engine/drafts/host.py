@@ -67,14 +67,16 @@ class Drafting:
         self.reads_tokens = reads_tokens
         self.laws_each = laws_each
         self._drafter_learns = learners
+        self._times: list[StepTimes] = []
+        """Of steps that the planner was not told yet."""
+        self.planner = planner
         self.use(planner)
 
     def use(self, planner: DraftPlanner) -> None:
-        """Let another planner decide from now on."""
+        """Let another planner decide from now on; the one before is told of all its steps."""
+        self._tell_times()
         self.planner = planner
         self._learners = (planner.learn, *self._drafter_learns)
-        self._times: list[StepTimes] = []
-        """Of steps that the planner was not told yet."""
         self._rest = self._resting = 0
         """So many more steps, of so many sequences, have nothing to do with drafts."""
 
@@ -117,9 +119,7 @@ class Drafting:
                 decoding.append(text)
         if not views:
             return
-        for times in self._times:
-            self.planner.took(times)
-        self._times = []
+        self._tell_times()
         rows = self.planner.rows(views, other_rows=min(other_rows, max_rows - len(views)))
         if len(rows) != len(views):
             raise self._misplanned(rows, views)
@@ -129,6 +129,11 @@ class Drafting:
             text.drafts.wanted = count - 1
         if not (any(view.drafts for view in views) or self.planner.drafts_next()):
             self._rest, self._resting = self.planner.rest(), len(views)
+
+    def _tell_times(self) -> None:
+        for times in self._times:
+            self.planner.took(times)
+        self._times = []
 
     def _misplanned(self, rows: Sequence[int], views: Sequence[DraftView]) -> EngineError:
         return EngineError(

@@ -59,7 +59,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
         number: of the request.
         prompt: token ids of 4 bytes each, lowest byte first.
         params: fields of ``SamplingParams`` that are not the default.
-        cache_salt, priority, timeout_s: see ``RequestOptions``.
+        cache_salt, priority, timeout_s, retention: see ``RequestOptions``.
         name: of the request, as logs of the front have it.
     """
 
@@ -70,6 +70,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
     priority: int
     timeout_s: float | None
     name: str = ""
+    retention: str = "agent"
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -201,6 +202,6 @@ ToEngine = Start | Submit | Abort | FiguresAsked | Stop
 FromEngine = Loading | Ready | LoadFailed | StepDone | Figures
 
 FRONT_LANGUAGE: Language[ToEngine, FromEngine] = Language(
-    name="engine", revision=3, version=__version__, says=ToEngine, hears=FromEngine
+    name="engine", revision=4, version=__version__, says=ToEngine, hears=FromEngine
 )
 """What the process in front says and hears; the engine's is ``FRONT_LANGUAGE.reversed()``."""

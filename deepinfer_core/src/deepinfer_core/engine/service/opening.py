@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from deepinfer_core import __version__
 from deepinfer_core.config import LoadedSettings
+from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.core import Engine, Update
 from deepinfer_core.interfaces.async_engine import EngineFacts
 from deepinfer_core.telemetry.progress import ProgressStream
@@ -60,6 +61,7 @@ def open_engine(loaded: LoadedSettings, progress: ProgressStream) -> OpenedEngin
         "max_num_batched_tokens": settings.engine.max_num_batched_tokens,
         "speculation": settings.speculation.model_dump(mode="json"),
         "grammar": settings.grammar.model_dump(mode="json"),
+        "kv_store": _store_report(components, engine, settings),
     }
     facts = EngineFacts(
         model=name,
@@ -72,3 +74,15 @@ def open_engine(loaded: LoadedSettings, progress: ProgressStream) -> OpenedEngin
     )
     finished = partial(tell_finished, found.resolution)
     return OpenedEngine(engine=engine, facts=facts, finished=finished)
+
+
+def _store_report(
+    components: Mapping[str, str], engine: Engine, settings: Settings
+) -> dict[str, Any] | None:
+    """The store and how it is used; None: there is none."""
+    exchange = engine.batch.pages.exchange
+    if exchange is None:
+        return None
+    groups = {name: group.block_bytes for name, group in exchange.groups.items()}
+    used = settings.engine.kv_store.model_dump(mode="json")
+    return {"component": components["kv_store"], "block_bytes": groups, **used}

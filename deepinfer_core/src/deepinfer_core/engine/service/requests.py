@@ -10,7 +10,7 @@ from typing import Any
 
 from deepinfer_core.engine.grammar_request import GrammarRequest
 from deepinfer_core.engine.outputs import TokenLogprob
-from deepinfer_core.engine.request_options import RequestOptions
+from deepinfer_core.engine.request_options import DEFAULT_OPTIONS, RequestOptions
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.service.messages import Likelihood, Submit
 from deepinfer_core.errors import RequestError
@@ -41,6 +41,7 @@ def submit_message(number: int, request: GenerateRequest) -> Submit:
         request.priority,
         request.timeout_s,
         request.request_id,
+        request.retention or DEFAULT_OPTIONS.retention,
     )
 
 
@@ -51,7 +52,10 @@ def asked(message: Submit) -> tuple[tuple[int, ...], SamplingParams, RequestOpti
         RequestError: a value is out of range.
     """
     options = RequestOptions(
-        cache_salt=message.cache_salt, priority=message.priority, timeout_s=message.timeout_s
+        cache_salt=message.cache_salt,
+        priority=message.priority,
+        timeout_s=message.timeout_s,
+        retention=message.retention,
     )
     return _unpacked(message.prompt), SamplingParams(**message.params), options
 

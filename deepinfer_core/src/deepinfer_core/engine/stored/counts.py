@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from deepinfer_core.stores.traffic import TrafficCounts
+from deepinfer_core.telemetry.metric_list import STORE_FETCHES, STORE_UNASKED, STORE_WRITES
 
-__all__ = ["ENDINGS", "UNASKED", "WRITINGS", "StoreCounts"]
-
-ENDINGS = (
-    "done", "miss", "corrupt", "version", "timeout", "unavailable", "full", "lost", "abandoned",
-    "no_room", "failed", "left",
-)  # fmt: skip
-"""How a fetch ends: what ``Ended`` says; ``abandoned``: computing is quicker by now; ``no_room``:
-blocks are short; ``failed``: a copy to the device did; ``left``: its request ended."""
-
-UNASKED = ("in_memory", "too_short", "no_room", "busy")
-"""Why a store is not asked for a sequence: all that it may reuse is cached; that is not a block;
-blocks are short; as many prefixes as may be are under way."""
-
-WRITINGS = ("stored", "exists", "timeout", "unavailable", "lost", "dropped", "failed")
-"""What becomes of finished blocks: what the store says; ``dropped``: nobody had time for them;
-``failed``: a copy from the device did."""
+__all__ = ["StoreCounts"]
 
 
 @dataclass(slots=True)
@@ -30,10 +17,15 @@ class StoreCounts:
     """Figures since the engine was made; only the engine's thread changes them.
 
     Attributes:
-        fetches: by how they ended.
-        unasked: sequences that the store was not asked for, by reason.
-        states: states that came.
-        written: blocks and states that never came to the store, by reason.
+        fetches: by how they ended: what ``Ended`` says; ``abandoned``: computing is quicker by now;
+            ``no_room``: blocks are short; ``failed``: a copy to the device did; ``left``: the
+            request ended.
+        unasked: sequences that the store was not asked for: all that they may reuse is cached
+            (``in_memory``), or is no block (``too_short``), or there are too many fetches or too
+            few blocks (``busy``).
+        states: that came.
+        written: blocks and states that the store never saw: ``dropped``: nobody had time for them;
+            ``failed``: a copy from the device did.
         backlog: blocks that wait to be copied now.
         traffic: what the fetcher counted, a moment ago.
     """
@@ -44,3 +36,24 @@ class StoreCounts:
     written: Counter[str] = field(default_factory=Counter)
     backlog: int = 0
     traffic: TrafficCounts = field(default_factory=TrafficCounts)
+
+    def levels(self) -> Iterator[tuple[tuple[str, ...], float]]:
+        """The value of each series of the metrics."""
+        traffic = self.traffic
+        yield ("kv_store_usable",), float(not traffic.problem)
+        for name in STORE_FETCHES:
+            yield ("kv_store_fetches_total", name), self.fetches[name]
+        for name in STORE_UNASKED:
+            yield ("kv_store_unasked_total", name), self.unasked[name]
+        yield ("kv_store_probes_total",), traffic.probes
+        yield ("kv_store_match_seconds_total",), traffic.match_s
+        yield ("kv_store_fetch_seconds_total",), traffic.fetch_s
+        yield ("kv_store_fetched_blocks_total",), traffic.fetched_blocks
+        yield ("kv_store_fetched_bytes_total",), traffic.fetched_bytes
+        yield ("kv_store_fetched_states_total",), self.states
+        for name in STORE_WRITES:
+            count = self.written[name] + traffic.written.get(name, 0)
+            yield ("kv_store_written_blocks_total", name), count
+        yield ("kv_store_pending_blocks", "waiting"), self.backlog
+        yield ("kv_store_pending_blocks", "writing"), traffic.writing
+        yield ("kv_store_restarts_total",), traffic.restarts

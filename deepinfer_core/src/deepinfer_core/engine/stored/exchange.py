@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from deepinfer_core.cache.prefix import PrefixCache
 from deepinfer_core.engine.page_memory import PageMemory
@@ -14,6 +14,7 @@ from deepinfer_core.engine.stored.fetching import Fetching
 from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.engine.stored.pace import Pace
 from deepinfer_core.engine.stored.write_back import WriteBack
+from deepinfer_core.interfaces.kv_store import BlockGroup
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.stores.traffic import BlockTraffic
 
@@ -64,6 +65,11 @@ class Exchange:
             traffic, groups, memory, policy, limits, self._pace, self.counts, clock_s,
             self._writing.came,
         )  # fmt: skip
+
+    @property
+    def groups(self) -> Mapping[str, BlockGroup]:
+        """What it exchanges, by name."""
+        return self._traffic.groups
 
     def start(self, cache: PrefixCache) -> None:
         """Begin over an empty cache, whatever was under way; the device is idle."""

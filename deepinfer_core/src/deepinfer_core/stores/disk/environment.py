@@ -80,6 +80,7 @@ class Environment:
                 sync=durable,
                 metasync=durable,
             )
+            self._fill_up(folder / "data.mdb")
         except (OSError, lmdb.Error) as error:
             self._unlock()
             raise ConfigError(
@@ -171,6 +172,20 @@ class Environment:
             yield
         finally:
             self._write_lock.release()
+
+    def _fill_up(self, data: Path) -> None:
+        """Make a file that was cut off as long as it says; what is missing reads as zeros then.
+
+        To look at memory behind a file's end ends the process; zeros are damage like any other.
+        While another process writes the file is left alone: that one has seen to it.
+        """
+        wanted = (self._lmdb.info()["last_pgno"] + 1) * self.page_bytes
+        if data.stat().st_size >= wanted:
+            return
+        with contextlib.suppress(ConfigError), contextlib.ExitStack() as stack:
+            if self._lock_file is None:
+                stack.enter_context(_only_writer(data.parent))
+            os.truncate(data, wanted)
 
     def _unlock(self) -> None:
         if self._lock_file is not None:

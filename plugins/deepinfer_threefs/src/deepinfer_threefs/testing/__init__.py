@@ -1,0 +1,1 @@
+"""How is a program that speaks USRBIO tested without 3FS?"""
