@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from deepinfer_cluster.store import MooncakeStore
+from deepinfer_cluster.testing.real_pool import RealPool, until
 from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, block, chain, item, key
 
@@ -27,7 +28,7 @@ def opened() -> Iterator[Callable[..., MooncakeStore]]:
     """Opens stores in pools; closed at the end."""
     stores: list[MooncakeStore] = []
 
-    def make(pool: Any, /, **options: Any) -> MooncakeStore:
+    def make(pool: RealPool, /, **options: Any) -> MooncakeStore:
         store = pool.store(retry_s=0.5, lane_bytes=1 << 20, **options)
         store.open([BLOCKS])
         stores.append(store)
@@ -59,15 +60,8 @@ def store_all(store: MooncakeStore) -> dict[str, int]:
     return statuses(store.store("blocks", chain("text", len(NAMES)), deadline_s=soon()))
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end_s = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
-
-
 def test_a_killed_node_costs_its_blocks_and_hardly_any_time(
-    new_pool: Callable[..., Any], opened: Callable[..., MooncakeStore]
+    new_pool: Callable[..., RealPool], opened: Callable[..., MooncakeStore]
 ) -> None:
     pool = new_pool()
     store = opened(pool)
@@ -88,7 +82,7 @@ def test_a_killed_node_costs_its_blocks_and_hardly_any_time(
 
 
 def test_writing_while_a_node_is_dead_leaves_no_hole_and_hardly_takes_time(
-    new_pool: Callable[..., Any], opened: Callable[..., MooncakeStore]
+    new_pool: Callable[..., RealPool], opened: Callable[..., MooncakeStore]
 ) -> None:
     pool = new_pool()
     store = opened(pool)
@@ -108,7 +102,7 @@ def test_writing_while_a_node_is_dead_leaves_no_hole_and_hardly_takes_time(
 
 
 def test_a_stopped_node_costs_deadlines_until_all_lanes_wait_for_it(
-    new_pool: Callable[..., Any], opened: Callable[..., MooncakeStore]
+    new_pool: Callable[..., RealPool], opened: Callable[..., MooncakeStore]
 ) -> None:
     pool = new_pool()
     store = opened(pool, lanes=2)
@@ -125,7 +119,7 @@ def test_a_stopped_node_costs_deadlines_until_all_lanes_wait_for_it(
 
 
 def test_a_killed_master_is_noticed_once_and_its_successor_by_itself(
-    new_pool: Callable[..., Any], opened: Callable[..., MooncakeStore]
+    new_pool: Callable[..., RealPool], opened: Callable[..., MooncakeStore]
 ) -> None:
     pool = new_pool()
     store = opened(pool)
@@ -146,7 +140,7 @@ def test_a_killed_master_is_noticed_once_and_its_successor_by_itself(
 
 
 def test_a_store_waits_for_its_master_without_making_others_wait(
-    new_pool: Callable[..., Any], opened: Callable[..., MooncakeStore]
+    new_pool: Callable[..., RealPool], opened: Callable[..., MooncakeStore]
 ) -> None:
     pool = new_pool(nodes=1)
     pool.kill(pool.master)
@@ -161,7 +155,7 @@ def test_a_store_waits_for_its_master_without_making_others_wait(
 
 
 def test_whatever_ends_no_byte_is_wrong(
-    new_pool: Callable[..., Any], opened: Callable[..., MooncakeStore]
+    new_pool: Callable[..., RealPool], opened: Callable[..., MooncakeStore]
 ) -> None:
     pool = new_pool()
     readers = [opened(pool, pool="shared") for _ in range(2)]
