@@ -23,7 +23,7 @@ def new_pool(tmp_path: Path) -> Iterator[Callable[..., RealPool]]:
     """Starts pools, and ends them behind the test."""
     pools: list[RealPool] = []
 
-    def start(**sizes: int) -> Pool:
+    def start(**sizes: int) -> RealPool:
         pools.append(RealPool(tmp_path, **sizes))
         return pools[-1]
 
