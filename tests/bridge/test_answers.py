@@ -202,7 +202,7 @@ def test_usage_counts_cached_and_reasoning_tokens() -> None:
     assert (usage["prompt_cache_hit_tokens"], usage["prompt_cache_miss_tokens"]) == (5, prompt - 5)
     notes = reply.notes
     assert (notes.cached_tokens, notes.completion_tokens, notes.reasoning_tokens) == (5, 6, 3)
-    assert (notes.protocol, notes.model, notes.finish_reason) == ("chat", MODEL, "stop")
+    assert (notes.model, notes.finish_reason) == (MODEL, "stop")
     assert notes.queue_s is not None
     assert notes.first_token_s is not None
     assert notes.first_token_s >= notes.queue_s

@@ -107,7 +107,7 @@ def test_what_is_not_there_may_have_a_word_of_its_own() -> None:
 def test_a_message_that_quotes_the_request_is_cut() -> None:
     assert len(shortened("x" * 1000)) == 1000
     assert len(shortened("x" * 1001)) == 1000
-    reply = ask(CHAT, body_of(CHAT, model="x" * 5000))
+    reply = ask(CHAT, body_of(CHAT, messages=[{"role": "x" * 5000}]))
     assert len(reply.body["error"]["message"]) == 1000
 
 
@@ -154,7 +154,6 @@ def test_what_cannot_be_read_is_the_client_s_fault(
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"model": "x"}, "The supported API model names are"),
         ({"messages": []}, "Empty input messages"),
         ({"messages": [{"role": "developer", "content": ""}]}, "Empty input messages"),
         ({"max_tokens": 0}, "Invalid max_tokens value"),
@@ -180,10 +179,68 @@ def test_the_library_s_reasons_reach_the_client(fields: dict[str, Any], words: s
 
 
 def test_the_library_s_reasons_are_put_into_anthropic_s_form() -> None:
-    reply = ask(MESSAGES, body_of(MESSAGES, model="x"))
+    reply = ask(MESSAGES, body_of(MESSAGES, max_tokens=0))
     assert reply.status == 400
     assert reply.body["type"] == "error"
-    assert "supported API model names" in reply.body["error"]["message"]
+    assert "max_tokens" in reply.body["error"]["message"]
+
+
+@pytest.mark.parametrize("surface", [CHAT, RESPONSES, MESSAGES])
+def test_a_model_that_is_not_served_is_named_with_those_that_are(surface: Surface) -> None:
+    """As text completions say it; ``tests/server/completions`` has the same words."""
+    reply = ask(surface, body_of(surface, model="x"))
+    assert reply.status == 400
+    error = reply.body["error"]
+    assert error["message"] == "there is no model 'x' (this service has m, other)"
+    assert error["type"] == "invalid_request_error"
+    if surface is not MESSAGES:
+        assert (error["code"], error["param"]) == ("model_not_found", "model")
+
+
+WRONG = [
+    ({"temperature": "f32"}, "temperature", 'invalid type: string "f32", expected a number'),
+    ({"stream": 5}, "stream", "invalid type: integer `5`, expected a boolean"),
+    ({"tools": 5}, "tools", "invalid type: integer `5`, expected a list"),
+    ({"model": 7}, "model", "invalid type: integer `7`, expected a string"),
+]
+WRONG_CHAT = [
+    ({"thinking": 5}, "thinking", "invalid type: integer `5`, expected an object"),
+    (
+        {"reasoning_effort": 5},
+        "reasoning_effort",
+        "invalid type: integer `5`, expected a word or an object",
+    ),
+    ({"max_tokens": -1}, "max_tokens", "expected a whole number of its range"),
+    ({"messages": [*SAID, {"role": 5, "content": ""}]}, "messages[1].role", "expected a word"),
+    ({"messages": [*SAID, {"content": ""}]}, "messages[1]", "missing field `role`"),
+    ({"messages": [*SAID, 5]}, "messages[1]", "invalid type"),
+    ({"messages": [{**SAID[0], "content": 5}]}, "messages[0]", "content should be a"),
+    ({"stop": [5]}, "stop[0]", "expected a string"),
+]
+
+
+@pytest.mark.parametrize(
+    ("surface", "fields", "place", "reason"),
+    [
+        *[(one, *case) for one in (CHAT, RESPONSES, MESSAGES) for case in WRONG],
+        *[(CHAT, *case) for case in WRONG_CHAT],
+    ],
+)
+def test_a_field_of_another_type_is_named(
+    surface: Surface, fields: dict[str, Any], place: str, reason: str
+) -> None:
+    reply = ask(surface, body_of(surface, **fields))
+    assert reply.status == 400
+    error = reply.body["error"]
+    assert error["message"].startswith(f"{place}: ")
+    assert reason in error["message"]
+    assert error.get("param", place) == place
+
+
+def test_a_field_that_is_missing_is_named() -> None:
+    reply = ask(CHAT, {"messages": SAID})
+    assert reply.body["error"]["param"] == "model"
+    assert reply.body["error"]["message"] == "model: missing field `model`"
 
 
 def test_a_reason_in_no_known_form_is_shown_as_it_is() -> None:

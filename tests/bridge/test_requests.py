@@ -254,7 +254,7 @@ def test_a_user_that_is_no_text_is_refused() -> None:
 
 def test_both_names_of_the_model_are_taken_and_no_other() -> None:
     assert asked(CHAT, model="other")
-    assert "but you passed third" in refused(CHAT, model="third").body["error"]["message"]
+    assert "there is no model 'third'" in refused(CHAT, model="third").body["error"]["message"]
 
 
 @pytest.mark.parametrize(("count", "status"), [(128, 200), (129, 400)])

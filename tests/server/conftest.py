@@ -52,7 +52,6 @@ def say_endpoints(service: ServiceView) -> Sequence[Endpoint]:
     """``/say`` answers with a text of the engine, as events if that is asked for."""
 
     async def say(call: HttpCall) -> HttpAnswer:
-        call.notes.protocol = "say"
         request = GenerateRequest(
             request_id=call.request_id,
             prompt_token_ids=tuple(call.body.get("prompt", (65, 66))),

@@ -370,7 +370,7 @@ def test_the_access_log_has_numbers_and_no_words_of_the_client(
     logged = [record.msg for record in caplog.records if record.msg["event"] == "call.answered"]
     assert [(one["route"], one["status"]) for one in logged] == [("/say", 200), ("", 404)]
     first = logged[0]
-    assert (first["request_id"], first["key"], first["protocol"]) == ("r1", "alice", "say")
+    assert (first["request_id"], first["key"], first["protocol"]) == ("r1", "alice", "test.fixed")
     assert (first["completion_tokens"], first["stream"]) == (len("answer") + 1, False)
     assert first["total_ms"] > 0
     assert "secret" not in str(logged)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from deepinfer_core.errors import DeepInferError, RequestError
+from deepinfer_core.server import body_values
 from deepinfer_core.server.body import (
     ClientGone,
     check_type,
@@ -205,3 +206,36 @@ def test_a_body_has_values_up_to_the_limit(count: int, fits: bool, kind: str) ->
 def test_neither_numbers_in_lists_nor_signs_in_texts_count_as_values() -> None:
     body = {"prompt": [1] * (MOST + 1) + [0.5] * (MOST + 1), "text": "{[,]}" * MOST}
     assert parse_object(json.dumps(body).encode()) == body
+
+
+MANY = 1 << 17
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":1,' + b'"b":1,' * (2 * MANY),
+        b'{"a\\\\":1,' + b'"b\\\\":1,' * (2 * MANY),
+        b'{"a":[' + b'"",' * (4 * MANY),
+        b'{"a":[' + b"[]," * (4 * MANY),
+        b'{"a":[' + b"1," * (17 * MANY),
+    ],
+    ids=["members", "members with backslashes", "texts", "lists", "numbers"],
+)
+def test_far_too_many_values_are_refused_before_the_text_is_read(text: bytes) -> None:
+    # None of them is JSON: it has no end.
+    with pytest.raises(RequestError, match="the body has more than 131072 values"):
+        parse_object(text)
+
+
+def test_what_looks_like_many_values_within_texts_is_taken() -> None:
+    value = {"a": '{":[,\\"' * MANY, "b": "\\" * MANY, "c": list(range(8 * MANY))}
+    assert parse_object(json.dumps(value).encode()) == value
+
+
+@given(st.lists(st.sampled_from(['"', "\\", "a", ":", "{", ","]), max_size=12), st.booleans())
+def test_a_text_ends_where_json_says_it_does(letters: list[str], is_last: bool) -> None:
+    """The signs in it are not counted, those behind it are."""
+    text = json.dumps("".join(letters)).encode()
+    place = body_values._behind_string(b"[" + text + (b"" if is_last else b',"b"]'), 1)
+    assert place == 1 + len(text)

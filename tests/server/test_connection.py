@@ -22,6 +22,7 @@ from deepinfer_core.testing.fake_async_engine import FakeAsyncEngine
 from deepinfer_core.testing.served import until
 
 HEAD = b"POST /say HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 SHORT = {
     "header_timeout_s": 0.2,
@@ -199,6 +200,40 @@ def test_bad_framing_is_refused_and_nothing_of_it_is_run(run: Any, serve: Any, s
             assert answer[9:10] in (b"4", b"")
             assert engine.requests == []
             assert (await client.get("/health")).status_code == 200
+
+    run(body)
+
+
+def test_a_bad_size_of_a_piece_is_answered_before_the_connection_is_closed(
+    run: Any, serve: Any
+) -> None:
+    async def body() -> None:
+        engine = FakeAsyncEngine()
+        async with serve(engine) as client:
+            for pieces in ([CHUNKED + b"xyz\r\n"], [CHUNKED + b"2\r\n{}\r\n", b"xyz\r\n"]):
+                answer = await exchange(client, *pieces, pause_s=0.02)
+                assert answer.startswith(b"HTTP/1.1 400 ")
+                assert answer.count(b"HTTP/1.1") == 1
+            assert engine.requests == []
+            await until(lambda: not client.app._in_work)
+
+    run(body)
+
+
+@pytest.mark.parametrize("stream", [b"false", b"true"])
+def test_a_client_of_http_1_0_is_sent_a_body_without_framing(
+    run: Any, serve: Any, stream: bytes
+) -> None:
+    async def body() -> None:
+        async with serve(FakeAsyncEngine(lambda request: "abc")) as client:
+            sent = b'{"stream": %b}' % stream
+            head = HEAD.replace(b"1.1", b"1.0") + b"content-length: %d\r\n\r\n" % len(sent)
+            headers, _, found = (await exchange(client, head + sent)).partition(b"\r\n\r\n")
+            assert headers.startswith(b"HTTP/1.1 200 ")
+            assert b"transfer-encoding" not in headers
+            assert b"connection: close" in headers
+            whole = await client.post("/say", json={"stream": stream == b"true"})
+            assert found == whole.content
 
     run(body)
 

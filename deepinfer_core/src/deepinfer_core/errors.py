@@ -12,6 +12,7 @@
     |- WeightsError           a checkpoint is incomplete, damaged or of another architecture
     |- RequestError           one request is invalid; the others are unharmed (becomes a 4xx)
     |  |- DeadlineExceeded    one request ran out of the time that it gave itself
+    |  |- UnknownModel        it names a model that is not served
     |  |- UnsupportedGrammar  its text was to have a form that is wrong, or that cannot be enforced
     |  `- NotFound            it asks for something that is not there (becomes a 404)
     |- EngineBusy             there is no room for one more request now (becomes a 429)
@@ -22,6 +23,8 @@ Every message has three parts: what was asked, what was found, what to do. ``cod
 part of the interface; ``hint`` is the third part on its own, so that a command line or a server can
 show it on a line of its own.
 """
+
+from collections.abc import Iterable
 
 __all__ = [
     "ConfigError",
@@ -38,10 +41,15 @@ __all__ = [
     "PluginError",
     "PluginFailed",
     "RequestError",
+    "UnknownModel",
     "UnsupportedGrammar",
     "VersionSkew",
     "WeightsError",
 ]
+
+
+_LONGEST_NAME = 200
+"""Characters of a wrong name that a message repeats."""
 
 
 class DeepInferError(Exception):
@@ -149,6 +157,28 @@ class NotFound(RequestError):
     def __init__(self, message: str, *, hint: str = "", code: str = "not_found") -> None:
         super().__init__(message, hint=hint)
         self.code = code
+
+
+class UnknownModel(RequestError):
+    """A request names a model that is not served.
+
+    Attributes:
+        param: the field that names it.
+    """
+
+    code = "model_not_found"
+    param = "model"
+
+    @classmethod
+    def named(cls, given: object, names: Iterable[str]) -> "UnknownModel":
+        """The error of a name.
+
+        Args:
+            given: what is named.
+            names: what is served.
+        """
+        shown = repr(given)[:_LONGEST_NAME]
+        return cls(f"there is no model {shown}", hint=f"this service has {', '.join(names)}")
 
 
 class EngineBusy(DeepInferError):

@@ -30,7 +30,6 @@ __all__ = ["Chat", "build"]
 class Chat(Surface):
     """Chat Completions."""
 
-    name = "chat"
     id_prefix = "chatcmpl-"
     response = recipe.ChatCompletionResponse
     before_text = re.compile(rb'"delta":\{"content":(?:null,"reasoning_content":)?"')

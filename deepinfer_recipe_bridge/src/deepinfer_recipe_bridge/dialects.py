@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from deepinfer_core.errors import DeepInferError
+from deepinfer_core.errors import DeepInferError, UnknownModel
 from deepinfer_core.interfaces.protocol import Dialect
 
 from deepinfer_recipe_bridge.errors import BadRequest, shortened
@@ -53,7 +53,7 @@ def openai_error(error: DeepInferError, status: int) -> dict[str, Any]:
     return {
         "message": error_text(error, status),
         "type": _OPENAI_TYPES.get(status, "invalid_request_error"),
-        "param": error.param if isinstance(error, BadRequest) else None,
+        "param": error.param if isinstance(error, BadRequest | UnknownModel) else None,
         "code": "internal_error" if status == 500 else error.code,
     }
 

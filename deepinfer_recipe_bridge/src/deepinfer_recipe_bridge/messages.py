@@ -45,7 +45,6 @@ class Messages(Surface):
         options: of the protocol.
     """
 
-    name = "messages"
     id_prefix = "msg_"
     response = recipe.MessagesResponse
     before_text = re.compile(
@@ -82,7 +81,6 @@ class Messages(Surface):
 
     async def counted(self, service: ServiceView, call: HttpCall) -> HttpAnswer:
         """Count the tokens that a prompt would have."""
-        call.notes.protocol = "count_tokens"
         call.notes.prompt_tokens = await service.in_threads(self._count, service, call)
         return JsonAnswer(content=json.dumps({"input_tokens": call.notes.prompt_tokens}).encode())
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import deepseek_recipe as recipe
 
+from deepinfer_recipe_bridge.blame import blamed
 from deepinfer_recipe_bridge.errors import BadRequest, with_reason
 
 __all__ = ["Reading", "check_tool_count", "conversion_options", "converted", "parsed"]
@@ -63,7 +64,8 @@ def parsed(kind: Callable[[dict[str, Any]], Any], body: dict[str, Any]) -> Any:
     except OverflowError as error:
         raise BadRequest(f"the body holds a number out of range: {error}") from error
     except (ValueError, TypeError) as error:
-        raise BadRequest(str(error)) from error
+        place, reason = blamed(kind, body, str(error))
+        raise BadRequest(reason, param=place) from error
 
 
 def converted(request: Any, options: recipe.ConversionOptions) -> recipe.ConversationRequest:

@@ -50,7 +50,6 @@ class Responses(Surface):
         options: of the protocol.
     """
 
-    name = "responses"
     id_prefix = "resp_"
     response = recipe.ResponsesResponse
     before_text = re.compile(rb'"type":"response\.(?:output|reasoning)_text\.delta",.*?"delta":"')
@@ -80,12 +79,10 @@ class Responses(Surface):
 
     async def retrieved(self, call: HttpCall) -> HttpAnswer:
         """A stored response."""
-        call.notes.protocol = self.name
         return JsonAnswer(content=self._found(call).text.encode())
 
     async def deleted(self, call: HttpCall) -> HttpAnswer:
         """Forget a stored response."""
-        call.notes.protocol = self.name
         name = call.path_values["response_id"]
         if not self._stored.remove(name, call.key_label):
             raise _no_response(name)
@@ -98,7 +95,6 @@ class Responses(Surface):
         Raises:
             NotFound: always.
         """
-        call.notes.protocol = self.name
         raise NotFound("this server has nothing of the kind", hint="POST to /v1/responses")
 
     def _found(self, call: HttpCall) -> StoredResponse:

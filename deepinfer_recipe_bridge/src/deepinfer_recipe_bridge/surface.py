@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from deepinfer_core.errors import DeadlineExceeded, RequestError
+from deepinfer_core.errors import DeadlineExceeded, RequestError, UnknownModel
 from deepinfer_core.interfaces.async_engine import (
     EngineFacts,
     Finished,
@@ -62,13 +62,11 @@ class Surface(Protocol):
         options: of the protocol.
 
     Attributes:
-        name: as logs and metrics have it.
         id_prefix: of the ids of its responses.
         response: the recipe's class of whole responses.
         before_text: what stands before the text that an event of a stream adds to one.
     """
 
-    name: ClassVar[str]
     id_prefix: ClassVar[str]
     response: ClassVar[Any]
     before_text: ClassVar[re.Pattern[bytes]]
@@ -104,7 +102,6 @@ class Surface(Protocol):
 
     async def answered(self, service: ServiceView, call: HttpCall) -> HttpAnswer:
         """Answer a call that asks for a response."""
-        call.notes.protocol = self.name
         arrived_s = asyncio.get_running_loop().time()
         prepared: Prepared = await service.in_threads(self.prepared, service, call, arrived_s)
         call.notes.stream = prepared.reading.request.stream
@@ -139,6 +136,9 @@ class Surface(Protocol):
     def checked(self, service: ServiceView, call: HttpCall) -> Reading:
         """Read a call's body within the limits of this protocol."""
         check_tool_count(call.body, self.options.max_tools)
+        name = call.body.get("model")
+        if isinstance(name, str) and name not in service.model_names:
+            raise UnknownModel.named(name, service.model_names)
         reading = self.read(call, service.model_names)
         call.notes.model = reading.model
         call.notes.images = image_count(reading.conversation)

@@ -71,7 +71,8 @@ def test_answers_are_those_of_the_python_interface(
 ) -> None:
     source.write_text(line("a", seed=5) + line("b", temperature=0, max_tokens=4))
     done = batch()
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "answered: 2 requests, 2 of them now\n"
     with LLM(byte_checkpoint, max_model_len=256) as llm:
         params = [
             SamplingParams(seed=5, max_tokens=3),
@@ -173,7 +174,9 @@ def test_progress_counts_what_was_answered_before(batch: Run, source: Path, targ
     with source.open("a") as file:
         file.write(line("b"))
     done = batch("--set", "telemetry.level=debug", "--set", "telemetry.format=json")
-    events = [json.loads(text) for text in done.stderr.splitlines()]
+    *lines, last = done.stderr.splitlines()
+    assert last == "answered: 2 requests, 1 of them now"
+    events = [json.loads(text) for text in lines]
     counts = [
         (event["done"], event["total"])
         for event in events

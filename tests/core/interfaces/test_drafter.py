@@ -39,5 +39,5 @@ def test_a_drafter_without_a_planner_refuses_planned_budgets_by_name() -> None:
         drafts=1, vocabulary=8, max_sequences=1, max_tokens=8, rule="match",
         torch_device=torch.device("cpu"),
     )  # fmt: skip
-    with pytest.raises(NotSupported, match="Mute plans nothing"):
+    with pytest.raises(NotSupported, match="found a drafter that plans nothing"):
         Mute().planner(host, Silent())

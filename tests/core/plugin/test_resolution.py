@@ -2,10 +2,11 @@
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from deepinfer_core.errors import NoUsableComponent
+from deepinfer_core.errors import ConfigError, NoUsableComponent
 from deepinfer_core.interfaces.kinds import INTERFACES, KNOWN_SLOTS, OPTIONAL_SLOTS, SLOTS
 from deepinfer_core.plugin.choice import Wish
 from deepinfer_core.plugin.context import DeviceFacts
@@ -113,9 +114,22 @@ def test_an_accelerator_without_kernels_never_runs_on_the_reference() -> None:
         resolution.require()
 
 
-def test_an_unknown_device_is_the_first_problem_and_the_others_are_counted() -> None:
-    with pytest.raises(NoUsableComponent, match=r"offers device 'nvidia' \(and 1 more problem\)"):
-        resolve(Request(device="nvidia", wishes=(), policy=ALONE)).require()
+def test_an_unknown_device_is_the_first_problem_and_the_others_are_told() -> None:
+    resolution = resolve(Request(device="nvidia", wishes=(), policy=ALONE))
+    _, other = resolution.report.problems
+    with pytest.raises(NoUsableComponent, match="offers device 'nvidia'; also: ") as caught:
+        resolution.require()
+    assert caught.value.message.endswith(f"; also: {other.message}")
+
+
+@pytest.mark.parametrize(("count", "end"), [(4, "b; c; d"), (5, "b; c; d; 1 more")])
+def test_of_many_problems_the_first_four_are_told(count: int, end: str) -> None:
+    resolution = resolve(Request(device="nvidia", wishes=(), policy=ALONE))
+    problems = tuple(ConfigError(name) for name in "abcde"[:count])
+    many = replace(resolution, report=replace(resolution.report, problems=problems))
+    with pytest.raises(ConfigError) as caught:
+        many.require()
+    assert caught.value.message == f"a; also: {end}"
 
 
 @pytest.mark.usefixtures("acme")

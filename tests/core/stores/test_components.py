@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from deepinfer_core.config import load_settings
 from deepinfer_core.config.resolution import resolve_components
-from deepinfer_core.errors import NoUsableComponent, PluginError
+from deepinfer_core.errors import ConfigError, NoUsableComponent, PluginError
 from deepinfer_core.plugin.resolved import load
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.memory import MemoryStore
@@ -35,6 +35,13 @@ def test_the_store_in_memory_is_built_with_its_options() -> None:
     assert store.report().capacity_bytes == 65536
     store.open([BLOCKS])
     store.touch("blocks", [], retention="long")
+
+
+def test_a_store_on_a_disk_without_a_folder_names_the_key_and_says_how_it_is_set() -> None:
+    with pytest.raises(ConfigError, match="which is not set") as caught:
+        resolved("components.kv_store.use=core.disk").require()
+    assert "core.disk needs components.kv_store.options.folder" in caught.value.message
+    assert "--set components.kv_store.options.folder=VALUE" in caught.value.hint
 
 
 def test_the_store_on_a_disk_is_built_with_its_options(tmp_path: Path) -> None:

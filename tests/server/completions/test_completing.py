@@ -321,7 +321,7 @@ def test_an_unknown_model_is_refused_and_an_alias_is_repeated(service: Any) -> N
 def test_the_notes_say_what_a_call_was(service: Any) -> None:
     service.complete(max_tokens=3)
     notes = service.notes
-    assert (notes.protocol, notes.stream, notes.finish_reason) == ("completions", False, "length")
+    assert (notes.stream, notes.finish_reason) == (False, "length")
     assert (notes.prompt_tokens, notes.completion_tokens) == (3, 3)
     assert notes.queue_s is not None
     assert notes.first_token_s is not None

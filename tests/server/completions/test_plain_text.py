@@ -101,7 +101,7 @@ def test_without_a_protocol_that_answers_conversations_none_is_written(service: 
 
 
 def test_a_model_that_is_not_served_has_no_tokens(service: Any) -> None:
-    with pytest.raises(RequestError, match="model is 'gpt'"):
+    with pytest.raises(RequestError, match="there is no model 'gpt'"):
         service.json("/tokenize", {"model": "gpt", "prompt": "a"})
 
 

@@ -71,6 +71,7 @@ def test_it_shows_what_was_loaded_serves_and_ends_well_after_a_signal(
         assert [(one["route"], one["status"]) for one in calls] == [("/v1/completions", 200)]
         assert "error:" not in errors
         assert "stopping: no request is in work" in errors.splitlines()
+        assert "service.draining" not in errors  # it would say the same
 
 
 @pytest.mark.parametrize(

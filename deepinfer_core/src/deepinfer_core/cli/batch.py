@@ -63,18 +63,19 @@ def run(args: argparse.Namespace) -> int:
     loaded = model_settings(args)
     progress = progress_of(loaded)
     with OutputFile(args.output) as output:
+        before = len(output.answered)
         with progress.phase("batch.scan"):
             scan = scan_input(args.input, output.answered)
         if len(output.answered) < scan.requests:
             with open_llm(loaded, progress) as llm:
                 _answer(args.input, scan, output, _service(llm, loaded), progress)
-        failed = output.failed
-    if not failed:
-        return 0
-    complain(
-        f"{failed} of {scan.requests} requests failed", f"their lines in {args.output} say why"
-    )
-    return _FAILED
+        failed, answered = output.failed, len(output.answered) - before
+    if failed:
+        advice = f"their lines in {args.output} say why"
+        complain(f"{failed} of {scan.requests} requests failed", advice)
+        return _FAILED
+    complain(f"{scan.requests} requests, {answered} of them now", "", kind="answered")
+    return 0
 
 
 def _refuse_same_file(source: Path, output: Path) -> None:

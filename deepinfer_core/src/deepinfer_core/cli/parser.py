@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,7 +34,24 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UsageError: always.
         """
-        raise UsageError(message, hint=f"{self.prog} --help")
+        words = message.partition("unrecognized arguments: ")[2].split()
+        known = _options_of(self)
+        # An option that another sub-command has is spelled well, and means nothing here.
+        wrong = [word.partition("=")[0] for word in words if word.startswith("-")]
+        close = [get_close_matches(word, known, n=1) for word in wrong if word not in known]
+        meant = ", ".join(one for found in close for one in found)
+        raise UsageError(message, hint=f"did you mean {meant}?" if meant else f"{self.prog} --help")
+
+
+def _options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Its options, and those of its sub-commands."""
+    found: list[str] = []
+    for action in parser._actions:  # argparse tells nobody otherwise
+        found += action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                found += _options_of(inner)
+    return found
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:

@@ -60,6 +60,9 @@ def _explain(
         close = nearest(place[-1], fields)
         hint = f"did you mean {', '.join(close)}?" if close else f"options: {', '.join(fields)}"
         return ConfigError(f"{spec.name} has no option {key} (from {source})", hint=hint)
+    if item["type"] == "missing":
+        hint = f"--set {key}=VALUE, or the same key in the configuration file"
+        return ConfigError(f"{spec.name} needs {key}, which is not set", hint=hint)
     value = short_value(item["input"])
     return ConfigError(f"{key} = {value} (from {source}): {plain_reason(item)}")
 

@@ -209,7 +209,6 @@ class Drafter(Component):
             NotSupported: it cannot say how likely its drafts are accepted, or has no such thing.
         """
         raise NotSupported(
-            f"asked for speculation.budget = 'planned', found that {type(self).__name__} plans "
-            "nothing",
+            "asked for speculation.budget = 'planned', found a drafter that plans nothing",
             hint='set speculation.budget = "fixed", or choose a drafter with confidences',
         )

@@ -44,7 +44,6 @@ class CallNotes:
     """What the access log and the metrics say about a call; no text of anybody goes in here.
 
     Attributes:
-        protocol: ``chat``, ``messages`` ...
         model: as asked for; only if it is one that is served.
         stream: whether events were asked for.
         prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens: of the answer.
@@ -55,7 +54,6 @@ class CallNotes:
         queue_s, first_token_s: from the arrival of the call.
     """
 
-    protocol: str = ""
     model: str = ""
     stream: bool = False
     prompt_tokens: int = 0

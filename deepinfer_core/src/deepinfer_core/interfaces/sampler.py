@@ -224,8 +224,7 @@ class Sampler(Component):
             NotSupported: this sampler has no ratio rule; so says this body.
         """
         raise NotSupported(
-            f"asked for speculation.rule = 'ratio', found that {type(self).__name__} cannot "
-            "verify by it",
+            "asked for speculation.rule = 'ratio', found a sampler that cannot verify by it",
             hint='set speculation.rule = "match", or choose another sampler, as core.reference',
         )
 

@@ -60,6 +60,10 @@ class Request:
     target: DeviceTarget | None = None
 
 
+_MOST_TOLD = 3
+"""Problems behind the first one whose messages are repeated."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
     """The result.
@@ -78,14 +82,17 @@ class Resolution:
         """The choice.
 
         Raises:
-            DeepInferError: the first problem, a PluginError or a ConfigError; others are counted.
+            DeepInferError: the first problem, a PluginError or a ConfigError, which also tells of
+                the next ones.
         """
         if self.resolved is not None:
             return self.resolved
         first, *others = self.report.problems
         if others:
-            count = f"{len(others)} more problem{'s' if len(others) > 1 else ''}"
-            raise type(first)(f"{first.message} (and {count})", hint=first.hint) from first
+            told = [one.message for one in others[:_MOST_TOLD]]
+            if len(others) > _MOST_TOLD:
+                told.append(f"{len(others) - _MOST_TOLD} more")
+            raise type(first)(f"{first.message}; also: {'; '.join(told)}", hint=first.hint)
         raise first
 
 

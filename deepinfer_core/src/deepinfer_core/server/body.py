@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from deepinfer_core.errors import RequestError
+from deepinfer_core.server.body_values import MOST_VALUES, check_values, too_many_values
 from deepinfer_core.server.refusals import Refused
 
 __all__ = ["ClientGone", "Receive", "check_type", "has_body", "parse_object", "read_body"]
@@ -18,9 +19,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 """Gives the next message of a client, as ASGI says."""
 
 _DEEPEST = 128
-_MOST_VALUES = 1 << 17
-"""A body of more small pieces takes its reader longer than other calls can wait for."""
-
 _WHOLE_BODY = 10
 """How many times the wait for one piece the whole body may take."""
 
@@ -99,9 +97,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
     """The JSON object of a body.
 
     Raises:
-        RequestError: it is no JSON, no object, or nested too deeply. The message repeats none of
-            it.
+        RequestError: it is no JSON, no object, has too many values, or is nested too deeply. The
+            message repeats none of it.
     """
+    check_values(body)
     try:
         found = msgspec.json.decode(body)
     except ValueError as error:
@@ -112,7 +111,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise RequestError("the body is no JSON object", hint="send {...}")
     brackets = body.count(b"{") + body.count(b"[")
     # No text with fewer of these signs is deeper, or has more values.
-    if brackets > _DEEPEST or brackets + body.count(b",") > _MOST_VALUES:
+    if brackets > _DEEPEST or brackets + body.count(b",") > MOST_VALUES:
         _check_shape(found)
     return found
 
@@ -122,10 +121,8 @@ def _check_shape(body: dict[str, Any]) -> None:
     values = 0
     for _ in range(_DEEPEST):
         values += sum(map(_values, level))
-        if values > _MOST_VALUES:
-            raise RequestError(
-                f"the body has more than {_MOST_VALUES} values, numbers in lists not counted"
-            )
+        if values > MOST_VALUES:
+            raise too_many_values()
         level = [item for holder in level for item in _items(holder)]
         if not level:
             return

@@ -83,7 +83,7 @@ def write_access_log(record: CallRecord) -> None:
         method=record.method,
         route=record.route,
         key=record.key_label,
-        protocol=notes.protocol or record.owner,
+        protocol=record.owner,
         model=notes.model,
         stream=notes.stream,
         status=record.final_status,

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from deepinfer_core.config.server import ServerSettings
 from deepinfer_core.server.direct_write import ConnectionWrite, Outbox
+from deepinfer_core.server.old_clients import leave_unframed
 
 __all__ = ["CLOSING", "guarded_protocol", "uvicorn_config"]
 
@@ -177,6 +178,7 @@ class _Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
+        leave_unframed(cycle)
         self._direct = ConnectionWrite(cycle, self.outbox)
         super()._start_asgi_task(cycle, app)
 
@@ -221,9 +223,15 @@ class _Guarded(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Say that what was sent is no HTTP; not within the answer to what was sent before."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()
-        elif not self.transport.is_closing():
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle is not self._answered or cycle.response_started or not cycle.more_body:
+                self.transport.abort()
+                return
+            # It is the body of the call whose turn it is; that call is over.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if not self.transport.is_closing():
             super().send_400_response(msg)
 
     def pause_writing(self) -> None:

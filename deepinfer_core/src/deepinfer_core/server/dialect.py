@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from deepinfer_core.errors import DeepInferError
+from deepinfer_core.errors import DeepInferError, UnknownModel
 from deepinfer_core.interfaces.protocol import Dialect
 from deepinfer_core.server.refusals import unforeseen
 
@@ -35,7 +35,7 @@ def _body(error: DeepInferError, status: int, request_id: str) -> bytes:
             "error": {
                 "message": str(shown),
                 "type": _TYPES.get(status, "invalid_request_error"),
-                "param": None,
+                "param": shown.param if isinstance(shown, UnknownModel) else None,
                 "code": shown.code,
             }
         }

@@ -126,7 +126,7 @@ async def _until_ready(
 async def _drain(service: Service, server: _Server, signals: StopSignals) -> None:
     """Let what runs go on, and end what does not end in time."""
     seconds = service.settings.drain_seconds
-    _log.info("service.draining", in_work=service.engine.in_work, drain_seconds=seconds)
+    _log.debug("service.draining", in_work=service.engine.in_work, drain_seconds=seconds)
     draining = asyncio.create_task(service.engine.drain(seconds))
     hurried = asyncio.create_task(signals.second.wait())
     await asyncio.sleep(0)  # so that the application refuses what comes from now on

@@ -54,14 +54,14 @@ def opened(model: TextModel, drafter: Any, sampler: Any = None, **changes: Any) 
 
 def test_a_drafter_that_gives_fewer_drafts_says_how_many(model: TextModel) -> None:
     assert opened(model, BlockDrafter()).host.drafts == 5
-    with pytest.raises(ConfigError, match=r"max_drafts is 6, BlockDrafter gives 5 at most"):
+    with pytest.raises(ConfigError, match=r"max_drafts is 6, the drafter gives 5 at most"):
         opened(model, BlockDrafter(), drafts=6)
 
 
 def test_a_drafter_that_needs_a_network_is_refused_without_one(model: TextModel) -> None:
     without = replace(model, drafter=None)
     assert opened(without, NgramDrafter(NgramOptions())).host.block is None
-    with pytest.raises(NotSupported, match="found a checkpoint without a draft network") as caught:
+    with pytest.raises(NotSupported, match="found a checkpoint without one") as caught:
         opened(without, BlockDrafter())
     assert "core.ngram" in str(caught.value.hint)
 
@@ -70,7 +70,7 @@ def test_a_sampler_without_the_ratio_rule_is_refused_when_the_engine_starts(
     model: TextModel,
 ) -> None:
     assert not opened(model, BlockDrafter(), Unable()).keeps_laws
-    with pytest.raises(NotSupported, match="found that Unable cannot verify by it") as caught:
+    with pytest.raises(NotSupported, match="found a sampler that cannot verify by it") as caught:
         opened(model, BlockDrafter(), Unable(), rule="ratio")
     assert 'speculation.rule = "match"' in str(caught.value.hint)
 
@@ -111,7 +111,7 @@ def test_what_asks_for_no_speculation_needs_no_drafter(asked: str) -> None:
     ("overrides", "said"),
     [
         ({"components": {"drafter": {"use": "dspark.block"}}}, "install deepinfer-dspark"),
-        ({**NGRAM, "speculation": {"budget": "planned"}}, "NgramDrafter plans nothing"),
+        ({**NGRAM, "speculation": {"budget": "planned"}}, "found a drafter that plans nothing"),
         ({**NGRAM, "speculation": {"max_drafts": 7}, "max_num_batched_tokens": 15}, "16 rows"),
         ({"speculation": {"max_drafts": 2}}, "but nobody drafts"),
     ],

@@ -41,16 +41,16 @@ def open_stage(
             for another reason, or the sampler lacks the rule.
         DeviceError: there is not enough memory.
     """
-    able, name = drafter.capabilities, type(drafter).__name__
+    able = drafter.capabilities
     host = replace(host, block=draft_block(model, caches))
     if host.drafts > able.max_drafts:
         raise ConfigError(
-            f"speculation.max_drafts is {host.drafts}, {name} gives {able.max_drafts} at most",
+            f"speculation.max_drafts is {host.drafts}, the drafter gives {able.max_drafts} at most",
             hint=f"set speculation.max_drafts = {able.max_drafts}, or fewer",
         )
     if able.uses_block and host.block is None:
         raise NotSupported(
-            f"asked {name} for drafts, found a checkpoint without a draft network",
+            "asked for a drafter with a draft network, found a checkpoint without one",
             hint="choose a checkpoint with num_nextn_predict_layers above 0, or another drafter, "
             "as core.ngram",
         )

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deepinfer_core import __version__
-from deepinfer_core.engine.checks import shown
-from deepinfer_core.errors import NotFound, RequestError
+from deepinfer_core.errors import NotFound, UnknownModel
 from deepinfer_core.interfaces.protocol import Handle, HttpAnswer, HttpCall, JsonAnswer, ServiceView
 from deepinfer_core.server.dialect import json_bytes
 
@@ -27,13 +26,13 @@ def served_name(names: Sequence[str], given: object) -> str:
         given: what a body asks for; None or empty: nothing.
 
     Raises:
-        RequestError: it is none of them.
+        UnknownModel: it is none of them.
     """
     if given is None or given == "":
         return names[0]
     if isinstance(given, str) and given in names:
         return given
-    raise RequestError(f"model is {shown(given)}", hint=f"this service has {', '.join(names)}")
+    raise UnknownModel.named(given, names)
 
 
 class Cards:
@@ -48,7 +47,6 @@ class Cards:
 
     async def models(self, call: HttpCall) -> HttpAnswer:
         """All names under which the model is served."""
-        call.notes.protocol = "models"
         names = self._service.model_names
         content = {
             "object": "list",
@@ -65,7 +63,6 @@ class Cards:
         Raises:
             NotFound: the service has no model of this name.
         """
-        call.notes.protocol = "models"
         name = call.path_values["model"]
         if name not in self._service.model_names:
             raise NotFound(
@@ -79,14 +76,12 @@ class Cards:
         """The same for one of the names."""
 
         async def model(call: HttpCall) -> HttpAnswer:
-            call.notes.protocol = "models"
             return JsonAnswer(content=json_bytes(self._card(name)))
 
         return model
 
     async def version(self, call: HttpCall) -> HttpAnswer:
         """Of the software."""
-        call.notes.protocol = "version"
         return JsonAnswer(content=json_bytes({"version": __version__}))
 
     async def server_info(self, call: HttpCall) -> HttpAnswer:
@@ -95,7 +90,6 @@ class Cards:
         Raises:
             EngineUnavailable: nothing was loaded yet.
         """
-        call.notes.protocol = "server_info"
         engine = self._service.engine
         facts = engine.facts
         content = {

@@ -43,7 +43,6 @@ class Completing:
     async def handle(self, call: HttpCall) -> HttpAnswer:
         """Answer a call; raises like ``read_completion``, ``prepare_call`` and the engine."""
         since_s, notes = time.monotonic(), call.notes
-        notes.protocol = "completions"
         text = await self._texts.open()
         prepared: CompletionCall = await self._service.in_threads(
             self._prepared, call, text, since_s

@@ -43,7 +43,6 @@ class CompletionsProtocol(Protocol):
         tokenizing = Tokenizing(service, texts)
 
         async def abort(call: HttpCall) -> HttpAnswer:
-            call.notes.protocol = "abort"
             name = call.body.get("request_id")
             if not isinstance(name, str):
                 what = "missing" if name is None else shown(name)

@@ -34,7 +34,6 @@ class Tokenizing:
         Raises:
             RequestError: neither is given, or it cannot be encoded.
         """
-        call.notes.protocol = "tokenize"
         ids = await self._tokens(call)
         longest = self._service.engine.facts.max_model_len
         call.notes.prompt_tokens = len(ids)
@@ -71,7 +70,6 @@ class Tokenizing:
         Raises:
             RequestError: they are missing, or no tokens of the model.
         """
-        call.notes.protocol = "detokenize"
         if call.body.get("tokens") is None:
             raise RequestError("tokens are missing", hint='give {"tokens": [1, 2, 3]}')
         text = await self._texts.open()
