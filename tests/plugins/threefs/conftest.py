@@ -1,9 +1,13 @@
-"""What do tests of the stores share: one folder, several stores in it, and time that passes."""
+"""What do tests of the stores share: folders with several stores, time, and a side of a ring."""
 
 from __future__ import annotations
 
+import mmap
+import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, STA
 from deepinfer_threefs.medium import PosixMedium
 from deepinfer_threefs.place import StorePlace
 from deepinfer_threefs.store import ThreefsStore
+from deepinfer_threefs.testing.usrbio import FakeIoring, FakeUsrbio
 
 PAGE = 4096
 LIMITS = Limits(
@@ -90,3 +95,55 @@ class Asks:
 @pytest.fixture
 def ask() -> type[Asks]:
     return Asks
+
+
+class Side:
+    """What a program has: memory, a file of sixteen numbered pages, and a ring."""
+
+    def __init__(self, mount: Path) -> None:
+        self.fake = FakeUsrbio(mount)
+        self.memory = memoryview(mmap.mmap(-1, 16 * PAGE))
+        self.iov = self.iovec()
+        self.path = mount / "file"
+        self.path.write_bytes(b"".join(bytes([page + 1]) * PAGE for page in range(16)))
+        self.fd = os.open(self.path, os.O_RDWR)
+        self.fake.register_fd(self.fd)
+
+    def iovec(self, block_size: int = 0, *, linked: bool = True) -> Any:
+        name = str(uuid.uuid4())
+        suffix = f".b{block_size}" if block_size else ""
+        if linked:
+            os.symlink("/dev/shm/any", f"{self.fake.mount}/3fs-virt/iovs/{name}{suffix}")
+        return self.fake.iovec(self.memory, name, self.fake.mount, block_size)
+
+    def ring(self, entries: int = 16, **options: Any) -> FakeIoring:
+        return self.fake.ioring(self.fake.mount, entries, **options)
+
+    def page(self, number: int) -> Any:
+        return self.iov[number * PAGE : (number + 1) * PAGE]
+
+    def read(self, ring: FakeIoring, *pages: int) -> None:
+        for page in pages:
+            ring.prepare(self.page(page), True, self.fd, page * PAGE, page)
+
+    @staticmethod
+    def ended(ring: FakeIoring, most: int = 16) -> list[Any]:
+        """Numbers of the operations that have ended."""
+        return [part.userdata for part in ring.wait(max_results=most, timeout=timedelta(0))]
+
+    @staticmethod
+    def number(call: Any, *args: Any, **options: Any) -> int:
+        """The error that a call raises."""
+        try:
+            call(*args, **options)
+        except OSError as error:
+            return error.errno or 0
+        pytest.fail("it raised nothing")
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Iterator[Side]:
+    made = Side(tmp_path)
+    yield made
+    os.close(made.fd)
+    made.fake.files.close()

@@ -20,7 +20,7 @@ from deepinfer_core.testing.contracts.kv_store_suite import (
     item,
     key,
 )
-from deepinfer_threefs import keeping, medium
+from deepinfer_threefs import medium
 from deepinfer_threefs.collector import ABANDONED_S
 from deepinfer_threefs.writer import IDLE_S
 
@@ -130,6 +130,24 @@ def test_what_moves_on_one_machine_is_read_on_another(
     other.look(deadline_s=FOREVER)
     assert ask.read(other, *kept) == ["hit"] * 2  # where it is now
     assert other.report().records >= 2
+
+
+def test_what_a_machine_moves_counts_even_if_its_clock_is_behind(
+    folder: Any, ask: Any, no_holes: None
+) -> None:
+    one, other = folder.open(), folder.open()
+    ask.write(one, *chain("text", 16), item("next"))
+    one.close()
+    other.look(deadline_s=FOREVER)
+    folder.now_s -= 3000
+    behind = folder.open()
+    with behind._opened.keeper.catalogue.lock:
+        gone = [("blocks", key(name)) for name in names("text", *range(2, 16))]
+        behind._opened.keeper.catalogue.shelf.remove(gone, "expired")
+    behind.sweep(deadline_s=FOREVER)
+    other.look(deadline_s=FOREVER)
+    assert ask.found(other, *names("text", 0, 1, 2)) == ["hit", "hit", "miss"]
+    assert ask.read(other, *names("text", 0, 1)) == ["hit"] * 2
 
 
 @pytest.mark.parametrize("can_punch", [True, False])
@@ -254,39 +272,6 @@ def test_machines_that_tidy_up_at_once_lose_nothing(folder: Any, ask: Any, no_ho
         store.look(deadline_s=FOREVER)
         assert ask.read(store, *kept) == ["hit"] * len(kept)
         assert ask.found(store, ("b", 0)) == ["miss"]
-
-
-def test_a_journal_is_written_anew_before_it_grows_without_end(folder: Any, ask: Any) -> None:
-    store = folder.open()
-    ask.write(store, *chain("text", 8))
-    for _ in range(keeping._SPARE_ENTRIES // 8 + 8):
-        folder.now_s += DAY_S / 4
-        store.touch("blocks", [key(name) for name in names("text", *range(8))])
-        store._opened.keeper._tell_uses()
-    (path,) = folder.path.glob(".journals/*")
-    assert path.stat().st_size > 96 * keeping._SPARE_ENTRIES
-    store._opened.keeper._watch.is_steady()
-    store.sweep(deadline_s=FOREVER)
-    (renewed,) = folder.path.glob(".journals/*")
-    assert renewed.stat().st_size == 96 * 8
-    again = folder.open()
-    again.sweep(deadline_s=FOREVER)
-    again.sweep(deadline_s=FOREVER)
-    assert ask.found(again, ("text", 7)) == ["hit"]
-
-
-def test_journals_of_the_dead_go_when_they_say_nothing_any_more(folder: Any, ask: Any) -> None:
-    dead = folder.open()
-    ask.write(dead, item("a"))
-    folder.now_s += DAY_S
-    ask.read(dead, "a")
-    dead.close()
-    (path,) = folder.path.glob(".journals/*")
-    store = folder.open()
-    for days, is_there in ((6, True), (2, False)):
-        folder.now_s += days * DAY_S
-        store.sweep(deadline_s=FOREVER)
-        assert path.exists() is is_there
 
 
 def test_blocks_of_groups_that_nobody_opens_expire_too(folder: Any, ask: Any) -> None:

@@ -82,24 +82,20 @@ class TestPosixStore(KvStoreContract):
 
 
 class TestUsrbioStore(TestPosixStore):
-    """The same files through rings, which are small, end in any order and begin at once."""
+    """The same files through rings, which are small, end in any order and begin at once.
+
+    What is written shows in a file's length when that is asked for, and not before.
+    """
+
+    durable = True
 
     @pytest.fixture(autouse=True)
     def _fake(self, _place: None) -> Iterator[None]:
         self.folder.parent.mkdir(exist_ok=True)
         self.fake = FakeUsrbio(self.folder.parent, Habits(delay_s=1e-4))
+        self.fake.files.length_lags = True
         yield
         self.fake.files.close()
 
     def medium(self) -> PosixMedium:
         return UsrbioMedium(self.fake, ring_entries=5, rings=2, chunk_bytes=PAGE)
-
-
-class TestUsrbioStoreWithSlowLengths(TestUsrbioStore):
-    """What is written shows in a file's length when that is asked for, and not before."""
-
-    durable = True
-
-    def medium(self) -> PosixMedium:
-        self.fake.files.length_lags = True
-        return super().medium()

@@ -16,10 +16,11 @@ from deepinfer_core.testing.contracts.kv_store_suite import (
     BLOCKS,
     FOREVER,
     STATES,
-    block,
     chain,
     item,
+    key,
 )
+from deepinfer_threefs.medium import PosixMedium
 
 PAGE = 4096
 NAMES = [("text", depth) for depth in range(20)]
@@ -162,59 +163,6 @@ def test_a_stale_handle_is_opened_anew(
     assert ask.read(store, NAMES[0]) == ["miss"]
 
 
-@pytest.mark.parametrize(
-    ("name", "number", "durable", "is_first"),
-    [
-        ("pwritev", errno.ENOSPC, True, True),
-        ("pwritev", errno.ENOSPC, True, False),
-        ("pwritev", errno.EIO, False, True),
-        ("pwritev", errno.EIO, False, False),
-        ("fsync", errno.EIO, True, True),
-        ("fsync", errno.EIO, True, False),
-        ("open", errno.EROFS, True, True),
-    ],
-)
-def test_what_cannot_be_written_is_unavailable_and_not_there(
-    folder: Any,
-    ask: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    number: int,
-    durable: bool,
-    is_first: bool,
-) -> None:
-    store = folder.open(durable=durable)
-    ask.write(store, *chain("before", 3))
-    if is_first:
-        store = folder.open(durable=durable)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, name, failing(getattr(os, name), number, 99))
-        statuses = ask.write(store, item(("before", 0)), *chain("text", 3))
-        assert statuses == ["exists"] + ["unavailable"] * 3
-        assert os.strerror(number) in store.report().problem
-    assert ask.found(store, *NAMES[:3]) == ["miss"] * 3
-    assert ask.read(store, ("before", 2)) == ["hit"]
-    assert ask.write(store, *chain("text", 3)) == ["stored"] * 3
-    assert ask.read(store, *NAMES[:3]) == ["hit"] * 3
-    assert not store.report().problem
-    assert store.report().records == 6
-
-
-def test_a_write_that_stops_half_way_goes_on(
-    folder: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = folder.open()
-    ask.write(store, item("before"))
-    true_pwrite = os.pwrite
-    monkeypatch.setattr(
-        os, "pwritev", lambda fd, parts, at: true_pwrite(fd, b"".join(parts)[:5000], at)
-    )
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: true_pwrite(fd, data[:777], at))
-    assert ask.write(store, *chain("text", 20)) == ["stored"] * 20
-    monkeypatch.undo()
-    assert ask.read(store, *NAMES) == ["hit"] * 20
-
-
 def test_reads_that_stop_half_way_go_on(
     folder: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,34 +188,43 @@ def test_another_ones_place_is_found_out(folder: Any, ask: Any) -> None:
     assert ask.read(again, *NAMES[:3]) == ["hit"] * 3  # where they say that they are
 
 
+class Meanwhile(PosixMedium):
+    """Something happens while blocks are read for the second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads, self.happens = 0, lambda: None
+
+    def read(self, spans: Any, deadline_s: float) -> Any:
+        self.reads += 1
+        for moved in super().read(spans, deadline_s):
+            if self.reads == 2:
+                self.happens()
+            yield moved
+
+
+def test_a_block_that_is_stored_again_while_its_damage_is_seen_stays(folder: Any, ask: Any) -> None:
+    medium = Meanwhile()
+    store = folder.open(medium)
+    ask.write(store, *chain("text", 3))
+    with folder.files()[0].open("r+b") as file:
+        file.seek(PAGE + 1000)
+        file.write(b"damage")
+    catalogue = store._opened.keeper.catalogue
+
+    def stored_again() -> None:
+        catalogue.shelf.remove([("blocks", key(NAMES[0]))], "damaged")
+        assert ask.write(store, *chain("text", 1)) == ["stored"]
+
+    medium.happens = stored_again
+    assert ask.read(store, NAMES[0]) == ["miss"]
+    assert ask.read(store, NAMES[0]) == ["hit"]
+
+
 def test_a_folder_that_cannot_be_is_refused(folder: Any, tmp_path: Path) -> None:
     folder.path.write_text("a file")
     with pytest.raises(ConfigError, match="cannot be opened"):
         folder.open()
-
-
-def test_no_descriptor_is_left_behind(folder: Any, ask: Any) -> None:
-    def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    before = descriptors()
-    store = folder.open(segment_bytes=2 * PAGE, capacity_bytes=1 << 24)
-    ask.write(store, *chain("text", 300))
-    assert ask.read(store, *(("text", depth) for depth in range(300))) == ["hit"] * 300
-    assert descriptors() < before + 150
-    store.sweep(deadline_s=FOREVER)
-    store.close()
-    assert descriptors() == before
-
-
-def test_only_the_user_may_read_what_is_kept(folder: Any, ask: Any) -> None:
-    store = folder.open()
-    ask.write(store, item("a"))
-    store.drop(bytes([1]) * 32)
-    paths = [folder.path, *folder.path.rglob("*")]
-    assert len(paths) >= 6
-    assert all(path.stat().st_mode & 0o077 == 0 for path in paths)
-    assert block("a") in folder.files()[0].read_bytes()
 
 
 def test_a_close_that_fails_costs_nothing(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, chain, item, key
+from deepinfer_threefs import keeping, scanner
 
 # The blocks of the suite for stores, which loads more than a child needs.
 WRITER = """
@@ -157,6 +158,44 @@ def test_what_is_dropped_on_one_machine_goes_on_all(folder: Any, ask: Any) -> No
     other.look(deadline_s=FOREVER)
     assert ask.read(other, ("a", 2)) == ["hit"]
     assert ask.found(folder.open(), ("a", 2), ("b", 1), ("c", 1)) == ["hit", "hit", "miss"]
+
+
+def test_what_was_written_while_it_was_dropped_elsewhere_goes_too(folder: Any, ask: Any) -> None:
+    one, other, third = folder.open(), folder.open(), folder.open()
+    ours = bytes([1]) * 32
+    one.drop(ours)
+    third.look(deadline_s=FOREVER)
+    assert ask.write(other, item("a", namespace=ours)) == ["stored"]  # it has not heard of it yet
+    third.look(deadline_s=FOREVER)
+    assert ask.found(third, "a") == ["miss"]
+    other.look(deadline_s=FOREVER)
+    assert ask.found(other, "a") == ["miss"]
+    folder.now_s += 60
+    assert ask.write(other, item("a", namespace=ours)) == ["stored"]
+    third.look(deadline_s=FOREVER)
+    assert ask.read(third, "a") == ["hit"]
+
+
+def test_nothing_expires_before_all_uses_are_known(
+    folder: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder.open()
+    ask.write(store, *chain("text", 20))
+    folder.now_s += 2 * 86400
+    ask.read(store, *(("text", depth) for depth in range(20)))
+    store.close()
+    folder.now_s += 1.5 * 86400
+    monkeypatch.setattr(keeping, "_FIRST_LOOK_S", -1.0)
+    late = folder.open()
+    assert late.report().records == 0
+    late._opened.keeper._watch.is_steady()
+    with monkeypatch.context() as patch:
+        patch.setattr(scanner.Scanner, "_read_journals", lambda self: None)
+        patch.setattr(scanner, "is_late", lambda deadline_s: late.report().records > 10)
+        assert late.sweep(deadline_s=FOREVER) == 0
+        assert 10 < late.report().records <= 20
+    assert late.sweep(deadline_s=FOREVER) == 0
+    assert late.report().records == 20
 
 
 @pytest.mark.parametrize("durable", ["durable", "not"])

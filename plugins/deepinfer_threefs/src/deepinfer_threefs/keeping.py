@@ -37,6 +37,9 @@ _BLOCKS_AT_ONCE = 64
 _REMOVED_AT_ONCE = 256
 """Blocks that a sweep removes before others get their turn."""
 
+_FIRST_LOOK_S = 30.0
+"""What has not been seen by then is found by later looks; until that nothing expires."""
+
 _SPARE_ENTRIES = 4096
 """Of the journal, beyond twice what would be left of it, before it is written anew."""
 
@@ -86,7 +89,7 @@ class Keeper:
         self._is_over = False
         make_private(place.folder)
         medium.prepare(place.folder)
-        self._scanner.look(math.inf)
+        self._scanner.look(time.monotonic() + _FIRST_LOOK_S)
         if self._scanner.problem:
             raise OSError(self._scanner.problem)
         self._watch = ClockWatch(clock, self.catalogue.newest_s or None)
@@ -142,17 +145,12 @@ class Keeper:
         removed = 0
         if is_late(deadline_s):
             return removed
-        self._scanner.look(deadline_s)
+        knows_uses = self._scanner.look(deadline_s)
         with self._alone(deadline_s) as problem:
             if problem:
                 return removed
-            more = _REMOVED_AT_ONCE if self._watch.is_steady() else 0
-            while more == _REMOVED_AT_ONCE and not is_late(deadline_s):
-                with self.catalogue.lock:
-                    more = self.catalogue.shelf.remove_expired(_REMOVED_AT_ONCE)
-                removed += more
-            with self.catalogue.lock:
-                removed += self.catalogue.shelf.make_room()
+            if knows_uses:
+                removed = self._remove_old(deadline_s)
             try:
                 self._tidy_up(deadline_s)
                 self._problem = ""
@@ -183,6 +181,15 @@ class Keeper:
             yield CLOSED if self._is_over else None
         finally:
             self._lock.release()
+
+    def _remove_old(self, deadline_s: float) -> int:
+        removed, more = 0, _REMOVED_AT_ONCE if self._watch.is_steady() else 0
+        while more == _REMOVED_AT_ONCE and not is_late(deadline_s):
+            with self.catalogue.lock:
+                more = self.catalogue.shelf.remove_expired(_REMOVED_AT_ONCE)
+            removed += more
+        with self.catalogue.lock:
+            return removed + self.catalogue.shelf.make_room()
 
     def _keep(
         self, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float

@@ -15,27 +15,15 @@ from dataclasses import dataclass
 from deepinfer_core.errors import ConfigError, EngineError
 from deepinfer_core.interfaces.kv_store import (
     BlockGroup,
-    KvStore,
     Outcome,
     StoreCapabilities,
     StoreItem,
     StoreReport,
 )
-from deepinfer_core.stores.calls import (
-    CLOSED,
-    HIT,
-    LATE,
-    MISS,
-    Tally,
-    group_named,
-    groups_by_name,
-    is_late,
-    require_class,
-    require_destinations,
-    require_items,
-    require_keys,
-)
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
+from deepinfer_core.stores.calls import CLOSED, HIT, MISS, Tally, groups_by_name
 from deepinfer_core.stores.disk.clock import Clock
+from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.retention import Limits
 
 from deepinfer_threefs.keeping import Keeper
@@ -53,11 +41,11 @@ class _Opened:
     groups: Mapping[str, BlockGroup]
     keeper: Keeper
     reader: Reader
-    looks: threading.Thread | None
+    looks: threading.Thread
     is_over: threading.Event
 
 
-class ThreefsStore(KvStore):
+class ThreefsStore(GuardedStore[_Opened]):
     """Blocks in a folder that machines share.
 
     Args:
@@ -75,10 +63,9 @@ class ThreefsStore(KvStore):
         medium: PosixMedium,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(limits)
         self._place, self._limits, self._medium = place, limits, medium
         self._clock = clock or Clock()
-        self._tally = Tally()
-        self._opened: _Opened | None = None
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -90,116 +77,11 @@ class ThreefsStore(KvStore):
             max_block_bytes=self._limits.low_bytes,
         )
 
-    @property
-    def groups(self) -> Mapping[str, BlockGroup]:
-        """What it was opened for."""
-        return self._opened.groups if self._opened else {}
-
-    def open(self, groups: Sequence[BlockGroup]) -> None:
-        """Look at all files that are there."""
-        if self._opened is not None:
-            raise ValueError("the store is open")
-        found = groups_by_name(groups, self._limits)
-        tally = Tally()
-        try:
-            keeper = Keeper(
-                self._place,
-                found,
-                self._limits,
-                medium=self._medium,
-                clock=self._clock,
-                tally=tally,
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"the store in {self._place.folder} cannot be opened: {error.strerror or error}",
-                hint="check the folder, its mount and its permissions",
-            ) from error
-        is_over = threading.Event()
-        looks = None
-        if self._place.refresh_s:
-            looks = threading.Thread(
-                target=self._look_on,
-                args=(keeper, is_over),
-                name="deepinfer-threefs-looks",
-                daemon=True,
-            )
-        self._tally = tally
-        self._opened = _Opened(
-            groups=found,
-            keeper=keeper,
-            reader=Reader(keeper.catalogue, self._medium),
-            looks=looks,
-            is_over=is_over,
-        )
-        if looks is not None:
-            looks.start()
-
-    def close(self) -> None:
-        """Seal what this process wrote."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.is_over.set()
-            if opened.looks is not None:
-                opened.looks.join()
-            opened.keeper.end()
-
     def look(self, *, deadline_s: float) -> None:
         """Find what others have written, now."""
         opened = self._opened
         if opened is not None:
             opened.keeper.look(deadline_s)
-
-    def find(self, group: str, keys: Sequence[bytes], *, deadline_s: float) -> list[Outcome]:
-        """Look blocks up in memory."""
-        opened = self._opened
-        if opened is None:
-            return [CLOSED] * len(keys)
-        group_named(opened.groups, group)
-        require_keys(keys)
-        if is_late(deadline_s):
-            return [LATE] * len(keys)
-        catalogue = opened.keeper.catalogue
-        with catalogue.lock:
-            return [HIT if catalogue.place((group, key)) else MISS for key in keys]
-
-    def load(
-        self,
-        group: str,
-        keys: Sequence[bytes],
-        destinations: Sequence[bytearray | memoryview],
-        *,
-        deadline_s: float,
-    ) -> list[Outcome]:
-        """Read blocks, each checked on the way."""
-        opened = self._opened
-        if opened is None:
-            return self._tally.count([CLOSED] * len(keys))
-        known = group_named(opened.groups, group)
-        require_keys(keys)
-        require_destinations(known, keys, destinations)
-        return self._tally.count(opened.reader.load(known, keys, destinations, deadline_s))
-
-    def store(self, group: str, items: Sequence[StoreItem], *, deadline_s: float) -> list[Outcome]:
-        """Append blocks to a file of this process."""
-        opened = self._opened
-        if opened is None:
-            return self._tally.count([CLOSED] * len(items))
-        known = group_named(opened.groups, group)
-        require_items(known, items, self._limits)
-        return self._tally.count(opened.keeper.keep(known, items, deadline_s))
-
-    def touch(self, group: str, keys: Sequence[bytes], *, retention: str = "") -> None:
-        """Note uses for the next time that something is written."""
-        opened = self._opened
-        if opened is None:
-            return
-        group_named(opened.groups, group)
-        require_keys(keys)
-        require_class(retention, self._limits)
-        with opened.keeper.catalogue.lock:
-            for key in keys:
-                opened.keeper.catalogue.use((group, key), retention)
 
     def drop(self, namespace: bytes | None = None) -> int:
         """Remove blocks of a namespace, or all, and tell the others to."""
@@ -213,11 +95,6 @@ class ThreefsStore(KvStore):
                 f"asked to drop blocks, found the folder unusable: {error.strerror or error}",
                 hint="drop them again once it can be written to",
             ) from error
-
-    def sweep(self, *, deadline_s: float) -> int:
-        """Look for what is new, remove what has expired, make room, and give it back."""
-        opened = self._opened
-        return opened.keeper.sweep(deadline_s) if opened else 0
 
     def report(self) -> StoreReport:
         """What there is to tell."""
@@ -238,6 +115,110 @@ class ThreefsStore(KvStore):
             problem=problem,
         )
 
+    def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
+        """Look at all files that are there."""
+        found = groups_by_name(groups, self._limits)
+        try:
+            keeper = Keeper(
+                self._place,
+                found,
+                self._limits,
+                medium=self._medium,
+                clock=self._clock,
+                tally=tally,
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"the store in {self._place.folder} cannot be opened: {error.strerror or error}",
+                hint="check the folder, its mount and its permissions",
+            ) from error
+        is_over = threading.Event()
+        looks = threading.Thread(
+            target=self._look_on,
+            args=(keeper, is_over),
+            name="deepinfer-threefs-looks",
+            daemon=True,
+        )
+        looks.start()
+        return _Opened(
+            groups=found,
+            keeper=keeper,
+            reader=Reader(keeper.catalogue, self._medium),
+            looks=looks,
+            is_over=is_over,
+        )
+
+    def _stop(self, opened: _Opened) -> None:
+        """Seal what this process wrote."""
+        opened.is_over.set()
+        opened.looks.join()
+        opened.keeper.end()
+
+    def _find(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[Outcome]:
+        """Look blocks up in memory."""
+        catalogue = opened.keeper.catalogue
+        with catalogue.lock:
+            return [HIT if catalogue.place((group.name, key)) else MISS for key in keys]
+
+    def _load(
+        self,
+        opened: _Opened,
+        group: BlockGroup,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        deadline_s: float,
+    ) -> list[Outcome]:
+        """Read blocks, each checked on the way."""
+        return opened.reader.load(group, keys, destinations, deadline_s)
+
+    def _store(
+        self, opened: _Opened, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
+    ) -> list[Outcome]:
+        """Append blocks to a file of this process."""
+        return opened.keeper.keep(group, items, deadline_s)
+
+    def _touch(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], retention: str
+    ) -> None:
+        """Note uses for the next time that something is written."""
+        catalogue = opened.keeper.catalogue
+        with catalogue.lock:
+            for key in keys:
+                catalogue.use((group.name, key), retention)
+
+    def _describe(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[BlockFacts | None]:
+        """What blocks are kept under."""
+        catalogue = opened.keeper.catalogue
+        with catalogue.lock:
+            return [catalogue.shelf.facts_of((group.name, key)) for key in keys]
+
+    def _survey(
+        self, opened: _Opened, group: BlockGroup, after: bytes, most: int, deadline_s: float
+    ) -> list[BlockFacts]:
+        """Blocks in order of their keys."""
+        catalogue = opened.keeper.catalogue
+        with catalogue.lock:
+            return catalogue.shelf.behind(group.name, after, most)
+
+    def _discard(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> int:
+        """Remove single blocks; others find out when they read them."""
+        catalogue = opened.keeper.catalogue
+        with catalogue.lock:
+            addresses = {(group.name, key) for key in keys}
+            known = [address for address in addresses if catalogue.place(address) is not None]
+            return catalogue.shelf.remove(known, "discarded")
+
+    def _sweep(self, opened: _Opened, deadline_s: float) -> int:
+        """Look for what is new, remove what has expired, make room, and give it back."""
+        return opened.keeper.sweep(deadline_s)
+
     def _look_on(self, keeper: Keeper, is_over: threading.Event) -> None:
-        while not is_over.wait(self._place.refresh_s):
+        """Look now and then; never, if only when the store is opened and swept."""
+        while not is_over.wait(self._place.refresh_s or None):
             keeper.look(time.monotonic() + self._place.refresh_s)

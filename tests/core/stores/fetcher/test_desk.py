@@ -50,10 +50,10 @@ class Bench:
         assert isinstance(work, LoadBlocks)
         return work
 
-    def done(self, work: Work | None, *outcomes: str, now_s: float = 2.0) -> None:
+    def done(self, work: Work | None, *outcomes: str) -> None:
         """What became of blocks; left out: all came."""
         assert isinstance(work, LoadBlocks)
-        self.desk.loaded(work, outcomes or ["hit"] * len(work.loads), now_s)
+        self.desk.loaded(work, outcomes or ["hit"] * len(work.loads))
 
     def of(self, ticket: int) -> list[object]:
         """What was told of a ticket: blocks found, places that came, the reason."""
@@ -155,10 +155,10 @@ def test_one_that_waits_for_another_that_is_late_asks_itself() -> None:
     work = bench.next_load()
     assert bench.desk.blocks_work() is None
     bench.desk.expire(3.0)
-    bench.done(work, "hit", "timeout", "timeout", "timeout", now_s=3.0)
+    bench.done(work, "hit", "timeout", "timeout", "timeout")
     again = bench.next_load()
     assert placed(again) == [1, 2, 3]
-    bench.done(again, "hit", "hit", "timeout", now_s=3.0)
+    bench.done(again, "hit", "hit", "timeout")
     assert bench.of(other) == [4, [0], [1, 2], "timeout"]
 
 

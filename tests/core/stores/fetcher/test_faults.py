@@ -125,3 +125,12 @@ def test_states_are_had_while_the_store_of_blocks_hangs(engines: Callable[..., E
     engine.rule({"call": "find", "does": "hang"})
     engine.want("a", 4)
     assert states_of("a", engine.news(engine.want("a", 4, has=4))) == [3]
+
+
+def test_a_state_that_hangs_holds_up_no_other(engine: Engine) -> None:
+    engine.keep("a", [0], STATES)
+    engine.keep("b", [0], STATES)
+    engine.rule({"call": "load", "key": key(("a", 0)).hex(), "does": "hang"})
+    stuck = engine.want("a", 1, has=1, fetch_s=SOON_S)
+    assert states_of("b", engine.news(engine.want("b", 1, has=1))) == [0]
+    assert states_of("a", engine.news(stuck)) == []

@@ -90,13 +90,13 @@ def test_no_slot_is_given_out_twice_or_forgotten(steps: list[tuple[str, int]]) -
             load = table.join(key) or table.begin(key, 0)
             if load is not None:
                 users[load] = users.get(load, 0) + 1
-        elif what == "e" and known and known[-1].is_filled:
+        elif what == "e" and known and not known[-1].outcome:
             table.end(known[-1], "hit" if number % 2 else "miss")
             if number % 2 == 0:
                 users[known[-1]] = 0
         elif what == "r" and known:
             users[known[-1]] -= 1
             table.leave(known[-1])
-        busy = {one.slot for one in users if users[one] or one.is_filled}
+        busy = {one.slot for one in users if users[one] or not one.outcome}
         assert len(busy) + table.empty_slots == 3
-        assert len(busy) == sum(1 for one in users if users[one] or one.is_filled)
+        assert len(busy) == sum(1 for one in users if users[one] or not one.outcome)

@@ -129,16 +129,16 @@ class Desk:
         self._tell(Known(prefix.ticket, found.blocks, found.probes))
         prefix.stage = "blocks"
         self._loading.append(prefix)
-        self._advance(prefix, 0.0)
+        self._advance(prefix)
 
-    def loaded(self, work: LoadBlocks, outcomes: Sequence[str], now_s: float) -> None:
+    def loaded(self, work: LoadBlocks, outcomes: Sequence[str]) -> None:
         """What became of blocks."""
         work.prefix.in_flight -= 1
         loads = self._loads[work.prefix.seek.group]
         for load, outcome in zip(work.loads, outcomes, strict=True):
             loads.end(load, outcome)
         for prefix in list(self._prefixes.values()):
-            self._advance(prefix, now_s)
+            self._advance(prefix)
 
     def begin_state(self, prefix: Prefix, place: int) -> Load | None:
         """The state behind a block of a prefix; None: no slot is empty, or it is over."""
@@ -213,10 +213,10 @@ class Desk:
             prefix.loads.append(load)
             prefix.asked += 1
         if not batch:
-            self._advance(prefix, 0.0)
+            self._advance(prefix)
         return tuple(batch)
 
-    def _advance(self, prefix: Prefix, now_s: float) -> None:
+    def _advance(self, prefix: Prefix) -> None:
         """Tell of what has come, and end a prefix that is complete or cut short."""
         if prefix.stage != "blocks":
             return
@@ -230,7 +230,7 @@ class Desk:
         if prefix.loads and (outcome := prefix.loads[0].outcome):
             is_others = prefix.loads[0].owner != prefix.ticket
             self._leave_loads(prefix)
-            if outcome == "timeout" and is_others and now_s < prefix.seek.fetch_by_s:
+            if outcome == "timeout" and is_others:
                 prefix.asked = prefix.told
                 if prefix not in self._loading:
                     self._loading.append(prefix)

@@ -21,9 +21,8 @@ class Load:
         slot: its number.
         generation: of the slot.
         users: prefixes that wait for it, and those whose slot was not given back yet.
-        outcome: empty while it is on its way, then the status that the store gave it.
+        outcome: empty while somebody may write into the slot, then the status that the store gave.
         owner: ticket of the prefix whose deadline is that of the loading.
-        is_filled: whether somebody may be writing into the slot.
     """
 
     key: bytes
@@ -32,7 +31,6 @@ class Load:
     owner: int
     users: int = 1
     outcome: str = ""
-    is_filled: bool = True
 
 
 class Loads:
@@ -56,7 +54,6 @@ class Loads:
                 owner=-1,
                 users=users,
                 outcome="hit",
-                is_filled=False,
             )
             for number, users in held.items()
         }
@@ -84,14 +81,14 @@ class Loads:
 
     def end(self, load: Load, outcome: str) -> None:
         """Nobody writes into a slot any more; one without its block is empty at once."""
-        load.is_filled, load.outcome = False, outcome
+        load.outcome = outcome
         if outcome != "hit" or not load.users:
             self._drop(load)
 
     def leave(self, load: Load) -> None:
         """One user fewer."""
         load.users -= 1
-        if not (load.users or load.is_filled) and load.outcome == "hit":
+        if not load.users and load.outcome == "hit":
             self._drop(load)
 
     def return_slot(self, number: int) -> None:

@@ -92,9 +92,13 @@ class Fetcher:
 
     def start(self) -> None:
         """Begin to work."""
+        next_work = self._desk.blocks_work
+        if self._states is self._blocks:
+            next_work = self._any_work
+        else:
+            self._spawn("deepinfer-state", partial(self._read, self._desk.state_work))
         for _ in range(self._options.read_threads):
-            self._spawn("deepinfer-fetch", partial(self._read, self._desk.blocks_work))
-        self._spawn("deepinfer-state", partial(self._read, self._desk.state_work))
+            self._spawn("deepinfer-fetch", partial(self._read, next_work))
         for end, queue in self._queues.items():
             self._spawn("deepinfer-keep", partial(self._write, end, queue))
         for chores in self._chores.values():
@@ -177,6 +181,9 @@ class Fetcher:
             else:
                 self._find_state(work)
 
+    def _any_work(self) -> Work | None:
+        return self._desk.blocks_work() or self._desk.state_work()
+
     def _match(self, prefix: Prefix) -> None:
         seek = prefix.seek
         found = match(
@@ -193,7 +200,7 @@ class Fetcher:
         keys = [load.key for load in work.loads]
         outcomes = self._blocks.load(seek.group, keys, views, seek.fetch_by_s)
         with self._changed:
-            self._desk.loaded(work, [one.status for one in outcomes], time.monotonic())
+            self._desk.loaded(work, [one.status for one in outcomes])
             self._changed.notify_all()
 
     def _find_state(self, work: FindState) -> None:
