@@ -194,7 +194,15 @@ def test_what_is_plain_can_be_printed_and_begins_no_markup() -> None:
 def test_no_control_token_is_plain_and_a_character_of_several_bytes_may_be() -> None:
     spec = json.loads(byte_tokenizer_source())
     letters = {byte: letter for letter, byte in BYTE_LETTERS.items()}
-    words = ("世".encode(), "世".encode()[:2], b" the", b"\n", b"a<", "\xad\u2028".encode())
+    words = (
+        "世".encode(),
+        "世".encode()[:2],
+        b" the",
+        b"\n",
+        b"a<",
+        "\xad\u2028".encode(),
+        "\ufffd".encode(),
+    )
     for number, word in enumerate(words, 300):
         spec["model"]["vocab"]["".join(letters[byte] for byte in word)] = number
     found = plain_tokens(spec, range(FIRST_BYTE))
