@@ -77,7 +77,8 @@ def open_store(configured: ConfiguredStore, *, writes: bool) -> Iterator[KvStore
     if not writes:
         resolved = replace(resolved, picks=tuple(_reading(pick) for pick in resolved.picks))
     store: KvStore = load(resolved, "kv_store")
-    if not store.capabilities.is_persistent:
+    # A store of others may keep blocks in one of them that outlives the process, if not in all.
+    if not configured.resolved.pick("kv_store").parts and not store.capabilities.is_persistent:
         raise UsageError(
             f"{configured.name} keeps blocks in the memory of the process that uses it",
             hint="GET /metrics of the service tells about them",
