@@ -90,7 +90,7 @@ def types(session: nox.Session) -> None:
     group(session, "types")
     editable(
         session,
-        "deepinfer_core[bench,chat,disk,serve]",
+        "deepinfer_core[bench,chat,disk,erasure,serve]",
         "plugins/deepinfer_tiny",
         "plugins/deepinfer_dspark",
     )
@@ -121,7 +121,7 @@ def imports(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Unit tests and contract suites of the core, alone; the files of backends are only read."""
     group(session, "test")
-    editable(session, "deepinfer_core[bench,chat,disk,serve,vision]")
+    editable(session, "deepinfer_core[bench,chat,disk,erasure,serve,vision]")
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 

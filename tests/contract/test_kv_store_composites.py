@@ -11,6 +11,8 @@ from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, StoreItem
 from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.disk.index import AGE_STEP_S
 from deepinfer_core.stores.disk.store import DiskStore
+from deepinfer_core.stores.erasure.codec import NumpyCodec
+from deepinfer_core.stores.erasure.store import ErasureStore
 from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.retention import Limits
 from deepinfer_core.stores.tiered.store import TieredStore
@@ -104,3 +106,44 @@ class TestMemoryBeforeDisk(CompositeContract):
         assert isinstance(disk, DiskStore)
         flip_in_memory(memory, group, key(name), bit)
         flip_on_disk(disk, group, key(name), bit)
+
+
+class ErasureContract(CompositeContract):
+    """Over any children; a bit is flipped in so many fragments that the block is lost."""
+
+    data, parity = 10, 2
+
+    def child(self, number: int, limits: Limits) -> KvStore:
+        raise NotImplementedError
+
+    def erasure(self, limits: Limits = LIMITS) -> ErasureStore:
+        # A fragment with both headers takes less than a block does, by this much.
+        capacity_bytes = limits.capacity_bytes // self.data * 2
+        quota_bytes = limits.quota_bytes // self.data * 2
+        limits = replace(limits, capacity_bytes=capacity_bytes, quota_bytes=quota_bytes)
+        count = self.data + self.parity
+        children = [(f"child {number}", self.child(number, limits)) for number in range(count)]
+        return ErasureStore(children, NumpyCodec(self.data, self.parity))
+
+    @pytest.fixture
+    def component(self) -> ErasureStore:
+        return self.erasure()
+
+    @pytest.fixture
+    def limited(self) -> ErasureStore:
+        return self.erasure(replace(LIMITS, quota_bytes=8 * PAGE))
+
+    def settle(self, store: KvStore) -> None:
+        """Nothing is done behind calls that all children answer."""
+
+
+class TestErasureOverMemory(ErasureContract):
+    def child(self, number: int, limits: Limits) -> MemoryStore:
+        return self.memory(limits)
+
+    def flip(self, store: KvStore, group: BlockGroup, name: object, bit: int) -> None:
+        assert isinstance(store, ErasureStore)
+        bits = 8 * (389 + 160 + 192)
+        for _, child in store._stores[: self.parity + 1]:
+            assert isinstance(child, MemoryStore)
+            flip_in_memory(child, group, key(name), bit if bit < bits // 2 else bit % bits)

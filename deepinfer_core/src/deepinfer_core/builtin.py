@@ -115,6 +115,17 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
     )
     yield ComponentSpec(
         kind="kv_store",
+        name="core.erasure",
+        slots=ALL_SLOTS["kv_store"],
+        contract=CONTRACTS["kv_store"],
+        factory="deepinfer_core.stores.erasure.build:build",
+        probe="deepinfer_core.stores.probe:probe_erasure",
+        options="deepinfer_core.config.store_options:ErasureStoreOptions",
+        properties={**_PROMISES, "graph_safe": "always"},
+        parts=("children",),
+    )
+    yield ComponentSpec(
+        kind="kv_store",
         name="core.peers",
         slots=ALL_SLOTS["kv_store"],
         contract=CONTRACTS["kv_store"],

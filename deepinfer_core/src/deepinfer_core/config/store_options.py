@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,6 +11,7 @@ from deepinfer_core.config.components import Section
 
 __all__ = [
     "DiskStoreOptions",
+    "ErasureStoreOptions",
     "MemoryStoreOptions",
     "PartSettings",
     "PeersStoreOptions",
@@ -20,6 +21,9 @@ __all__ = [
 ]
 
 _GIB = 1 << 30
+
+_MOST_PIECES = 255
+"""Rows of a code over bytes; see ``stores.erasure.field``."""
 
 RETENTION_S: dict[str, float] = {"agent": 3 * 86400.0, "chat": 7 * 86400.0, "state": 180.0}
 """Chats are taken up again after days, agents seldom; a state is of use for minutes."""
@@ -142,3 +146,41 @@ class PeersStoreOptions(StoreOptions):
     listen: str = ""
     call_s: float = Field(default=0.02, gt=0, allow_inf_nan=False)
     beat_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+
+
+class ErasureStoreOptions(Section):
+    """Options of kv_store ``core.erasure``.
+
+    Attributes:
+        children: as many as there are pieces.
+        data: pieces of data of each block, k.
+        parity: pieces beside them, m; so many children may be lost.
+        spare: children that a read asks at first beyond the k that it needs, up to m.
+        codec: what computes pieces: ISA-L, or numpy, which is slow and needs nothing.
+        hedge_s: at most, before another child is asked in place of one that is late.
+        hung_s: before a child counts as unavailable.
+        repair_bytes_per_s: that repairs may read and write.
+    """
+
+    children: tuple[PartSettings, ...]
+    data: int = Field(default=10, ge=1)
+    parity: int = Field(default=2, ge=1)
+    spare: int = Field(default=1, ge=0)
+    codec: Literal["isal", "numpy"] = "isal"
+    hedge_s: Seconds = 0.05
+    hung_s: Seconds = 10.0
+    repair_bytes_per_s: float = Field(default=64e6, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _every_piece_has_a_child(self) -> Self:
+        pieces = self.data + self.parity
+        if pieces > _MOST_PIECES:
+            raise ValueError(f"data + parity is at most {_MOST_PIECES}, found {pieces}")
+        if self.spare > self.parity:
+            raise ValueError(f"spare is at most parity, {self.parity}, found {self.spare}")
+        if len(self.children) != pieces:
+            raise ValueError(
+                f"{self.data} + {self.parity} pieces need {pieces} children,"
+                f" found {len(self.children)}"
+            )
+        return self

@@ -37,7 +37,10 @@ __all__ = [
     "require_destinations",
     "require_items",
     "require_keys",
+    "seconds_until",
 ]
+
+_LONGEST_WAIT_S = 1e6
 
 HIT = Outcome(status="hit")
 STORED = Outcome(status="stored")
@@ -52,6 +55,11 @@ OVER_QUOTA = Outcome(status="unavailable", reason="the namespace has used up its
 def is_late(deadline_s: float) -> bool:
     """Whether a deadline has passed."""
     return time.monotonic() >= deadline_s
+
+
+def seconds_until(deadline_s: float) -> float:
+    """How long to wait for something; bounded, as clocks of the system are."""
+    return min(max(deadline_s - time.monotonic(), 0.0), _LONGEST_WAIT_S)
 
 
 def groups_by_name(groups: Sequence[BlockGroup], limits: Limits) -> dict[str, BlockGroup]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 
 from deepinfer_core.interfaces.kv_store import KvStore
+from deepinfer_core.stores.calls import seconds_until
 
 __all__ = ["close_all"]
 
@@ -19,4 +19,4 @@ def close_all(stores: Sequence[KvStore], deadline_s: float) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(deadline_s - time.monotonic(), 0.0))
+        thread.join(seconds_until(deadline_s))

@@ -9,10 +9,10 @@ from deepinfer_core.plugin.context import Verdict
 if TYPE_CHECKING:
     from deepinfer_core.plugin.context import ProbeContext
 
-__all__ = ["probe_peers", "probe_tiered"]
+__all__ = ["probe_erasure", "probe_peers", "probe_tiered"]
 
 _SCORE = -1
-"""Below ``core.memory``: ``auto`` names no tiers and no machines."""
+"""Below ``core.memory``: ``auto`` names no tiers, children or machines."""
 
 
 def probe_tiered(context: ProbeContext) -> Verdict:
@@ -23,3 +23,8 @@ def probe_tiered(context: ProbeContext) -> Verdict:
 def probe_peers(context: ProbeContext) -> Verdict:
     """Anywhere; whether the others are there shows when they are asked."""
     return Verdict(True, score=_SCORE, reason="of the machines that its options name")
+
+
+def probe_erasure(context: ProbeContext) -> Verdict:
+    """Anywhere; options choose what computes pieces, and building says if that is missing."""
+    return Verdict(True, score=_SCORE, reason="of the stores that its options name")

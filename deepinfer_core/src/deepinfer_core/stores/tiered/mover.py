@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, StoreItem
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
+from deepinfer_core.stores.calls import seconds_until
 
 __all__ = ["Mover"]
 
@@ -109,8 +110,7 @@ class Mover:
     def settle(self, deadline_s: float) -> bool:
         """Wait until nothing is waiting; whether that came to be."""
         with self._changed:
-            wait_s = min(max(deadline_s - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
-            return self._changed.wait_for(self._is_idle, wait_s)
+            return self._changed.wait_for(self._is_idle, seconds_until(deadline_s))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -133,7 +133,7 @@ class Mover:
             self._counts["not_written_back"] += sum(len(move.keys) for move in self._written)
             self._counts["not_promoted"] += sum(len(move.keys) for move in self._promoted)
             self._changed.notify_all()
-        self._thread.join(max(deadline_s - time.monotonic(), 0.0))
+        self._thread.join(seconds_until(deadline_s))
 
     def counts(self) -> Mapping[str, int]:
         """Blocks moved so far, and not moved."""

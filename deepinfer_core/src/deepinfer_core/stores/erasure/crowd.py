@@ -1,0 +1,115 @@
+"""What do all children say to one question, and which of their numbers is that of the whole?
+
+A block is there while k of n = k + m children have a fragment: so of what they have, the k-th
+largest number counts, and of what went, the one behind the m largest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, Status, StoreReport
+from deepinfer_core.stores.calls import seconds_until
+from deepinfer_core.stores.erasure.child import Child, ChildFailed
+from deepinfer_core.stores.erasure.fragments import Shape
+from deepinfer_core.stores.records import record_bytes
+
+__all__ = ["ask_all", "merged_report", "ranked", "summed_up"]
+
+_ORDER: tuple[Status, ...] = ("timeout", "unavailable", "corrupt", "version", "miss")
+
+Answer = TypeVar("Answer")
+
+
+def ask_all(
+    children: Sequence[Child],
+    kind: str,
+    blocks: int,
+    call: Callable[[Child], Answer],
+    deadline_s: float,
+) -> dict[int, Answer | ChildFailed]:
+    """Have every child make a call, side by side.
+
+    Returns:
+        By child what came of it; those that have not answered by the deadline are missing.
+
+    Raises:
+        ValueError: a child says that the call makes no sense.
+    """
+    answers: SimpleQueue[tuple[int, Answer | ChildFailed]] = SimpleQueue()
+    waiting = sum(
+        child.ask(kind, blocks, call, lambda answer, number=number: answers.put((number, answer)))  # type: ignore[misc]
+        for number, child in enumerate(children)
+    )
+    found: dict[int, Answer | ChildFailed] = {}
+    while len(found) < waiting:
+        try:
+            number, answer = answers.get(timeout=seconds_until(deadline_s))
+        except Empty:
+            break
+        if isinstance(answer, ChildFailed) and isinstance(answer.__cause__, ValueError):
+            raise answer.__cause__
+        found[number] = answer
+    return found
+
+
+def ranked(counts: Sequence[int], place: int) -> int:
+    """The number at a place, the largest first; 0 if there are fewer."""
+    return sorted(counts, reverse=True)[place] if place < len(counts) else 0
+
+
+def merged_report(
+    children: Sequence[Child],
+    groups: Mapping[str, BlockGroup],
+    data: int,
+    outcomes: Mapping[Status, int],
+    work: Mapping[str, int],
+) -> StoreReport:
+    """The report of all children.
+
+    Bytes are those of blocks: what redundancy and the headers of fragments take is left out, as it
+    is for the largest group. The fullest child counts, for it is the first to be full.
+    """
+    parity = len(children) - data
+    reports = [child.store.report() for child in children]
+    group = max(groups.values(), key=lambda one: one.block_bytes)
+    shape = Shape(group=group, data=data, parity=parity)
+    share = record_bytes(group) / record_bytes(shape.fragment_group)
+    working = [one for one in reports if not one.problem] or reports
+    capacity_bytes = min(one.capacity_bytes for one in working) * share
+    reasons = {reason for one in reports for reason in one.removed}
+    removed = {
+        reason: count
+        for reason in sorted(reasons)
+        if (count := ranked([one.removed.get(reason, 0) for one in reports], parity))
+    }
+    problems = Counter(
+        f"{child.title}: {problem}"
+        for child, report in zip(children, reports, strict=True)
+        if (problem := report.problem or child.problem)
+    )
+    return StoreReport(
+        records=ranked([one.records for one in reports], data - 1),
+        used_bytes=int(max(one.used_bytes for one in working) * share),
+        capacity_bytes=int(capacity_bytes),
+        outcomes=outcomes,
+        removed=removed,
+        problem="; ".join(problems),
+        work=work,
+    )
+
+
+def summed_up(failed: Sequence[Outcome], spared: int) -> Outcome:
+    """Why a block cannot be had.
+
+    Args:
+        failed: outcomes of the children that have not got it.
+        spared: of them so many would do no harm, m; a miss of more than that is one.
+    """
+    misses = [one for one in failed if one.status == "miss"]
+    if len(misses) > spared:
+        return misses[0]
+    return min(failed, key=lambda one: _ORDER.index(one.status))

@@ -1,0 +1,296 @@
+"""What does a store do that keeps pieces of blocks in many others, any k of which are enough?
+
+Reed-Solomon code: a block is k pieces of data, and m more are computed, one for each child store.
+Reading asks k + 1 children and takes the k that answer first; writing needs k + 1 to keep theirs.
+So m children may be lost, slow, hung or wrong, and nobody notices but the report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from deepinfer_core.errors import ConfigError, EngineError
+from deepinfer_core.interfaces.kv_store import (
+    BlockGroup,
+    KvStore,
+    Outcome,
+    StoreCapabilities,
+    StoreItem,
+    StoreReport,
+)
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
+from deepinfer_core.stores.calls import CLOSED, Tally, is_late
+from deepinfer_core.stores.closing import close_all
+from deepinfer_core.stores.erasure.child import Child, ChildFailed
+from deepinfer_core.stores.erasure.codec import Codec
+from deepinfer_core.stores.erasure.crowd import ask_all, merged_report, ranked
+from deepinfer_core.stores.erasure.fragments import FRAGMENT_HEADER_BYTES, Shape
+from deepinfer_core.stores.erasure.gathering import Patience
+from deepinfer_core.stores.erasure.means import Means
+from deepinfer_core.stores.erasure.mending import Mender
+from deepinfer_core.stores.erasure.opening import open_children
+from deepinfer_core.stores.erasure.placing import Placing
+from deepinfer_core.stores.erasure.reader import BlockReader
+from deepinfer_core.stores.erasure.repairs import RepairQueue
+from deepinfer_core.stores.erasure.writer import BlockWriter
+from deepinfer_core.stores.guarded import GuardedStore
+from deepinfer_core.stores.late_uses import LateUses
+
+__all__ = ["ErasureStore"]
+
+_DROP_S = 600.0
+"""For which a child may take to drop blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """What there is only while the store is open."""
+
+    groups: Mapping[str, BlockGroup]
+    means: Means
+    reader: BlockReader
+    writer: BlockWriter
+    mender: Mender
+
+
+class ErasureStore(GuardedStore[_Opened]):
+    """Pieces of blocks in many stores.
+
+    Args:
+        stores: the children, k + m of them, by their titles; none of them open.
+        codec: computes pieces.
+        patience: how long children are waited for.
+        repair_bytes_per_s: that repairs may read and write.
+        spare: children that a read asks at first beyond the k that it needs, up to m.
+
+    Raises:
+        ValueError: another number of stores.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[tuple[str, KvStore]],
+        codec: Codec,
+        *,
+        patience: Patience | None = None,
+        repair_bytes_per_s: float = 64e6,
+        spare: int = 1,
+    ) -> None:
+        super().__init__(None)
+        if len(stores) != codec.data + codec.parity:
+            raise ValueError(f"{codec.data} + {codec.parity} pieces, found {len(stores)} stores")
+        self._stores, self._codec = tuple(stores), codec
+        self._patience, self._rate = patience or Patience(), repair_bytes_per_s
+        self._spare = spare
+
+    @property
+    def capabilities(self) -> StoreCapabilities:
+        """As persistent as all children are."""
+        all_of = [store.capabilities for _, store in self._stores]
+        longest = min(one.max_block_bytes for one in all_of) - FRAGMENT_HEADER_BYTES
+        return StoreCapabilities(
+            is_persistent=all(one.is_persistent for one in all_of),
+            is_zero_copy=False,
+            batch_blocks=max(one.batch_blocks for one in all_of),
+            max_block_bytes=max(longest, 0) * self._codec.data,
+        )
+
+    def drop(self, namespace: bytes | None = None) -> int:
+        """Remove all blocks of a namespace, or all, from every child."""
+        opened = self._opened
+        if opened is None:
+            return 0
+        found = ask_all(
+            opened.means.children,
+            "drop",
+            1,
+            lambda child: child.store.drop(namespace),
+            time.monotonic() + _DROP_S,
+        )
+        problems = [
+            f"{child.title}: {_why(found.get(number))}"
+            for number, child in enumerate(opened.means.children)
+            if not isinstance(found.get(number), int)
+        ]
+        if problems:
+            raise EngineError(
+                f"asked to drop blocks, found children that did not: {'; '.join(problems)}",
+                hint="drop them again once all children can be written to",
+            )
+        return ranked(_numbers(found), self._codec.parity)
+
+    def report(self) -> StoreReport:
+        """What there is to tell."""
+        opened = self._opened
+        if opened is None:
+            return StoreReport(outcomes=self._tally.outcomes(), problem=CLOSED.reason)
+        means = opened.means
+        work = {**means.counts.by_name(), "waiting_for_repair": len(means.queue)}
+        return merged_report(
+            means.children, opened.groups, self._codec.data, self._tally.outcomes(), work
+        )
+
+    def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
+        codec = self._codec
+        shapes = {
+            group.name: Shape(group=group, data=codec.data, parity=codec.parity) for group in groups
+        }
+        open_children(self._stores, _fragment_groups(shapes), codec.parity)
+        children = tuple(
+            Child(title, store, self._patience.most_s) for title, store in self._stores
+        )
+        means = Means(
+            children=children,
+            shapes=shapes,
+            codec=codec,
+            patience=self._patience,
+            placing=Placing(children, codec.data),
+            asked=codec.data + self._spare,
+            late_uses=tuple(LateUses() for _ in children),
+            queue=RepairQueue(self._rate),
+        )
+        return _Opened(
+            groups={group.name: group for group in groups},
+            means=means,
+            reader=BlockReader(means),
+            writer=BlockWriter(means),
+            mender=Mender(means),
+        )
+
+    def _stop(self, opened: _Opened) -> None:
+        """Wait for children as long as for their answers."""
+        for child in opened.means.children:
+            child.close()
+        close_all([child.store for child in opened.means.children], self._patience.soon())
+
+    def _find(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[Outcome]:
+        return opened.reader.find(group.name, keys, deadline_s)
+
+    def _load(
+        self,
+        opened: _Opened,
+        group: BlockGroup,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        deadline_s: float,
+    ) -> list[Outcome]:
+        return opened.reader.load(group.name, keys, destinations, deadline_s)
+
+    def _store(
+        self, opened: _Opened, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
+    ) -> list[Outcome]:
+        return opened.writer.store(group.name, items, deadline_s)
+
+    def _touch(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], retention: str
+    ) -> None:
+        ask_all(
+            opened.means.children,
+            "touch",
+            len(keys),
+            lambda child: child.store.touch(group.name, keys, retention=retention),
+            self._patience.soon(),
+        )
+
+    def _describe(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[BlockFacts | None]:
+        """By those of its fragments, if there are enough of them."""
+        found = ask_all(
+            opened.means.children,
+            "describe",
+            len(keys),
+            lambda child: child.describe(group.name, keys, deadline_s),
+            min(deadline_s, self._patience.soon()),
+        )
+        pages = [page for page in found.values() if isinstance(page, list)]
+        described: list[BlockFacts | None] = []
+        for place in range(len(keys)):
+            having = [one for page in pages if (one := page[place]) is not None]
+            described.append(having[0] if len(having) >= self._codec.data else None)
+        return described
+
+    def _survey(
+        self, opened: _Opened, group: BlockGroup, after: bytes, most: int, deadline_s: float
+    ) -> list[BlockFacts]:
+        """Blocks of which enough fragments are there."""
+        while not is_late(deadline_s):
+            found = ask_all(
+                opened.means.children,
+                "survey",
+                most,
+                lambda child, behind=after: child.survey(group.name, behind, most, deadline_s),  # type: ignore[misc]
+                min(deadline_s, self._patience.soon()),
+            )
+            pages = [page for page in found.values() if isinstance(page, list)]
+            last = min((page[-1].key for page in pages if len(page) == most), default=b"")
+            seen = Counter(one.key for page in pages for one in page)
+            facts = {one.key: one for page in pages for one in page}
+            whole = [
+                facts[key]
+                for key in sorted(seen)
+                if seen[key] >= self._codec.data and (not last or key <= last)
+            ]
+            if whole or not last:
+                return whole[:most]
+            after = last
+        return []
+
+    def _discard(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> int:
+        found = ask_all(
+            opened.means.children,
+            "discard",
+            len(keys),
+            lambda child: child.discard(group.name, keys, deadline_s),
+            min(deadline_s, self._patience.soon()),
+        )
+        return ranked(_numbers(found), self._codec.parity)
+
+    def _sweep(self, opened: _Opened, deadline_s: float) -> int:
+        """Let children sweep, then make up for what is missing."""
+        means = opened.means
+        found = ask_all(
+            means.children,
+            "sweep",
+            1,
+            partial(_sweep_child, means, _fragment_groups(means.shapes), deadline_s),
+            self._patience.soon(),
+        )
+        opened.mender.mend(deadline_s)
+        return ranked(_numbers(found), self._codec.parity)
+
+
+def _sweep_child(
+    means: Means, groups: Sequence[BlockGroup], deadline_s: float, child: Child
+) -> int:
+    """Tell a child what was used, and let it sweep; one that could not be opened is tried again."""
+    if not child.store.groups:
+        with suppress(ConfigError):
+            child.store.open(groups)
+    uses = means.late_uses[means.children.index(child)]
+    for group, keys in uses.take().items():
+        child.store.touch(group, keys)
+    return child.store.sweep(deadline_s=deadline_s)
+
+
+def _fragment_groups(shapes: Mapping[str, Shape]) -> list[BlockGroup]:
+    return [shape.fragment_group for shape in shapes.values()]
+
+
+def _numbers(found: Mapping[int, int | ChildFailed]) -> list[int]:
+    return [one for one in found.values() if isinstance(one, int)]
+
+
+def _why(answer: int | ChildFailed | None) -> str:
+    if isinstance(answer, ChildFailed):
+        return getattr(answer.__cause__, "message", str(answer))
+    return "it does not answer"
