@@ -309,6 +309,31 @@ def test_the_slower_tier_of_a_store_in_tiers_is_looked_at(deepinfer: Run, place:
     assert data_of(deepinfer("cache", "stats", "-c", str(place.file), "--json"))["records"] == 0
 
 
+def tiers_of(place: Place, *disks: Path) -> None:
+    """Memory in front of stores on a disk, in place of the one store."""
+    head, _, _ = place.file.read_text().partition("[components.kv_store]")
+    tiers = ['{ use = "core.memory" }'] + [
+        f'{{ use = "core.disk", options = {{ folder = "{disk}", capacity_bytes = {CAPACITY} }} }}'
+        for disk in disks
+    ]
+    place.file.write_text(
+        head
+        + f"""[components.kv_store]
+use = "core.tiered"
+options = {{ tiers = [{", ".join(tiers)}] }}
+"""
+    )
+
+
+def test_of_several_tiers_that_last_one_must_be_named(
+    cache: Run, place: Place, tmp_path: Path
+) -> None:
+    tiers_of(place, place.folder, tmp_path / "other")
+    done = cache("stats")
+    assert done.returncode != 0
+    assert "core.disk and core.disk" in done.stderr
+
+
 def test_without_a_store_there_is_nothing_to_look_after(deepinfer: Run) -> None:
     done = deepinfer("cache", "stats", PLUGINS_AUTOLOAD="0")
     assert done.returncode != 0
