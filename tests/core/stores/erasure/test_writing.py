@@ -154,5 +154,6 @@ def test_fragments_of_two_writers_never_meet(twelve: Any, theirs: int) -> None:
         assert (outcome.status, bytes(buffer)) == ("hit", block("a"))
     elif theirs >= 10:
         assert (outcome.status, bytes(buffer)) == ("hit", block("b"))
+        twelve.until(lambda: twelve.fragments("a").count(True) == theirs)
     else:
         assert outcome.status in ("miss", "corrupt")
