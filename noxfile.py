@@ -299,7 +299,7 @@ def gluster(session: nox.Session) -> None:
     if os.geteuid() != 0 or not Path("/dev/fuse").exists():
         session.error("needs root and /dev/fuse, to mount a volume in a namespace of its own")
     group(session, "test")
-    editable(session, "deepinfer_core", "plugins/deepinfer_threefs")
+    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_threefs")
     session.run(
         "unshare", "--net", "--mount", "--propagation", "private",
         "python", "-m", "pytest", "-q", "-rs", "--log-cli-level", "INFO", "tests/gluster",

@@ -32,7 +32,7 @@ TAKEN_BYTES = 114_688
 ALL_BLOCKS = 1 << 20
 CAPACITIES = tuple(1 << power for power in range(13, 20))
 RETENTIONS_S = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0)
-CHAT_SIGMAS = (3.0, 3.5, 4.0, 4.5)
+CHAT_SIGMAS = (3.0, 3.5, 4.0)
 CHAT_DAYS = (1.0, 3.0, 7.0, 14.0, 100.0)
 FOREVER_S = 1000 * DAY_S
 WANTED_POINTS = 0.5
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--trace", type=Path, required=True, help="conversation_trace.jsonl")
     parser.add_argument("--plot", type=Path, help="an .svg or .png")
     parser.add_argument("--days", type=float, default=28.0, help="of synthetic sessions")
-    parser.add_argument("--sessions", type=int, default=300, help="of each class")
+    parser.add_argument("--sessions", type=int, default=250, help="of each class")
     args = parser.parse_args()
     best, requests = ideal(args.trace), read_conversations(args.trace)
     figures = whole(requests, best)

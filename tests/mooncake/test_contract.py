@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from deepinfer_cluster.store import MooncakeStore
+from deepinfer_cluster.testing.real_pool import RealPool
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore
 from deepinfer_core.stores.records import record_bytes
 from deepinfer_core.testing.contracts import KvStoreContract
@@ -13,7 +14,7 @@ from deepinfer_core.testing.contracts.kv_store_suite import key
 
 
 @pytest.fixture(scope="module")
-def client(shared_pool: Any) -> Iterator[Any]:
+def client(shared_pool: RealPool) -> Iterator[Any]:
     """Of the tests' own, to damage what is in the pool."""
     from mooncake.store import MooncakeDistributedStore
 
@@ -32,7 +33,7 @@ class TestMooncakeStore(KvStoreContract):
     test_a_sweep_makes_room_before_it_is_needed = None
 
     @pytest.fixture(autouse=True)
-    def _pool(self, shared_pool: Any, client: Any) -> None:
+    def _pool(self, shared_pool: RealPool, client: Any) -> None:
         self.pool, self.client, self.stores = shared_pool, client, []
         client.remove_all(True)
 

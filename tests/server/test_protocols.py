@@ -3,10 +3,13 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from deepinfer_core.config import load_settings
 from deepinfer_core.errors import ConfigError, DeepInferError, NoUsableComponent, PluginFailed
+from deepinfer_core.server import protocols
 from deepinfer_core.server.protocols import ServedProtocol, serve_protocols
 
 PLUGIN = """
@@ -118,6 +121,13 @@ def test_one_that_is_named_and_cannot_be_served_is_refused_with_the_reason(
     assert isinstance(error, kind)
     assert message in error.message
     assert hint in error.hint
+
+
+def test_nobody_is_told_to_install_what_is_installed() -> None:
+    there: Any = SimpleNamespace(spec=SimpleNamespace(name="bridge.chat"), usable=True)
+    with pytest.raises(NoUsableComponent) as found:
+        protocols._named("bridge.chatt", [there])
+    assert found.value.hint == "did you mean bridge.chat? protocols here: bridge.chat"
 
 
 def test_a_wrong_option_names_its_key_and_its_origin() -> None:

@@ -2,7 +2,8 @@
 
 Those whose bytes are characters of their own, can be printed, and begin no markup: within reasoning
 or an answer the library makes one event of such a token, which holds the text of that token. What
-ends lines is none of them, since a call of a tool may follow it.
+ends lines is none of them, since a call of a tool may follow it, nor what stands for bytes that are
+no text, behind which the library waits for the rest of a character.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import msgspec
 from deepinfer_core.engine.byte_letters import BYTE_LETTERS
 
 __all__ = ["plain_tokens"]
+
+
+_HELD = frozenset("<\ufffd")
 
 
 def plain_tokens(spec: dict[str, Any], others: Container[int]) -> dict[int, bytes]:
@@ -31,6 +35,6 @@ def plain_tokens(spec: dict[str, Any], others: Container[int]) -> dict[int, byte
             text = bytes([BYTE_LETTERS[letter] for letter in letters]).decode()
         except (KeyError, UnicodeDecodeError):
             continue
-        if text and text.isprintable() and "<" not in text and token not in others:
+        if text.isprintable() and not _HELD.intersection(text) and text and token not in others:
             found[token] = msgspec.json.encode(text)[1:-1]
     return found

@@ -291,6 +291,40 @@ def test_what_one_process_keeps_for_itself_cannot_be_looked_at(
     assert "in the memory of the process" in done.stderr
 
 
+def tiers_of(place: Place, *disks: Path) -> None:
+    """Memory in front of stores on a disk, in place of the one store."""
+    head, _, _ = place.file.read_text().partition("[components.kv_store]")
+    tiers = ['{ use = "core.memory" }'] + [
+        f'{{ use = "core.disk", options = {{ folder = "{disk}", capacity_bytes = {CAPACITY} }} }}'
+        for disk in disks
+    ]
+    place.file.write_text(
+        head
+        + f"""[components.kv_store]
+use = "core.tiered"
+options = {{ tiers = [{", ".join(tiers)}] }}
+"""
+    )
+
+
+def test_of_tiers_the_one_that_lasts_is_looked_after(cache: Run, place: Place) -> None:
+    place.filled()
+    tiers_of(place, place.folder)
+    assert data_of(cache("stats", "--json"))["records"] == 4
+    assert "4 hit" in cache("verify").stdout
+    data_of(cache("purge", "--all", "--yes", "--json"))
+    assert data_of(cache("stats", "--json"))["records"] == 0
+
+
+def test_of_several_tiers_that_last_one_must_be_named(
+    cache: Run, place: Place, tmp_path: Path
+) -> None:
+    tiers_of(place, place.folder, tmp_path / "other")
+    done = cache("stats")
+    assert done.returncode != 0
+    assert "core.disk and core.disk" in done.stderr
+
+
 def test_without_a_store_there_is_nothing_to_look_after(deepinfer: Run) -> None:
     done = deepinfer("cache", "stats", PLUGINS_AUTOLOAD="0")
     assert done.returncode != 0

@@ -1,6 +1,7 @@
 """Are the masks of a step made together, and does each sequence fail alone?"""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from deepinfer_core.engine import grammar_pace
 from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.engine.grammar_masks import Grammars
-from deepinfer_core.engine.grammar_pace import EXCESS_S, LONG_S, USUAL_S
+from deepinfer_core.engine.grammar_pace import ALONE_S, EXCESS_S, LEAST_S, LONG_S, MASK_S
 from deepinfer_core.engine.grammar_request import GrammarRequest
 from deepinfer_core.engine.rows import RowRequest, RowSettings
 from deepinfer_core.errors import UnsupportedGrammar
@@ -239,7 +240,7 @@ def test_one_that_took_long_once_goes_on(monkeypatch: pytest.MonkeyPatch) -> Non
         sequence(SimpleNamespace(matcher=lambda: matcher), b"k"),
         grammars_of(Together()),
     )
-    for took_s in (2 * LONG_S, 0.9 * USUAL_S) * 20:
+    for took_s in (2 * LONG_S, 0.9 * ALONE_S) * 20:
         matcher.took_s = took_s
         assert not masked(grammars, [(one, b"")])[1]
         one.tokens.append(ord("k"))
@@ -280,17 +281,21 @@ def test_drafts_of_a_step_that_take_long_end_their_sequence(
 
 
 @pytest.mark.parametrize("where", ["accept", "fill_mask"])
+@pytest.mark.parametrize(("is_alone", "budget_s"), [(True, ALONE_S), (False, LEAST_S)])
 def test_a_grammar_that_takes_rather_long_for_all_tokens_ends_its_sequence(
-    monkeypatch: pytest.MonkeyPatch, where: str
+    monkeypatch: pytest.MonkeyPatch, where: str, is_alone: bool, budget_s: float
 ) -> None:
-    """Each token takes the usual time once more, which adds up."""
-    clock = Clock(monkeypatch)
-    one = sequence(SimpleNamespace(matcher=lambda: Slow(clock.work, where, 2 * USUAL_S)), b"")
-    grammars, count, broken = grammars_of(Together()), round(EXCESS_S / USUAL_S), []
+    """What each token takes over the budget adds up; the first step is not timed one by one."""
+    clock, took_s = Clock(monkeypatch), 2 * ALONE_S
+    one = sequence(SimpleNamespace(matcher=lambda: Slow(clock.work, where, took_s)), b"")
+    grammars, broken = grammars_of(Together()), []
+    them = [(one, b""), *[(of("abc"), b"")] * (not is_alone)]
+    count = math.floor(EXCESS_S / (took_s - budget_s - MASK_S)) + 2
     while not broken and len(one.tokens) < 2 * count:
         one.tokens.append(ord("k"))
-        _, broken = masked(grammars, [(one, b""), (of("abc"), b"")])
+        _, broken = masked(grammars, them)
     [(owner, failure)] = broken
     assert owner is one
-    assert count - 1 <= len(one.tokens) - 1 <= count + 2
-    assert "0.10 s a token, over 0.05 s in the mean" in str(failure)
+    assert len(one.tokens) - 1 == count
+    said = f"takes 0.100 s in one step, where all grammars together have {budget_s:.3f} s more"
+    assert said in str(failure)

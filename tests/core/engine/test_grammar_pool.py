@@ -183,6 +183,30 @@ def test_the_next_one_is_not_blamed_for_a_process_that_was_ended() -> None:
     worker.join()
 
 
+def test_children_that_are_ended_again_and_again_are_an_error_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by a limit of a container; whoever asks would wait for ever."""
+    known = GrammarProcess.begin
+
+    def begin(self: GrammarProcess, start: ChildStart) -> None:
+        known(self, start)
+        self.strike()
+        self._process.wait(WAIT_S)
+
+    pool = GrammarPool(resolved(), VOCABULARY, PoolLimits(workers=1))
+    works(pool.compiled(choice("ok")))
+    monkeypatch.setattr(GrammarProcess, "begin", begin)
+    end_child(pool._workers[0])
+    future = pool.compiled(choice("ok", "no"))
+    with pytest.raises(EngineError, match="3 processes that compile grammars were ended") as found:
+        future.result(WAIT_S)
+    assert "limit on the memory" in found.value.hint
+    monkeypatch.undo()
+    assert works(pool.compiled(choice("ok", "yes")))
+    pool.close()
+
+
 def end_child(worker: GrammarWorker) -> None:
     """As the system does when memory is short."""
     child = worker._child

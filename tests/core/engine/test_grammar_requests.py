@@ -7,9 +7,13 @@ The model is random and its tokens are bytes; the component is the slow and obvi
 import json
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from deepinfer_core.engine.grammar_advice import how_to_get_grammars
 from deepinfer_core.engine.grammar_limits import PoolLimits
 from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.grammar_pool import GrammarPool
@@ -243,19 +247,63 @@ def test_a_kind_that_nobody_takes_is_refused(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"ignore_eos": True}, {"min_tokens": 1}, {"golden_token_ids": [5]}]
+    "more",
+    [
+        {"ignore_eos": True},
+        {"min_tokens": 1},
+        {"first_n_token_no_eos": 1},
+        {"golden_token_ids": [5]},
+    ],
 )
 def test_what_goes_against_a_grammar_is_refused(more: dict[str, object]) -> None:
     with pytest.raises(RequestError, match="together"):
         asked("x", **more)
 
 
-def test_without_a_component_the_error_names_the_distribution(byte_checkpoint: Path) -> None:
+def test_without_a_component_the_error_says_what_to_do_here(byte_checkpoint: Path) -> None:
+    is_installed = bool([*metadata.entry_points(group="deepinfer.plugins.v1", name="grammar")])
     with LLM(byte_checkpoint) as llm:
         [answer] = llm.generate("a", asked("x"))
     assert isinstance(answer.error, UnsupportedGrammar)
-    assert "install deepinfer-grammar" in str(answer.error)
-    assert 'components.grammar.use to "auto"' in str(answer.error)
+    assert 'set components.grammar.use to "auto"' in answer.error.hint
+    assert ("install deepinfer-grammar" in answer.error.hint) != is_installed
+
+
+def report(*components: str, plugins: tuple[str, ...] = ()) -> Any:
+    rows = [
+        SimpleNamespace(candidate=SimpleNamespace(spec=SimpleNamespace(name=name)))
+        for name in components
+    ]
+    found = [SimpleNamespace(plugin=SimpleNamespace(distribution=name)) for name in plugins]
+    slots = [
+        SimpleNamespace(wish=SimpleNamespace(slot=slot), rows=rows) for slot in ("x", "grammar")
+    ]
+    return SimpleNamespace(slots=slots, plugins=found)
+
+
+LINE = 'set components.grammar.use to "auto"'
+
+
+@pytest.mark.parametrize(
+    ("components", "plugins", "said"),
+    [
+        ((), ("other",), f"install deepinfer-grammar, which offers one, and {LINE}"),
+        (
+            ("grammar.xgrammar", "y.mine"),
+            ("deepinfer-grammar",),
+            f"{LINE}, which takes one of those that are installed: grammar.xgrammar, y.mine",
+        ),
+        (
+            (),
+            ("deepinfer-grammar",),
+            "deepinfer-grammar is installed and was not loaded; deepinfer plugins says why",
+        ),
+    ],
+)
+def test_nobody_is_told_to_install_what_is_installed(
+    components: tuple[str, ...], plugins: tuple[str, ...], said: str
+) -> None:
+    assert how_to_get_grammars(report(*components, plugins=plugins)) == said
 
 
 def test_a_mapping_is_a_request(llm: LLM) -> None:

@@ -151,6 +151,7 @@ def test_an_unknown_name_is_a_problem_with_the_nearest_and_all_others(
     assert "nvidia.tilelan" in choice.problem.message
     assert "did you mean nvidia.tilelang?" in choice.problem.hint
     assert "core.reference" in choice.problem.hint
+    assert "install" not in choice.problem.hint  # who offers others of that name is there
 
 
 def test_an_unknown_name_behind_a_usable_one_is_a_problem_too(three: list[Candidate]) -> None:

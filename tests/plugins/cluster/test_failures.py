@@ -177,6 +177,7 @@ def test_a_store_opens_without_a_master_and_joins_when_there_is_one(
     pool.restart()
     until(lambda: find(store) == {"miss": len(NAMES)})
     assert pool.calls.count("register_buffer") == 1
+    assert pool.slow_calls == 0
 
 
 def test_a_call_that_hangs_is_late_and_the_next_one_is_served_elsewhere(

@@ -41,3 +41,22 @@ def test_journals_of_the_dead_go_when_they_say_nothing_any_more(folder: Any, ask
         folder.now_s += days * DAY_S
         store.sweep(deadline_s=FOREVER)
         assert path.exists() is is_there
+
+
+def test_an_entry_that_is_damaged_says_nothing(folder: Any, ask: Any) -> None:
+    store = folder.open()
+    ask.write(store, *chain("text", 2))
+    folder.now_s += DAY_S
+    store.touch("blocks", [key(("text", 0))])
+    store.touch("blocks", [key(("text", 1))])
+    store.close()
+    (path,) = folder.path.glob(".journals/*")
+    data = bytearray(path.read_bytes())
+    assert len(data) == 2 * 96
+    data[76 + 6] ^= 1  # of the first one's time, which is then far from what it was
+    path.write_bytes(data)
+    folder.now_s += 2.5 * DAY_S
+    again = folder.open()
+    again.sweep(deadline_s=FOREVER)
+    again.sweep(deadline_s=FOREVER)
+    assert ask.found(again, ("text", 0), ("text", 1)) == ["miss", "hit"]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, chain, item, key
-from deepinfer_threefs import keeping, scanner
 
 # The blocks of the suite for stores, which loads more than a child needs.
 WRITER = """
@@ -52,14 +50,6 @@ while True:
 """
 
 
-def until(condition: Any, *, limit_s: float = 20.0) -> None:
-    """Wait for another thread or process."""
-    end_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end_s, "it did not come about"
-        time.sleep(0.01)
-
-
 def test_a_store_finds_what_another_one_stores_later(folder: Any, ask: Any) -> None:
     one, other = folder.open(), folder.open()
     assert ask.write(one, *chain("a", 20)) == ["stored"] * 20
@@ -70,26 +60,6 @@ def test_a_store_finds_what_another_one_stores_later(folder: Any, ask: Any) -> N
     other.look(deadline_s=FOREVER)
     assert ask.write(other, item("b")) == ["exists"]
     assert other.report().records == one.report().records == 21
-
-
-def test_a_store_looks_by_itself(folder: Any, ask: Any) -> None:
-    one, other = folder.open(), folder.open(refresh_s=0.01)
-    ask.write(one, item("a"))
-    until(lambda: ask.found(other, "a") == ["hit"])
-    assert ask.read(other, "a") == ["hit"]
-
-
-def test_a_look_that_runs_out_of_time_goes_on_with_the_next(folder: Any, ask: Any) -> None:
-    one, other = folder.open(), folder.open()
-    ask.write(one, *chain("a", 40))
-    other.look(deadline_s=time.monotonic())
-    assert ask.found(other, ("a", 0)) == ["miss"]
-    looks = 0
-    while ask.found(other, ("a", 39)) == ["miss"]:
-        other.look(deadline_s=time.monotonic() + 2e-4)
-        looks += 1
-        assert looks < 10_000
-    assert ask.read(other, *(("a", depth) for depth in range(40))) == ["hit"] * 40
 
 
 def test_two_that_store_one_block_agree_which_file_has_it(folder: Any, ask: Any) -> None:
@@ -105,6 +75,34 @@ def test_two_that_store_one_block_agree_which_file_has_it(folder: Any, ask: Any)
     assert len(paths) == 1
     assert [store.report().records for store in (one, other, third)] == [1, 1, 1]
     assert ask.read(one, "a") == ask.read(other, "a") == ask.read(third, "a") == ["hit"]
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_block_that_another_stores_meanwhile_lies_in_one_place_for_all(
+    folder: Any, ask: Any, monkeypatch: pytest.MonkeyPatch, is_first: bool, is_written: bool
+) -> None:
+    one, other = folder.open(), folder.open()
+    for store in (one, other) if is_first else (other, one):
+        ask.write(store, item("begins a file"))
+        folder.now_s += 1
+    writer = one._opened.keeper._writer
+    append = writer.append
+
+    def meanwhile(group: Any, records: Any) -> Any:
+        assert ask.write(other, item("a")) == ["stored"]
+        one.look(deadline_s=FOREVER)
+        if not is_written:
+            raise OSError(errno.ENOSPC, "full")
+        return append(group, records)
+
+    monkeypatch.setattr(writer, "append", meanwhile)
+    assert ask.write(one, item("a")) == (["stored"] if is_written else ["unavailable"])
+    monkeypatch.undo()
+    other.look(deadline_s=FOREVER)
+    places = [store._opened.keeper.catalogue.place(("blocks", key("a"))) for store in (one, other)]
+    assert places[0].segment.path == places[1].segment.path
+    assert ask.read(one, "a") == ask.read(other, "a") == ["hit"]
 
 
 def test_a_use_on_one_machine_keeps_a_block_on_all(folder: Any, ask: Any) -> None:
@@ -160,6 +158,16 @@ def test_what_is_dropped_on_one_machine_goes_on_all(folder: Any, ask: Any) -> No
     assert ask.found(folder.open(), ("a", 2), ("b", 1), ("c", 1)) == ["hit", "hit", "miss"]
 
 
+def test_what_is_stored_again_behind_a_drop_stays(folder: Any, ask: Any) -> None:
+    store = folder.open()
+    ask.write(store, *chain("text", 20))
+    assert store.drop() == 20
+    assert folder.files() == []
+    assert ask.write(store, *chain("text", 20)) == ["stored"] * 20
+    store.look(deadline_s=FOREVER)
+    assert ask.read(store, *(("text", depth) for depth in range(20))) == ["hit"] * 20
+
+
 def test_what_was_written_while_it_was_dropped_elsewhere_goes_too(folder: Any, ask: Any) -> None:
     one, other, third = folder.open(), folder.open(), folder.open()
     ours = bytes([1]) * 32
@@ -174,28 +182,6 @@ def test_what_was_written_while_it_was_dropped_elsewhere_goes_too(folder: Any, a
     assert ask.write(other, item("a", namespace=ours)) == ["stored"]
     third.look(deadline_s=FOREVER)
     assert ask.read(third, "a") == ["hit"]
-
-
-def test_nothing_expires_before_all_uses_are_known(
-    folder: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = folder.open()
-    ask.write(store, *chain("text", 20))
-    folder.now_s += 2 * 86400
-    ask.read(store, *(("text", depth) for depth in range(20)))
-    store.close()
-    folder.now_s += 1.5 * 86400
-    monkeypatch.setattr(keeping, "_FIRST_LOOK_S", -1.0)
-    late = folder.open()
-    assert late.report().records == 0
-    late._opened.keeper._watch.is_steady()
-    with monkeypatch.context() as patch:
-        patch.setattr(scanner.Scanner, "_read_journals", lambda self: None)
-        patch.setattr(scanner, "is_late", lambda deadline_s: late.report().records > 10)
-        assert late.sweep(deadline_s=FOREVER) == 0
-        assert 10 < late.report().records <= 20
-    assert late.sweep(deadline_s=FOREVER) == 0
-    assert late.report().records == 20
 
 
 @pytest.mark.parametrize("durable", ["durable", "not"])
@@ -237,21 +223,3 @@ def test_blocks_of_a_living_process_are_found(folder: Any, ask: Any) -> None:
             assert ask.read(store, *names) == ["hit"] * 7
         finally:
             child.kill()
-
-
-def test_a_file_of_another_kind_is_left_alone(folder: Any, ask: Any) -> None:
-    store = folder.open()
-    ask.write(store, item("a"))
-    strange = [
-        folder.path / "blocks/0" / name
-        for name in ("0123456789abcdef-00000001.seg", "notes.txt", "x.seg")
-    ]
-    for path in strange:
-        path.write_bytes(b"something else")
-    Path(folder.path / "README").write_text("of an operator")
-    store.sweep(deadline_s=FOREVER)
-    other = folder.open()
-    assert ask.read(other, "a") == ["hit"]
-    other.sweep(deadline_s=FOREVER)
-    assert all(path.exists() for path in strange)
-    assert not store.report().problem

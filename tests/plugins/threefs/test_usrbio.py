@@ -18,7 +18,7 @@ from deepinfer_core.plugin import ProbeContext
 from deepinfer_core.plugin.context import DeviceFacts, ModelNeeds
 from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, block, chain, item, key
 from deepinfer_threefs import probe
-from deepinfer_threefs.testing.usrbio import FakeUsrbio
+from deepinfer_threefs.testing.usrbio import FORBID_HOLES, FakeUsrbio
 from deepinfer_threefs.usrbio import UsrbioMedium
 
 PAGE = 4096
@@ -121,6 +121,20 @@ def test_what_a_ring_cannot_read_is_unavailable_and_stays(
     fake.habits.errors.extend([errno.EROFS])
     assert sorted(ask.read(store, *NAMES[:3])) == ["hit", "hit", "unavailable"]
     assert ask.read(store, *NAMES[:3]) == ["hit"] * 3
+
+
+def test_rings_forbid_holes_and_gather_nothing(
+    folder: Any, ask: Any, fake: FakeUsrbio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rings: list[tuple[Any, ...]] = []
+    make = fake.ioring
+    monkeypatch.setattr(fake, "ioring", lambda *args: rings.append(args) or make(*args))
+    store = folder.open(UsrbioMedium(fake, ring_entries=4))
+    ask.write(store, *chain("text", 3))
+    ask.read(store, *NAMES[:3])
+    assert len(rings) == 3
+    for mount, _, _, io_depth, _, timeout, _, flags in rings:
+        assert (mount, io_depth, timeout, flags) == (fake.mount, 0, None, FORBID_HOLES)
 
 
 def test_holes_are_misses(store: Any, ask: Any, folder: Any) -> None:

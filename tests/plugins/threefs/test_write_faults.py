@@ -85,10 +85,17 @@ def test_what_follows_a_failed_batch_is_found_by_others(
 ) -> None:
     one, other = folder.open(durable=True), folder.open()
     ask.write(one, item("before"))
+    true_pwrite = os.pwrite
+
+    def first_one_only(fd: int, parts: Any, at: int) -> int:
+        true_pwrite(fd, b"".join(parts)[:PAGE], at)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing(os.fsync, errno.EIO, 99))
+        patch.setattr(os, "pwritev", first_one_only)
         assert ask.write(one, *chain("text", 3)) == ["unavailable"] * 3
-    other.look(deadline_s=FOREVER)  # it may find them, as after a crash
+    other.look(deadline_s=FOREVER)
+    assert ask.read(other, *NAMES[:2]) == ["hit", "miss"]  # as after a crash
     assert ask.write(one, *chain("behind", 3)) == ["stored"] * 3
     other.look(deadline_s=FOREVER)
     assert ask.read(other, *(("behind", depth) for depth in range(3))) == ["hit"] * 3

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from deepinfer_core.errors import EngineError, EngineUnavailable, RequestError
 from deepinfer_core.interfaces.protocol import EventAnswer
@@ -361,3 +362,31 @@ def test_tokens_of_an_only_choice_are_written_where_they_come(
     )
     assert text == "so a fox"
     assert (service.pulled < len(writes)) == is_direct
+
+
+@pytest.mark.parametrize("with_usage", [False, True])
+def test_events_of_text_are_alike_whichever_way_they_go(
+    service_over: Any, with_usage: bool
+) -> None:
+    said = 'so "naïve"\n\\fox\x00'
+    service = service_over(lambda request: said)
+    fields = {"stream_options": {"include_usage": True}} if with_usage else {}
+    *writes, _ = service.writes("ab", echo=True, max_tokens=40, **fields)
+    assert service.pulled < len(writes)
+    events = [event for write in writes for event in write.split(b"\n\n")[:-1]]
+    found = [json.loads(event.removeprefix(b"data: ")) for event in events]
+    texts = [one["choices"][0]["text"] for one in found]
+    assert "".join(texts) == f"ab{said}"
+    shown = [msgspec.json.encode(text) for text in texts]
+    forms = {
+        event.replace(b'"text":' + text, b'"text":...')
+        for event, text in zip(events[:-1], shown[:-1], strict=True)
+    }
+    assert len(forms) == 1
+    assert all(b'"text":' + text in event for event, text in zip(events, shown, strict=True))
+    assert service.notes.first_token_s is not None
+
+
+def test_what_is_drawn_beyond_a_limit_of_none_is_not_streamed(service: Any) -> None:
+    events = service.events("so ", echo=True, max_tokens=0)
+    assert "".join(event["choices"][0]["text"] for event in events) == "so "

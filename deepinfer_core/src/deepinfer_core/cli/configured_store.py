@@ -71,17 +71,22 @@ def open_store(configured: ConfiguredStore, *, writes: bool) -> Iterator[KvStore
         UsageError: others cannot see it.
         ConfigError: it cannot be opened; to be changed also, because another process writes to it.
     """
-    from deepinfer_core.plugin import load
-
     resolved = configured.resolved
     if not writes:
         resolved = replace(resolved, picks=tuple(_reading(pick) for pick in resolved.picks))
-    store: KvStore = load(resolved, "kv_store")
-    if not store.capabilities.is_persistent:
+    lasting = list(_lasting(resolved, resolved.pick("kv_store")))
+    if not lasting:
         raise UsageError(
             f"{configured.name} keeps blocks in the memory of the process that uses it",
             hint="GET /metrics of the service tells about them",
         )
+    if len(lasting) > 1:
+        raise UsageError(
+            f"{configured.name} has several stores that outlive a process, found"
+            f" {' and '.join(pick.spec.name for pick in lasting)}",
+            hint="name one of them as components.kv_store in settings of its own",
+        )
+    store = _built(resolved, lasting[0])
     store.open(_groups(configured.loaded))
     try:
         yield store
@@ -132,6 +137,25 @@ def _groups(loaded: LoadedSettings) -> Sequence[BlockGroup]:
     config = read_config(checkpoint_folder(settings.model.path), settings)
     layout = planned_layout(config, settings)
     return stored_groups(layout, truncates=settings.engine.replay != "off")
+
+
+def _lasting(resolved: Resolved, pick: Pick) -> Iterator[Pick]:
+    """A store, or those of its parts, that outlive the processes that use them."""
+    if _built(resolved, pick).capabilities.is_persistent:
+        yield pick
+        return
+    for part in pick.parts:
+        yield from _lasting(resolved, part)
+
+
+def _built(resolved: Resolved, pick: Pick) -> KvStore:
+    """One of the stores that are chosen, as if it were the only one."""
+    from deepinfer_core.plugin import load
+
+    whole = resolved.pick("kv_store")
+    alone = tuple(replace(pick, slot=whole.slot) if one is whole else one for one in resolved.picks)
+    store: KvStore = load(replace(resolved, picks=alone), "kv_store")
+    return store
 
 
 def _reading(pick: Pick) -> Pick:

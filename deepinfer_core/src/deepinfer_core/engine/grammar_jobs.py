@@ -41,6 +41,7 @@ class GrammarJob:
         told_s: when it was told to give way.
         ran_s: length of the turns before this one.
         is_opening: it was compiled, and is made usable.
+        idle_deaths: processes that had ended when they were to begin it.
     """
 
     number: int
@@ -51,6 +52,7 @@ class GrammarJob:
     told_s: float | None = None
     ran_s: float = 0.0
     is_opening: bool = False
+    idle_deaths: int = 0
 
     def view(self) -> JobView:
         """What the policy sees."""

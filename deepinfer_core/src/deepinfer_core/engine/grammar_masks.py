@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from deepinfer_core.engine.grammar_child import foreign_detail
 from deepinfer_core.engine.grammar_constraint import Constraint
-from deepinfer_core.engine.grammar_pace import USUAL_S, Pace
+from deepinfer_core.engine.grammar_pace import Pace
 from deepinfer_core.engine.grammar_pool import GrammarPool
 from deepinfer_core.engine.grammar_rows import ConstrainedRows, constrained_rows
 from deepinfer_core.engine.request import Request
@@ -40,14 +40,19 @@ class Grammars:
     Args:
         pool: compiles grammars; None: no component was chosen.
         end_ids: tokens that end a sequence.
+        advice: what to do where there is no component.
     """
 
     def __init__(
-        self, pool: GrammarPool | None = None, end_ids: frozenset[int] = frozenset()
+        self,
+        pool: GrammarPool | None = None,
+        end_ids: frozenset[int] = frozenset(),
+        advice: str = "",
     ) -> None:
         self._pool = pool
+        self._advice = advice
         self._end_ids = end_ids
-        self._pace, self._draft_pace = Pace(), Pace()
+        self._pace = Pace()
         self._broken: dict[int, DeepInferError] = {}
         """Why grammars failed since ``failed`` was asked, by the number of the sequence."""
 
@@ -69,8 +74,7 @@ class Grammars:
         if self._pool is None:
             raise UnsupportedGrammar(
                 "structured output was asked for, and this engine has no grammar component",
-                hint="install deepinfer-grammar where it is missing, and set"
-                ' components.grammar.use to "auto"',
+                hint=self._advice,
             )
         size = len(self._pool.vocabulary.pieces)
         bound = () if asked.bound_token_id is None else (asked.bound_token_id,)
@@ -127,20 +131,18 @@ class Grammars:
             drafted: sequences, some of which may be gone.
             rule: how drafts are accepted.
         """
-        self._draft_pace.begin()
-        for sequence in drafted:
-            drafts, constraint = sequence.drafts, sequence.constraint
-            if constraint is None or not drafts.ids:
-                continue
-            try:
-                allowed = self._draft_pace.call(
-                    constraint, partial(_allowed_drafts, sequence, constraint)
-                )
-            except Exception as error:  # noqa: BLE001 - components are foreign code
-                self._broken[sequence.sequence_id] = _failure(error)
-            else:
-                drafts.ids = drafts.ids[: allowed + (rule == "ratio")]
-        self._draft_pace.end(0)
+        with self._pace.timed():
+            for sequence in drafted:
+                drafts, constraint = sequence.drafts, sequence.constraint
+                if constraint is None or not drafts.ids:
+                    continue
+                try:
+                    follow = partial(_allowed_drafts, sequence, constraint)
+                    allowed = self._pace.call(constraint, follow)
+                except Exception as error:  # noqa: BLE001 - components are foreign code
+                    self._broken[sequence.sequence_id] = _failure(error)
+                else:
+                    drafts.ids = drafts.ids[: allowed + (rule == "ratio")]
 
     def masked(
         self, rows: tuple[RowRequest, ...], owners: list[Sequence]
@@ -160,9 +162,9 @@ class Grammars:
 
         count = chosen[-1].first + len(chosen[-1].places)
         mask_RW = np.empty((count, self._pool.vocabulary.words), dtype=np.int32)
-        self._pace.begin()
-        self._fill(chosen, rows, mask_RW)
-        self._pace.end(count)
+        with self._pace.timed():
+            self._fill(chosen, rows, mask_RW)
+        self._judge(chosen, has_others=any(owner is not owners[0] for owner in owners))
         masked, masks = list(rows), list(mask_RW)
         for one in chosen:
             if one.failure is not None:
@@ -197,10 +199,13 @@ class Grammars:
         if turn > 1:
             for one in chosen:
                 _forget_drafts(one)
-        for one in chosen:
-            if one.constraint.excess_s:
-                usual_s = USUAL_S * len(one.places)
-                one.constraint.excess_s = max(0.0, one.constraint.excess_s - usual_s)
+
+    def _judge(self, chosen: list[ConstrainedRows], *, has_others: bool) -> None:
+        """Note whose grammar has held up the step loop for too long."""
+        counts = {one.constraint: len(one.places) for one in chosen if one.failure is None}
+        if (found := self._pace.judge(counts, has_others=has_others)) is not None:
+            slow, error = found
+            next(one for one in chosen if one.constraint is slow).failure = error
 
     def _fill_turn(
         self, going: list[ConstrainedRows], turn: int, mask_RW: npt.NDArray[np.int32]

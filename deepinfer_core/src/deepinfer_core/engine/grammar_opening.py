@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from deepinfer_core.config.settings import Settings
-from deepinfer_core.engine.grammar_masks import NO_GRAMMARS, Grammars
+from deepinfer_core.engine.grammar_advice import how_to_get_grammars
+from deepinfer_core.engine.grammar_masks import Grammars
 from deepinfer_core.engine.grammar_vocabulary import grammar_vocabulary
 from deepinfer_core.engine.instruments import Instruments
 from deepinfer_core.engine.tokenizer import Tokenizer
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.model.config import ModelConfig
-from deepinfer_core.plugin import Resolved
+from deepinfer_core.plugin.resolution import Resolution
 
 __all__ = ["open_grammars"]
 
 
 def open_grammars(
-    resolved: Resolved,
+    resolution: Resolution,
     config: ModelConfig,
     settings: Settings,
     tokenizer: Tokenizer | None,
@@ -24,7 +25,7 @@ def open_grammars(
     """What makes masks, if a component was chosen.
 
     Args:
-        resolved: the choice of components.
+        resolution: the choice of components; every slot that must be is filled.
         config: of the checkpoint.
         settings: of the engine.
         tokenizer: of the checkpoint.
@@ -33,8 +34,9 @@ def open_grammars(
     Raises:
         ConfigError: there is no tokenizer.
     """
-    if not any(pick.kind == "grammar" for pick in resolved.picks):
-        return NO_GRAMMARS
+    resolved = resolution.require()
+    if not resolved.fills("grammar"):
+        return Grammars(advice=how_to_get_grammars(resolution.report))
     if tokenizer is None:
         raise ConfigError(
             "components.grammar is set, and this checkpoint has no tokenizer.json",

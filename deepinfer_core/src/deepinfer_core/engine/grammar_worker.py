@@ -17,6 +17,9 @@ from deepinfer_core.errors import EngineError
 
 __all__ = ["Employer", "GrammarWorker", "Outcome"]
 
+MOST_IDLE_DEATHS = 3
+"""So many processes may end by themselves before they begin a grammar: something ends them all."""
+
 Outcome = Compiled | Refused | GaveUp | None
 """What became of a grammar; None: its process was lost."""
 
@@ -125,7 +128,8 @@ class GrammarWorker:
         assert self._child is not None
         if not self._child.is_alive:  # ended by others while it waited: the grammar's turn is over
             self._lose()
-            return GaveUp()
+            job.idle_deaths += 1
+            return GaveUp() if job.idle_deaths < MOST_IDLE_DEATHS else _dying()
         try:
             answer = self._child.ask(job.grammar)
         except (OSError, EOFError):
@@ -139,3 +143,12 @@ class GrammarWorker:
         child, self._child, self._is_struck = self._child, None, False
         if child is not None:
             child.kill()
+
+
+def _dying() -> Refused:
+    return Refused(
+        f"{MOST_IDLE_DEATHS} processes that compile grammars were ended from outside, one after"
+        " the other, before they began this one",
+        hint="see what ends them: a limit on the memory or the number of processes, or a cleaner",
+        is_fault=False,
+    )

@@ -123,7 +123,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
         instruments=instruments,
         is_asynchronous=settings.engine.asynchronous,
         priority_boost_s=settings.engine.priority_boost_s,
-        grammars=open_grammars(resolved, config, settings, tokenizer, instruments),
+        grammars=open_grammars(resolution, config, settings, tokenizer, instruments),
     )
     info = {"device": settings.device, "checkpoint": str(folder), **memory.to_json()}
     tell_started(resolution, info)

@@ -82,7 +82,7 @@ class SamplingParams:
             drawn; drawing goes on behind them.
         grammar: what the output must look like, a ``GrammarRequest`` or a mapping of its fields;
             the output ends where it is whole. It goes with none of ``ignore_eos``,
-            ``min_tokens`` and ``golden_token_ids``.
+            ``min_tokens``, ``first_n_token_no_eos`` and ``golden_token_ids``.
         so_args: the same in the words of DeepInfer 0.1.0.
 
     Raises:
@@ -136,7 +136,7 @@ class SamplingParams:
             self._check_beside_grammar()
 
     def _check_beside_grammar(self) -> None:
-        for name in ("ignore_eos", "min_tokens", "golden_token_ids"):
+        for name in ("ignore_eos", "min_tokens", "first_n_token_no_eos", "golden_token_ids"):
             if getattr(self, name):
                 raise RequestError(
                     f"grammar and {name} were given together",

@@ -258,8 +258,9 @@ def _unknown(
         )
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     suggestion = f"did you mean {close[0]}? " if close else ""
-    distribution = DISTRIBUTIONS.get(name.partition(".")[0])
-    if distribution:
+    family = name.partition(".")[0]
+    distribution = DISTRIBUTIONS.get(family)
+    if distribution and not any(one.startswith(f"{family}.") for one in known):
         suggestion += f"install {distribution}, which offers it; "
     place = wish.title if wish.exact else wish.kind
     return Unfilled(

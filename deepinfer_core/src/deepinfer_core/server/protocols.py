@@ -98,8 +98,9 @@ def _named(name: str, candidates: Sequence[Candidate]) -> Candidate:
     known = sorted({item.spec.name for item in candidates})
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     advice = f"did you mean {close[0]}? " if close else ""
-    distribution = DISTRIBUTIONS.get(name.partition(".")[0])
-    if distribution:
+    family = name.partition(".")[0]
+    distribution = DISTRIBUTIONS.get(family)
+    if distribution and not any(one.startswith(f"{family}.") for one in known):
         advice += f"install {distribution}, which offers it; "
     raise NoUsableComponent(
         f"server.protocols names {name}, which no loaded plugin offers",

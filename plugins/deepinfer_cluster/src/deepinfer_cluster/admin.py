@@ -6,6 +6,7 @@ Paths and names of figures are those of Mooncake's master (``master_admin_servic
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
 from abc import abstractmethod
@@ -58,6 +59,10 @@ class Admin(Protocol):
         """
 
     @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether the master runs, and takes calls of clients."""
+
+    @abstractmethod
     def figures(self) -> Figures:
         """How full the pool is.
 
@@ -71,15 +76,27 @@ class HttpAdmin(Admin):
 
     Args:
         url: without a path.
+        master: ``host:port`` on which it is called by clients.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, master: str) -> None:
         self._url = url
+        host, _, port = master.rpartition(":")
+        self._master = host, int(port)
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def names(self) -> list[str]:
         """One a line."""
         return self._get(_ALL_NAMES, _LONG_S).split()
+
+    def is_ready(self) -> bool:
+        """One that was stopped takes calls all the same, but answers nothing."""
+        try:
+            self._get(_METRICS, _QUICK_S)
+            with socket.create_connection(self._master, timeout=_QUICK_S):
+                return True
+        except (NotTold, OSError):
+            return False
 
     def figures(self) -> Figures:
         """From its metrics."""

@@ -7,10 +7,13 @@ each header once, as long as its name is listed, and once more when its time has
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.kv_store import Outcome
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import LATE, Tally, is_late
 from deepinfer_core.stores.records import HEADER_BYTES, RecordFacts, read_facts
 
@@ -57,6 +60,7 @@ class Census:
         self._expires_s, self._tally = expires_s, tally
         self._at_once = min(_MOST_HEADS, lane_bytes // HEADER_BYTES)
         self._known: dict[str, float] = {}
+        self._listing: dict[str, list[str]] = {}
 
     def drop(self, namespace: bytes | None) -> int:
         """Remove all blocks of a namespace, or all.
@@ -73,6 +77,42 @@ class Census:
             raise EngineError(
                 f"asked to drop blocks, found that {error}", hint="repeat it when the pool answers"
             ) from error
+
+    def describe(
+        self, group: str, keys: Sequence[bytes], deadline_s: float
+    ) -> list[BlockFacts | None]:
+        """What blocks are kept under; None where there is none, or no header can be read now."""
+        found: dict[bytes, BlockFacts] = {}
+        with suppress(NoAnswer):
+            for heads in self._heads(self._names.of(group, keys), deadline_s):
+                found.update(
+                    (head.key, _told(head)) for _, head in heads if isinstance(head, RecordFacts)
+                )
+        return [found.get(key) for key in keys]
+
+    def survey(self, group: str, after: bytes, most: int, deadline_s: float) -> list[BlockFacts]:
+        """Blocks behind a key, in order; of those that there were when it began."""
+        page: list[BlockFacts] = []
+        with suppress(NoAnswer, NotTold):
+            if not after:
+                self._listing[group] = sorted(self._listed(group))
+            names = self._listing.get(group, [])
+            at = bisect_right(names, self._names.of(group, [after])[0]) if after else 0
+            while len(page) < most and at < len(names):
+                wanted = names[at : at + most - len(page)]
+                for heads in self._heads(wanted, deadline_s):
+                    page += [_told(head) for _, head in heads if isinstance(head, RecordFacts)]
+                at += len(wanted)
+        return page
+
+    def discard(self, group: str, keys: Sequence[bytes], deadline_s: float) -> int:
+        """Remove single blocks; how many."""
+        removed = 0
+        with suppress(NoAnswer):
+            for _ in self._remove(self._names.of(group, keys), deadline_s):
+                self._tally.remove("discarded")
+                removed += 1
+        return removed
 
     def sweep(self, now_s: float, deadline_s: float) -> int:
         """Remove what has expired or is damaged in front, as much as there is time for.
@@ -135,8 +175,9 @@ class Census:
             )
         return removed
 
-    def _listed(self) -> list[str]:
-        return [name for name in self._admin.names() if self._names.is_one(name)]
+    def _listed(self, group: str = "") -> list[str]:
+        """Names of all blocks, or of those of a group."""
+        return [name for name in self._admin.names() if self._names.is_one(name, group)]
 
     def _heads(self, names: Sequence[str], deadline_s: float) -> Iterator[list[tuple[str, Head]]]:
         """What objects begin with, a number of them at once.
@@ -177,6 +218,12 @@ class Census:
             if is_late(deadline_s):
                 raise NoAnswer(LATE)
             yield list(names[start : start + self._at_once])
+
+
+def _told(head: RecordFacts) -> BlockFacts:
+    return BlockFacts(
+        key=head.key, namespace=head.namespace, depth=head.depth, retention=head.retention
+    )
 
 
 def _head(code: int, header: memoryview) -> Head:

@@ -41,7 +41,7 @@ def build(options: MooncakeOptions, context: BuildContext) -> MooncakeStore:
             devices=options.devices,
             host=options.host,
         ),
-        HttpAdmin(options.admin_url),
+        HttpAdmin(options.admin_url, options.master),
         Terms(
             pool=options.pool,
             retention_s=dict(options.retention_s),

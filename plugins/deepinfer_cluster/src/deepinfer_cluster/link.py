@@ -50,18 +50,29 @@ class Link:
         names: of what is in it.
         lanes: for this link alone; closed with it.
         circuits: what does not answer.
+        is_ready: whether there is a master; setting a client up without one stops the process.
     """
 
     def __init__(
-        self, library: Library, place: Place, names: Names, lanes: Lanes, circuits: Circuits
+        self,
+        library: Library,
+        place: Place,
+        names: Names,
+        lanes: Lanes,
+        circuits: Circuits,
+        *,
+        is_ready: Callable[[], bool],
     ) -> None:
         self._library, self._place, self._lanes = library, place, lanes
+        self._is_ready = is_ready
         self._client: Client | None = None
-        self._reach = Reach(circuits, lanes, names, library.put_config)
+        self._reach = Reach(
+            circuits, lanes, names, connect=self._connected, put_config=library.put_config
+        )
 
-    @property
     def problem(self) -> str:
-        """What does not answer; empty: nothing of that kind is known."""
+        """What does not answer, which is tried again if it is time to; empty: nothing is known."""
+        self._reach.try_again()
         return self._reach.problem
 
     def connect(self, deadline_s: float) -> None:
@@ -69,7 +80,7 @@ class Link:
         self._reach.lose_master()
         try:
             with self._lanes.take(deadline_s) as lane:
-                self._lanes.call(lane, lambda: self._reach.try_master(self._connected), deadline_s)
+                self._lanes.call(lane, self._reach.try_master, deadline_s)
         except NoAnswer:
             return
 
@@ -84,9 +95,7 @@ class Link:
         Raises:
             NoAnswer: there is none in time, or what is needed does not answer.
         """
-        self._reach.require_master(self._connected)
-        if writes:
-            self._reach.require_writes(self._reached())
+        self._reach.require(writes=writes)
         with self._lanes.take(deadline_s) as lane:
             yield lane
 
@@ -211,7 +220,7 @@ class Link:
     def look_at(self, names: list[str]) -> None:
         """Let the master note that objects are used; perhaps not, and without waiting."""
         with suppress(NoAnswer):
-            self._reach.require_master(self._connected)
+            self._reach.require()
             client = self._reached()
             self._lanes.start(lambda lane: self._reach.note(client.batch_is_exist(names)))
 
@@ -223,11 +232,11 @@ class Link:
 
     def _connected(self) -> Client | None:
         """The client, which is set up if it was not; None if the master cannot be reached."""
-        if self._client is None:
+        if self._client is None and self._is_ready():
             client = self._library.new_client()
             place = self._place
             code = client.setup(
-                place.host or _own_address(place.master),
+                _with_free_port(place.host or _own_address(place.master)),
                 place.metadata,
                 _TRANSFERS_ONLY,
                 _TRANSFERS_ONLY,
@@ -255,3 +264,10 @@ def _own_address(peer: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, int(port)))
         return str(probe.getsockname()[0])
+
+
+def _with_free_port(host: str) -> str:
+    """An address for calls of others, of which there are none."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return f"{host}:{probe.getsockname()[1]}"

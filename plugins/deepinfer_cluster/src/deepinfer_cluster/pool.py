@@ -53,8 +53,8 @@ class Client(Protocol):
     """``mooncake.store.MooncakeDistributedStore``, as far as it is called.
 
     Nothing may be called but ``setup`` before that returned 0, and nothing behind ``close``: the
-    library ends the process then. Other calls may be made by several threads; they release the
-    interpreter and return when they are done, which can take a minute.
+    library ends the process then. These two hold the interpreter, so no other thread runs. The
+    other calls let them; several threads may make them, and they can take a minute.
     """
 
     @abstractmethod
@@ -68,7 +68,11 @@ class Client(Protocol):
         rdma_devices: str,
         master_server_addr: str,
     ) -> int:
-        """Reach the master; 0 if it could. Never to be repeated on the same object."""
+        """Reach the master; 0 if it could. Never to be repeated on the same object.
+
+        Where there is none it tries for four seconds, with an address of its own that has no port
+        for ninety.
+        """
 
     @abstractmethod
     def register_buffer(self, buffer_ptr: int, size: int) -> int:
@@ -161,11 +165,11 @@ class Names:
         """Names of blocks of a group."""
         return [f"{self._pool}/{group}/{key.hex()}" for key in keys]
 
-    def is_one(self, name: str) -> bool:
-        """Whether a block of this pool may have that name."""
+    def is_one(self, name: str, group: str = "") -> bool:
+        """Whether a block of this pool may have that name, or one of a group of it."""
         pool, _, rest = name.partition("/")
-        _, slash, key = rest.partition("/")
-        return pool == self._pool and bool(slash) and len(key) == 2 * KEY_BYTES
+        found, _, key = rest.partition("/")
+        return pool == self._pool and len(key) == 2 * KEY_BYTES and group in ("", found)
 
 
 def is_gone(code: int) -> bool:

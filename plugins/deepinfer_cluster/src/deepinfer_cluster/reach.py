@@ -44,12 +44,21 @@ class Reach:
         circuits: where it is noted.
         lanes: on which it is tried.
         names: of what is in the pool.
-        put_config: of what is put there.
+        connect: gives a client if the master can be reached; takes seconds if not.
+        put_config: of what is put into the pool.
     """
 
-    def __init__(self, circuits: Circuits, lanes: Lanes, names: Names, put_config: object) -> None:
+    def __init__(
+        self,
+        circuits: Circuits,
+        lanes: Lanes,
+        names: Names,
+        *,
+        connect: Callable[[], Client | None],
+        put_config: object,
+    ) -> None:
         self._circuits, self._lanes, self._names = circuits, lanes, names
-        self._put_config = put_config
+        self._connect, self._put_config = connect, put_config
 
     @property
     def problem(self) -> str:
@@ -63,38 +72,36 @@ class Reach:
         """It did not answer."""
         self._circuits.open(_MASTER)
 
-    def try_master(self, connect: Callable[[], Client | None]) -> None:
+    def require(self, *, writes: bool = False) -> None:
+        """Go on only if what is needed answered the last time; see to the rest.
+
+        Args:
+            writes: whether all nodes are needed, as nobody knows which will be written to.
+
+        Raises:
+            NoAnswer: it did not.
+        """
+        self.try_again()
+        if self._circuits.is_open(_MASTER):
+            raise NoAnswer(_NO_MASTER)
+        if writes and self._circuits.is_open(_WRITES):
+            raise NoAnswer(_NODE_AWAY)
+
+    def try_again(self) -> None:
+        """Let lanes try what does not answer, if it is time to; without a master only that."""
+        names = self._circuits.names()
+        for name in {_MASTER} & names or names:
+            sample = self._circuits.take_turn(name)
+            if sample is not None and not self._lanes.start(partial(self._try, name, sample)):
+                self._circuits.give_turn_back(name)
+
+    def try_master(self) -> None:
         """Ask the master for something, and note whether it answers; called on a lane."""
-        client = connect()
+        client = self._connect()
         if client is None or client.batch_is_exist([self._names.nobodys])[0] < 0:
             self._circuits.open(_MASTER)
         else:
             self._circuits.close(_MASTER)
-
-    def require_master(self, connect: Callable[[], Client | None]) -> None:
-        """Go on only if the master answers.
-
-        Args:
-            connect: gives a client if the master can be reached; takes seconds if not.
-
-        Raises:
-            NoAnswer: it did not the last time.
-        """
-        if not self._circuits.is_open(_MASTER):
-            return
-        self._try(_MASTER, lambda lane, sample: self.try_master(connect))
-        raise NoAnswer(_NO_MASTER)
-
-    def require_writes(self, client: Client) -> None:
-        """Go on only if all nodes could be written to the last time.
-
-        Raises:
-            NoAnswer: one could not.
-        """
-        if not self._circuits.is_open(_WRITES):
-            return
-        self._try(_WRITES, lambda lane, sample: self._try_writes(client, lane))
-        raise NoAnswer(_NODE_AWAY)
 
     def note(self, codes: Sequence[int]) -> None:
         """Look at answers for what the master failed to do."""
@@ -118,28 +125,23 @@ class Reach:
     def out_of_reach(self, client: Client, names: Sequence[str]) -> set[str]:
         """Those of which no copy is on a node that answers; called on a lane."""
         away = self._circuits.names() - {_MASTER, _WRITES}
-        for node in away:
-            self._try(node, partial(self._try_node, client, node))
         if not away:
             return set()
         return {name for name, nodes in _nodes_of(client, names).items() if away.issuperset(nodes)}
 
-    def _try(self, name: str, work: Callable[[Lane, str], None]) -> None:
-        """Let a lane find out whether something answers again, if it is time to."""
-        sample = self._circuits.take_turn(name)
-        if sample is None:
-            return
-
-        def run(lane: Lane) -> None:
-            try:
-                work(lane, sample)
-            finally:
-                self._circuits.give_turn_back(name)
-
-        if not self._lanes.start(run):
+    def _try(self, name: str, sample: str, lane: Lane) -> None:
+        try:
+            client = None if name == _MASTER else self._connect()
+            if client is None:
+                self.try_master()
+            elif name == _WRITES:
+                self._try_writes(client, lane)
+            else:
+                self._try_node(client, name, sample, lane)
+        finally:
             self._circuits.give_turn_back(name)
 
-    def _try_node(self, client: Client, node: str, lane: Lane, sample: str) -> None:
+    def _try_node(self, client: Client, node: str, sample: str, lane: Lane) -> None:
         (code,) = client.batch_get_into([sample], [lane.address], [len(lane.view)])
         if code >= 0 or is_gone(code):
             # Gone: the master has given up the node, and all names that pointed there.

@@ -14,22 +14,14 @@ from dataclasses import dataclass
 from deepinfer_core.errors import ConfigError, EngineError
 from deepinfer_core.interfaces.kv_store import (
     BlockGroup,
-    KvStore,
     Outcome,
     StoreCapabilities,
     StoreItem,
     StoreReport,
 )
-from deepinfer_core.stores.calls import (
-    CLOSED,
-    Tally,
-    group_named,
-    groups_by_name,
-    require_class,
-    require_destinations,
-    require_items,
-    require_keys,
-)
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
+from deepinfer_core.stores.calls import CLOSED, Tally, groups_by_name
+from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.records import HEADER_BYTES, RecordFacts, record_bytes
 from deepinfer_core.stores.retention import Limits
 
@@ -73,7 +65,7 @@ class _Opened:
     evicted: int | None
 
 
-class MooncakeStore(KvStore):
+class MooncakeStore(GuardedStore[_Opened]):
     """Blocks in one pool.
 
     Args:
@@ -93,14 +85,13 @@ class MooncakeStore(KvStore):
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._library, self._place, self._admin = library, place, admin
-        self._terms, self._wall = terms, wall
-        self._names = Names(terms.pool)
         self._limits = Limits(
             capacity_bytes=terms.lane_bytes, low_ratio=1.0, retention_s=terms.retention_s
         )
-        self._tally = Tally()
-        self._opened: _Opened | None = None
+        super().__init__(self._limits)
+        self._library, self._place, self._admin = library, place, admin
+        self._terms, self._wall = terms, wall
+        self._names = Names(terms.pool)
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -112,38 +103,36 @@ class MooncakeStore(KvStore):
             max_block_bytes=self._terms.lane_bytes - HEADER_BYTES,
         )
 
-    @property
-    def groups(self) -> Mapping[str, BlockGroup]:
-        """What it was opened for."""
-        return self._opened.groups if self._opened else {}
-
-    def open(self, groups: Sequence[BlockGroup]) -> None:
+    def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
         """Join the pool; one that cannot be reached is unavailable until it can."""
-        if self._opened is not None:
-            raise ValueError("the store is open")
+        terms = self._terms
         for group in groups:
-            if places_of(group, self._terms.lane_bytes).count == 0:
+            if places_of(group, terms.lane_bytes).count == 0:
                 raise ConfigError(
                     f"a block of {group.name} takes {record_bytes(group)} bytes,"
-                    f" found lanes of {self._terms.lane_bytes}",
+                    f" found lanes of {terms.lane_bytes}",
                     hint="raise lane_bytes",
                 )
-        found, terms, tally = groups_by_name(groups, self._limits), self._terms, Tally()
+        found, names = groups_by_name(groups, self._limits), self._names
         lanes = Lanes(terms.lanes, terms.lane_bytes)
-        link = Link(self._library, self._place, self._names, lanes, Circuits(terms.retry_s))
+        link = Link(
+            self._library,
+            self._place,
+            names,
+            lanes,
+            Circuits(terms.retry_s),
+            is_ready=self._admin.is_ready,
+        )
         link.connect(time.monotonic() + _CONNECT_S)
-        self._tally = tally
-        self._opened = _Opened(
+        return _Opened(
             groups=found,
             link=link,
-            reader=Reader(
-                link, self._names, terms.lane_bytes, is_expired=self._is_expired, tally=tally
-            ),
-            writer=Writer(link, self._names, terms.lane_bytes, wall=self._wall),
+            reader=Reader(link, names, terms.lane_bytes, is_expired=self._is_expired, tally=tally),
+            writer=Writer(link, names, terms.lane_bytes, wall=self._wall),
             census=Census(
                 link,
                 self._admin,
-                self._names,
+                names,
                 expires_s=self._expires_s,
                 tally=tally,
                 lane_bytes=terms.lane_bytes,
@@ -151,57 +140,61 @@ class MooncakeStore(KvStore):
             evicted=self._evicted(),
         )
 
-    def close(self) -> None:
+    def _stop(self, opened: _Opened) -> None:
         """Leave the pool; a call that hangs does so when it comes back."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.link.close()
+        opened.link.close()
 
-    def find(self, group: str, keys: Sequence[bytes], *, deadline_s: float) -> list[Outcome]:
+    def _find(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[Outcome]:
         """Ask the master."""
-        opened = self._opened
-        if opened is None:
-            return [CLOSED] * len(keys)
-        known = group_named(opened.groups, group)
-        require_keys(keys)
-        return opened.reader.find(known, keys, deadline_s)
+        return opened.reader.find(group, keys, deadline_s)
 
-    def load(
+    def _load(
         self,
-        group: str,
+        opened: _Opened,
+        group: BlockGroup,
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
-        *,
         deadline_s: float,
     ) -> list[Outcome]:
         """Read blocks from their nodes, each checked here."""
-        opened = self._opened
-        if opened is None:
-            return self._tally.count([CLOSED] * len(keys))
-        known = group_named(opened.groups, group)
-        require_keys(keys)
-        require_destinations(known, keys, destinations)
-        return self._tally.count(opened.reader.load(known, keys, destinations, deadline_s))
+        return opened.reader.load(group, keys, destinations, deadline_s)
 
-    def store(self, group: str, items: Sequence[StoreItem], *, deadline_s: float) -> list[Outcome]:
+    def _store(
+        self, opened: _Opened, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
+    ) -> list[Outcome]:
         """Write blocks to nodes that the master chooses."""
-        opened = self._opened
-        if opened is None:
-            return self._tally.count([CLOSED] * len(items))
-        known = group_named(opened.groups, group)
-        require_items(known, items, self._limits)
-        return self._tally.count(opened.writer.keep(known, items, deadline_s))
+        return opened.writer.keep(group, items, deadline_s)
 
-    def touch(self, group: str, keys: Sequence[bytes], *, retention: str = "") -> None:
+    def _touch(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], retention: str
+    ) -> None:
         """Let the master take blocks for used; they expire when they would have anyway."""
-        opened = self._opened
-        if opened is None:
-            return
-        group_named(opened.groups, group)
-        require_keys(keys)
-        require_class(retention, self._limits)
         if keys:
-            opened.link.look_at(self._names.of(group, keys))
+            opened.link.look_at(self._names.of(group.name, keys))
+
+    def _describe(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> list[BlockFacts | None]:
+        """Read their headers."""
+        return opened.census.describe(group.name, keys, deadline_s)
+
+    def _survey(
+        self, opened: _Opened, group: BlockGroup, after: bytes, most: int, deadline_s: float
+    ) -> list[BlockFacts]:
+        """Ask the master for names when it begins, and read headers."""
+        return opened.census.survey(group.name, after, most, deadline_s)
+
+    def _discard(
+        self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
+    ) -> int:
+        """Remove them."""
+        return opened.census.discard(group.name, keys, deadline_s)
+
+    def _sweep(self, opened: _Opened, deadline_s: float) -> int:
+        """Remove what has expired, if this process does; the pool makes room by itself."""
+        return opened.census.sweep(self._wall(), deadline_s) if self._terms.sweeps else 0
 
     def drop(self, namespace: bytes | None = None) -> int:
         """Remove blocks of a namespace, whoever stored them, or all of this pool's name."""
@@ -211,13 +204,6 @@ class MooncakeStore(KvStore):
                 "asked to drop blocks, found a store that is closed", hint="open it first"
             )
         return opened.census.drop(namespace)
-
-    def sweep(self, *, deadline_s: float) -> int:
-        """Remove what has expired, if this process does; the pool makes room by itself."""
-        opened = self._opened
-        if opened is None or not self._terms.sweeps:
-            return 0
-        return opened.census.sweep(self._wall(), deadline_s)
 
     def report(self) -> StoreReport:
         """What the master tells, of everybody's blocks, and what was done here."""
@@ -230,7 +216,7 @@ class MooncakeStore(KvStore):
         try:
             figures = self._admin.figures()
         except NotTold as error:
-            problem = opened.link.problem or str(error)
+            problem = opened.link.problem() or str(error)
             return StoreReport(outcomes=self._tally.outcomes(), removed=removed, problem=problem)
         if opened.evicted is not None and figures.evicted > opened.evicted:
             removed["room"] = figures.evicted - opened.evicted
@@ -240,7 +226,7 @@ class MooncakeStore(KvStore):
             capacity_bytes=figures.capacity_bytes,
             outcomes=self._tally.outcomes(),
             removed=removed,
-            problem=opened.link.problem,
+            problem=opened.link.problem(),
         )
 
     def _evicted(self) -> int | None:

@@ -5,25 +5,51 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from deepinfer_grammar.errors import TextFault
 
-__all__ = ["MAX_DEPTH", "heaviest", "parsed_json"]
+__all__ = ["MAX_DEPTH", "MAX_DIGITS", "exact_number", "heaviest", "parsed_json", "written_number"]
 
 MAX_DEPTH = 200
 """Most values inside each other."""
 
+MAX_DIGITS = 400
+"""Most digits of a number with a point or an exponent, written without exponent."""
+
 _INTEGER = re.compile(r"\d+")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{\]}]|-?Infinity|NaN', re.DOTALL)
+_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[-+.\deE]*', re.DOTALL)
 
 
 class _NoNumber(Exception):
     """A constant that Python reads as a number and JSON has not."""
 
 
-def parsed_json(text: str, what: str, number: Callable[[str], Any] = Decimal) -> Any:
+class _TooLong(Exception):
+    """A number of too many digits, as it is written."""
+
+
+def exact_number(text: str) -> Decimal:
+    """A number with a point or an exponent."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation as error:  # no exponent is so large
+        raise _TooLong(text) from error
+    if number and abs(number.adjusted()) > MAX_DIGITS:
+        raise _TooLong(text)
+    return number
+
+
+def written_number(number: Decimal) -> str:
+    """All of its digits, without exponent and without zeros behind the last one that counts."""
+    text = format(number, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def parsed_json(text: str, what: str, number: Callable[[str], Any] = exact_number) -> Any:
     """The value of a text.
 
     Args:
@@ -32,8 +58,8 @@ def parsed_json(text: str, what: str, number: Callable[[str], Any] = Decimal) ->
         number: makes a value of a number that is no integer.
 
     Raises:
-        TextFault: it is no JSON, over ``MAX_DEPTH`` values stand inside each other in it, or an
-            integer is too long.
+        TextFault: it is no JSON, over ``MAX_DEPTH`` values stand inside each other in it, or a
+            number is too long.
     """
     try:
         value = json.loads(text, parse_float=number, parse_constant=_refuse)
@@ -46,6 +72,10 @@ def parsed_json(text: str, what: str, number: Callable[[str], Any] = Decimal) ->
         ) from error
     except RecursionError as error:
         raise _too_deep(text, what) from error
+    except _TooLong as error:
+        name = str(error)
+        place = next(found.start() for found in _NUMBER.finditer(text) if found[0] == name)
+        raise TextFault(f"{what} has a number of over {MAX_DIGITS} digits", place) from error
     except _NoNumber as error:
         name = str(error)
         place = next(found.start() for found in _TOKEN.finditer(text) if found[0] == name)

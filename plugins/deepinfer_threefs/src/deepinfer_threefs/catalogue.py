@@ -114,6 +114,7 @@ class Catalogue:
         self.has_freed = self.must_erase = False
         self._groups, self._limits = groups, limits
         self._dropped: dict[bytes, float] = {}
+        self._rivals: dict[Address, tuple[Segment, int]] = {}
         self._uses: dict[Address, Entry] = {}
         self._noted: dict[Address, Entry] = {}
 
@@ -170,7 +171,10 @@ class Catalogue:
         old = kept.record
         if old.segment is segment and old.offset == offset:
             return
-        if old.segment is None or (old.segment.rank, old.offset) > (segment.rank, offset):
+        if old.segment is None:
+            self._rivals[address] = segment, offset  # which one counts is seen when it is written
+            return
+        if (old.segment.rank, old.offset) > (segment.rank, offset):
             segment.dead.add(offset)
             return
         old.segment.live.pop(old.offset, None)
@@ -178,14 +182,26 @@ class Catalogue:
         kept.record = Place(segment, offset, old.taken_bytes)
         segment.live[offset] = address
 
-    def written(self, address: Address, kept: Kept[Place], segment: Segment, offset: int) -> bool:
-        """File a record that this process has written; False: it had to go meanwhile."""
+    def written(self, address: Address, kept: Kept[Place], segment: Segment, offset: int) -> None:
+        """File a record that this process has written, unless it had to go meanwhile."""
+        rival = self._rivals.pop(address, None)
         if self.shelf.get(address) is not kept:
             segment.dead.add(offset)
-            return False
+            return
         kept.record = Place(segment, offset, kept.record.taken_bytes)
         segment.live[offset] = address
-        return True
+        if rival is not None:
+            self.move(address, kept, *rival)
+
+    def withdraw(self, address: Address, kept: Kept[Place]) -> None:
+        """Take a record back that could not be written; another process's may take its place."""
+        rival = self._rivals.pop(address, None)
+        if self.shelf.get(address) is kept:
+            if rival is None:
+                self.shelf.forget([address])
+            else:
+                kept.record = Place(*rival, kept.record.taken_bytes)
+                rival[0].live[rival[1]] = address
 
     def vanished(self, path: str) -> None:
         """Forget a file that is not there any more, and its records."""

@@ -241,8 +241,7 @@ class Keeper:
         """
         with self.catalogue.lock:
             for address, kept in zip(batch.addresses, batch.kept, strict=True):
-                if self.catalogue.shelf.get(address) is kept:
-                    self.catalogue.shelf.forget([address])
+                self.catalogue.withdraw(address, kept)
         first = outcomes.index(STORED) if STORED in outcomes else 0
         failed = Outcome(status="unavailable", reason=self._problem)
         return outcomes[:first] + [failed] * (len(outcomes) - first)

@@ -3,10 +3,17 @@
 from collections.abc import Callable
 
 from deepinfer_core.engine.sampling_params import SamplingParams
+from deepinfer_core.engine.stored.arrivals import Arrivals
+from deepinfer_core.engine.stored.counts import StoreCounts
+from deepinfer_core.engine.stored.fetch import Fetch
 from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.errors import DeadlineExceeded
 from deepinfer_core.interfaces.kv_store import Outcome
+from deepinfer_core.stores.traffic import Arrived
 from deepinfer_core.testing.cached_prefix import CachedPrefix
+from deepinfer_core.testing.fake_pages import FakePages
+from deepinfer_core.testing.fake_runner import FakeRunner
+from deepinfer_core.testing.late_stream import LateStream
 
 MakeStored = Callable[..., object]
 
@@ -216,3 +223,43 @@ def test_what_has_come_stays_until_its_sequence_is_admitted(make_stored, text) -
     stored.run()
     assert stored.done[number].usage.stored_tokens == 24
     assert cache.idle_among(cache.match(stored.keys(text[:24])).block_ids) == 6
+
+
+def test_blocks_that_a_step_may_need_are_left_alone(make_stored, text) -> None:
+    # 8 blocks for 32 rows of a step, and one for the sequence that it would admit.
+    for blocks, fetches in ((16, 0), (17, 1)):
+        stored = make_stored(blocks=blocks, rows=32)
+        stored.ask(text[:34])
+        assert len(stored.traffic.wanted) == fetches
+        assert stored.exchange.counts.unasked == ({} if fetches else {"busy": 1})
+
+
+def test_pieces_that_nobody_wants_any_more_give_their_slots_back(make_stored) -> None:
+    """Those that wait for their turn, those that are copied, and a state."""
+    traffic = make_stored(slots=40).traffic
+    stopped = []
+    cache = make_stored().engine.batch.pages.cache
+    pages = FakePages(FakeRunner(stream=LateStream()))
+    arrivals = Arrivals(
+        traffic, pages, StoreCounts(), lambda key: None, lambda *why: stopped.append(why)
+    )
+    arrivals.start(cache)
+    keys = tuple(bytes([place]) * 32 for place in range(20))
+    fetch, other = (Fetch(keys=keys, first=0, deadline_s=9.0) for _ in range(2))
+    for place in range(20):
+        arrivals.take(fetch, Arrived(1, place, tuple(traffic.empty_slots("blocks", 1))))
+    arrivals.take(other, Arrived(2, 0, tuple(traffic.empty_slots("state", 1)), is_state=True))
+    arrivals.tend(0)
+    assert cache.free_blocks == 64 - 16
+    arrivals.discard(fetch)
+    assert cache.free_blocks == 64
+    assert traffic.slots_out == 17
+    arrivals.tend(0)
+    assert len(arrivals.reserved_slots()) == 1
+    arrivals.discard(other)
+    assert not arrivals.reserved_slots()
+    pages._runner.drain()
+    arrivals.tend(0)
+    assert not traffic.slots_out
+    assert not arrivals.is_busy
+    assert (fetch.is_open, other.is_open, stopped) == (False, False, [])

@@ -110,6 +110,21 @@ def test_where_blocks_are_short_the_backlog_lets_go_of_its_own(make_stored, text
     assert all(done.error is None for done in stored.done.values())
 
 
+def test_a_sequence_that_goes_on_offers_again_what_was_dropped(make_stored, text) -> None:
+    stored = make_stored(has_states=False)
+    stored.traffic.is_hung = True
+    stored.submit(text[:10], 12)
+    stored.step()
+    stored.now[0] = 5.0
+    stored.step(3)
+    stored.exchange.make_room()
+    stored.engine.check_integrity()
+    assert stored.exchange.counts.written == {"dropped": 2}
+    stored.traffic.is_hung = False
+    stored.run()
+    assert stored.stored == stored.keys([*text[:10], *answer_to(text[:10], 12)])[:5]
+
+
 def test_a_block_whose_copy_failed_is_not_stored_but_offered_again(make_stored, text) -> None:
     fails = [True]
 

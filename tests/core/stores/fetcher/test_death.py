@@ -78,13 +78,16 @@ def test_a_fetcher_that_dies_time_after_time_is_given_up(engines: Callable[..., 
 def test_slots_of_a_dead_fetcher_can_be_given_back_and_handed_over(
     engines: Callable[..., Engine],
 ) -> None:
-    engine = engines(restarts=Restarts(first_wait_s=30.0))
+    engine = engines(restarts=Restarts(first_wait_s=3.0))
     engine.keep("a", [0])
     (one,) = [one for one in engine.news(engine.want("a", 1)) if isinstance(one, Arrived)]
-    slots = engine.traffic.empty_slots("blocks", 1)
+    many = len(slots := engine.traffic.empty_slots("blocks", 1000))
+    engine.traffic.give_back(slots[1:])
     kill(engine)
     engine.until(lambda: engine.traffic.counts().problem)
     engine.traffic.give_back(one.slots)
     engine.traffic.hand_over([Finished(slots[0], key(0), b"n" * 32, 0, "chat")])
     assert engine.traffic.counts().written == {"stored": 1, "unavailable": 1}
     assert engine.traffic.empty_slots("blocks", 1) == []
+    engine.until(lambda: not engine.traffic.counts().problem)
+    assert len(engine.traffic.empty_slots("blocks", 1000)) == many

@@ -1,5 +1,6 @@
 """Do blocks come from a store into an engine, and back, through a process of its own?"""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,15 +127,48 @@ def test_a_block_that_is_there_is_counted_and_not_stored_again(engine: Engine) -
 
 
 def test_a_cancelled_prefix_says_nothing_more_and_its_slots_are_empty(engine: Engine) -> None:
-    engine.keep("a", range(100))
-    for _ in range(20):  # 2,000 blocks through 192 slots, none given back by the engine
+    for name in "abcdefghij":
+        engine.keep(name, range(36))
+    for name in "abcde" * 5:
         before = engine.traffic.counts().fetched_blocks
-        ticket = engine.want("a", 100)
+        ticket = engine.want(name, 36)
         engine.until(lambda before=before: engine.traffic.counts().fetched_blocks > before)
         engine.traffic.cancel(ticket)
     assert engine.traffic.poll() == []
-    assert blocks_of("a", engine.news(engine.want("a", 100))) == list(range(100))
-    assert sum(engine.traffic.counts().ended.values()) == 21
+    for name in "fghij":  # 180 blocks in 192 slots
+        assert blocks_of(name, engine.news(engine.want(name, 36, fetch_s=5.0))) == [*range(36)]
+    assert sum(engine.traffic.counts().ended.values()) == 30
+
+
+def test_blocks_that_come_for_a_prefix_that_has_ended_leave_their_slots(engine: Engine) -> None:
+    for name in "abcdefghij":
+        engine.keep(name, range(36))
+    for number, name in enumerate("abcde" * 20):
+        ticket = engine.want(name, 36)
+        time.sleep(number * 2e-5)  # so that some are cancelled while their blocks are on the way
+        engine.traffic.cancel(ticket)
+    for name in "fghij":
+        assert blocks_of(name, engine.news(engine.want(name, 36, fetch_s=5.0))) == [*range(36)]
+
+
+def test_what_makes_no_sense_is_refused(engine: Engine) -> None:
+    for changes in ({"keys": (b"short",)}, {"group": "other"}, {"state_group": "other"}):
+        with pytest.raises(ValueError, match="found"):
+            engine.want("a", 1, **changes)
+    with pytest.raises(ValueError, match="found group 'other'"):
+        engine.traffic.empty_slots("other", 1)
+    (slot,) = engine.traffic.empty_slots("blocks", 1)
+    for fields in ((key(0), b"short", 0, "chat"), (key(0), NAMESPACE, -1, "chat")):
+        with pytest.raises(ValueError, match="found"):
+            engine.traffic.hand_over([Finished(slot, *fields)])
+    engine.traffic.give_back([slot])
+
+
+def test_traffic_does_not_decide_how_long_states_are_kept(engine: Engine) -> None:
+    (slot,) = engine.traffic.empty_slots("state", 1)
+    engine.traffic.hand_over([Finished(slot, key(0), NAMESPACE, 0, "unknown")])
+    engine.until(lambda: engine.traffic.counts().written)
+    assert engine.traffic.counts().written == {"stored": 1}
 
 
 def test_states_stay_out_of_a_store_that_outlives_processes(

@@ -93,6 +93,11 @@ class ChoiceText:
         }
 
     @property
+    def is_text_only(self) -> bool:
+        """Whether all that is shown until it ends is text, as it comes."""
+        return self._lists is None and not self._is_scored_only
+
+    @property
     def completion_tokens(self) -> int:
         """Tokens that are shown, the one that ended the choice included."""
         if self.finished is None or self._is_scored_only:

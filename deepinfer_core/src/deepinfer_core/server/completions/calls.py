@@ -45,6 +45,11 @@ class CompletionCall:
     choices: tuple[ChoiceText, ...]
     since_s: float
 
+    def note_first_token(self) -> None:
+        """Note when the first token came."""
+        if self.call.notes.first_token_s is None:
+            self.call.notes.first_token_s = time.monotonic() - self.since_s
+
     def take(self, place: int, item: Item) -> None:
         """Keep what came of one request, and note what the access log wants.
 
@@ -54,8 +59,7 @@ class CompletionCall:
         self.choices[place].take(item)
         notes = self.call.notes
         if isinstance(item, Tokens):
-            if notes.first_token_s is None:
-                notes.first_token_s = time.monotonic() - self.since_s
+            self.note_first_token()
         elif isinstance(item, Started):
             if notes.queue_s is None:
                 notes.queue_s = time.monotonic() - self.since_s

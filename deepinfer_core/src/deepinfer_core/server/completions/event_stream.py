@@ -44,6 +44,11 @@ class CompletionStream:
         self.requests: tuple[GenerateRequest, ...] = prepared.requests
         if len(self.requests) == 1:
             self.requests = (replace(self.requests[0], taker=self.take),)
+        part = {"index": 0, "text": "", "logprobs": None, "finish_reason": None}
+        before, _, behind = json_bytes(part).partition(b'""')
+        self._before_text, self._behind_text = self._begin + before, behind + self._end
+        self._is_text_only = prepared.choices[0].is_text_only
+        self._is_noted = False
 
     def begin(self, direct: DirectWrite) -> None:
         """There is a way to write at once."""
@@ -57,6 +62,15 @@ class CompletionStream:
         direct = self._direct
         if direct is None or not direct.is_free:
             return False
+        if self._is_text_only:
+            # Nothing but the text differs from event to event, and whoever waits has written all
+            # that came before.
+            if not self._is_noted:
+                self._is_noted = True
+                self._prepared.note_first_token()
+            if text:
+                direct.write(b"%b%b%b" % (self._before_text, json_bytes(text), self._behind_text))
+            return True
         self._prepared.take(0, Tokens(token_ids, text, logprobs))
         if data := self.written((0,)):
             direct.write(data)

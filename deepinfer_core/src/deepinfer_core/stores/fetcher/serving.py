@@ -163,11 +163,8 @@ class Fetcher:
             self._desk.seek(seek)
 
     def _keep(self, message: Keep) -> None:
-        end = self._endpoint(message.group)
-        queue = self._queues[end]
+        queue = self._queues[self._endpoint(message.group)]
         queue.put(message.group, message.items, time.monotonic())
-        if not end.would_let("check", "store"):
-            queue.drop_all()
 
     def _read(self, next_work: Callable[[], Work | None]) -> None:
         while True:
@@ -245,8 +242,6 @@ class Fetcher:
             outcomes = self._keepers[end].store(batch)
             with self._changed:
                 queue.done(batch, outcomes)
-                if not end.would_let("check", "store"):
-                    queue.drop_all()
                 self._changed.notify_all()
 
     def _keep_time(self) -> None:

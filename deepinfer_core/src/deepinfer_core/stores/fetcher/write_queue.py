@@ -103,10 +103,6 @@ class WriteQueue:
         if self._waiting and now_s - self._waiting[0][1].since_s >= self._age_s:
             self._drop(lambda one: now_s - one.since_s >= self._age_s, "timeout")
 
-    def drop_all(self) -> None:
-        """Nothing can be stored now."""
-        self._drop(lambda _: True, "unavailable")
-
     def _drop(self, goes: Callable[[Waiting], bool], outcome: WriteOutcome) -> None:
         numbers: dict[str, list[int]] = {}
         kept: deque[tuple[str, Waiting]] = deque()

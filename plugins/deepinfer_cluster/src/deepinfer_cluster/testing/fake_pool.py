@@ -13,8 +13,9 @@ same of both.
 * A node that ended: -800 for reads of what lies there and for writes that the master sends there,
   and each call takes up to a second, until the master gives the node up (``--client_ttl``). Then
   its names are gone. A node that was stopped: calls return after 60 s.
-* A master that ended: -900 for everything, after four seconds a call; ``setup`` answers -600. When
-  it is started again it knows no names, and clients that had been set up go on by themselves.
+* A master that ended: -900 for everything, after four seconds a call; ``setup`` answers -600, and
+  no other thread runs meanwhile. When it is started again it knows no names, and clients that had
+  been set up go on by themselves.
 * Registering memory that overlaps with registered memory: -600.
 * Calls before ``setup`` has answered 0, or behind ``close``, end the process; here they raise.
 * What is told of the nodes of names that are not there: nothing.
@@ -155,6 +156,9 @@ class FakePool:
 class _FakeAdmin(Admin):
     def __init__(self, pool: FakePool) -> None:
         self._pool = pool
+
+    def is_ready(self) -> bool:
+        return self._pool.is_up
 
     def names(self) -> list[str]:
         self._require()

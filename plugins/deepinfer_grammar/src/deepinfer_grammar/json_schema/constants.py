@@ -11,6 +11,7 @@ from deepinfer_grammar.json_schema.numbers import equal_to
 from deepinfer_grammar.json_schema.shapes import Arrays, Objects, Property
 from deepinfer_grammar.json_schema.strings import Strings
 from deepinfer_grammar.json_schema.values import Values
+from deepinfer_grammar.json_text import written_number
 from deepinfer_grammar.regular.dfa import EVERYTHING, of_texts
 
 __all__ = ["constant_text", "constant_values"]
@@ -26,17 +27,13 @@ def constant_text(value: Any) -> str:
         case bool() | None:
             return json.dumps(value)
         case int() | Decimal():
-            return _number_text(Decimal(value))
+            return written_number(Decimal(value))
         case str():
             return json.dumps(value)
         case list():
             return "[" + ",".join(constant_text(one) for one in value) + "]"
     members = (f"{json.dumps(key)}:{constant_text(one)}" for key, one in value.items())
     return "{" + ",".join(members) + "}"
-
-
-def _number_text(number: Decimal) -> str:
-    return format(number.normalize() + 0, "f") if abs(number.adjusted()) < 400 else str(number)
 
 
 def constant_values(constant: Constant) -> Values:

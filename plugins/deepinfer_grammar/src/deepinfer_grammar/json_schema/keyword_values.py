@@ -30,6 +30,9 @@ __all__ = [
     "schemas_in",
 ]
 
+MAX_COUNT = 10**18
+"""No text has so many characters, items or members."""
+
 Keyword = Callable[["Meaning", "Place", dict[str, Any]], Values]
 """From a schema with the keyword in it to the values that the keyword allows."""
 
@@ -55,7 +58,12 @@ def number_at(schema: dict[str, Any], key: str, place: Place) -> Decimal:
 def count_at(schema: dict[str, Any], key: str, place: Place) -> int:
     """The whole number >= 0 of a keyword."""
     value = schema[key]
-    if isinstance(value, bool) or not isinstance(value, int | Decimal) or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise fault("must be a whole number", place, key)
+    # Before anybody writes out the zeros that an exponent stands for.
+    if not -MAX_COUNT < value < MAX_COUNT:
+        raise fault(f"must be below {MAX_COUNT}", place, key)
+    if value != int(value):
         raise fault("must be a whole number", place, key)
     if value < 0:
         raise fault("must not be negative", place, key)

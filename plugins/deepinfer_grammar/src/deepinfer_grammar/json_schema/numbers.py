@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import cache
+from typing import Self
 
 from deepinfer_grammar.errors import TooLarge
+from deepinfer_grammar.json_text import MAX_DIGITS, written_number
 from deepinfer_grammar.regular.determinise import automaton
 from deepinfer_grammar.regular.dfa import Dfa, Edge, difference, intersection, unite
 from deepinfer_grammar.regular.syntax import parse
-from deepinfer_grammar.regular.tree import Concatenation, Language, Regex, literal
+from deepinfer_grammar.regular.tree import Concatenation, Language, literal
 
 __all__ = ["FREE", "INTEGER", "PLAIN", "at_least", "at_most", "equal_to", "multiples_of"]
-
-MAX_DIGITS = 400
-"""Most digits of a bound, written without exponent."""
 
 MAX_REMAINDERS = 5000
 """Most states of an automaton that divides."""
@@ -34,6 +33,7 @@ PLAIN = _language(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 INTEGER = _language(r"-?(0|[1-9][0-9]*)(\.0+)?")
 _POSITIVE = _language(r"(0|[1-9][0-9]*)(\.[0-9]+)?")
 """Spellings without a sign."""
+_ANY_DIGIT, _POINT = ("0", "9"), (".", ".")
 
 
 @cache
@@ -41,7 +41,8 @@ def at_least(bound: Decimal, *, is_strict: bool) -> Dfa:
     """Numbers from a bound on; without the bound itself if ``is_strict``."""
     if bound > 0:
         return _magnitude_from(bound, is_strict=is_strict)
-    below = difference(_POSITIVE, _magnitude_from(-bound, is_strict=not is_strict))
+    # Other ways to drop the sign round to as many digits as the context has.
+    below = difference(_POSITIVE, _magnitude_from(bound.copy_negate(), is_strict=not is_strict))
     signed = automaton(Concatenation((literal("-"), Language(below))))
     above = _magnitude_from(Decimal(0), is_strict=is_strict and bound == 0)
     return unite(above, signed)
@@ -61,33 +62,91 @@ def equal_to(number: Decimal) -> Dfa:
 
 def _digits(number: Decimal) -> tuple[str, str]:
     """Digits before and after the point, without zeros at the outer ends."""
-    if number and abs(number.adjusted()) > MAX_DIGITS:
-        raise TooLarge(f"the number {number} has over {MAX_DIGITS} digits")
-    whole, _, fraction = format(number, "f").partition(".")
-    fraction = fraction.rstrip("0")
+    whole, _, fraction = written_number(number).partition(".")
     if len(whole) + len(fraction) > MAX_DIGITS:
         raise TooLarge(f"a number has over {MAX_DIGITS} digits")
     return whole, fraction
 
 
 def _magnitude_from(bound: Decimal, *, is_strict: bool) -> Dfa:
-    """Spellings without sign of numbers from ``bound`` >= 0 on."""
+    """Spellings without sign of numbers from ``bound`` >= 0 on; as many states as it has digits.
+
+    A spelling is compared digit by digit: it has so many digits before the point, and so far is
+    below the bound, equal to it, or above; or it is equal up to so many digits behind the point.
+    """
     whole, fraction = _digits(bound)
-    tail = r"(\.[0-9]+)?"
-    length = len(whole)
-    options = [f"[1-9][0-9]{{{length if whole != '0' else 0},}}{tail}"]
-    for index, digit in enumerate(whole):
-        if digit < "9" and whole != "0":
-            rest = length - index - 1
-            options.append(f"{whole[:index]}[{chr(ord(digit) + 1)}-9][0-9]{{{rest}}}{tail}")
-    for index, digit in enumerate(fraction):
-        if digit < "9":
-            options.append(rf"{whole}\.{fraction[:index]}[{chr(ord(digit) + 1)}-9][0-9]*")
-    options.append(rf"{whole}\.{fraction}0*[1-9][0-9]*")
+    states = _States()
+    above = states.of("above")
+    point, behind = states.of("above, at the point"), states.of("above, behind the point")
+    states.add(above, _ANY_DIGIT, above).add(above, _POINT, point).accept(above)
+    states.add(point, _ANY_DIGIT, behind).add(behind, _ANY_DIGIT, behind).accept(behind)
+    for count in range(len(whole)):
+        for side in (-1, 0, 1) if count else (0,):
+            here = states.of("whole", count, side)
+            for digit in "0123456789":
+                if digit == "0" and not count and whole != "0":
+                    continue  # no number begins with 0 but those below 1
+                order = side or (digit > whole[count]) - (digit < whole[count])
+                states.add(here, (digit, digit), states.of("whole", count + 1, order))
+    for side in (-1, 0, 1):
+        here = states.of("whole", len(whole), side)
+        if whole != "0" or side > 0:
+            states.add(here, _ANY_DIGIT, above)
+        if side > 0:
+            states.add(here, _POINT, point).accept(here)
+    equal = states.of("whole", len(whole), 0)
+    states.add(equal, _POINT, states.of("fraction", 0))
+    if not (fraction or is_strict):
+        states.accept(equal)
+    _compare_fraction(states, fraction, behind, is_strict=is_strict)
+    return states.automaton(states.of("whole", 0, 0))
+
+
+def _compare_fraction(states: _States, fraction: str, behind: int, *, is_strict: bool) -> None:
+    """Digits behind the point, as long as all of the spelling is equal to the bound."""
+    for count, wanted in enumerate(fraction):
+        here = states.of("fraction", count)
+        states.add(here, (wanted, wanted), states.of("fraction", count + 1))
+        if wanted < "9":
+            states.add(here, (chr(ord(wanted) + 1), "9"), behind)
+    here, same = states.of("fraction", len(fraction)), states.of("only zeros")
+    for one in (here, same):
+        states.add(one, ("0", "0"), same).add(one, ("1", "9"), behind)
     if not is_strict:
-        options.append(rf"{whole}\.{fraction}0*" if fraction else rf"{whole}(\.0+)?")
-    regex: Regex = parse("|".join(options), "schema")
-    return automaton(regex)
+        states.accept(same)
+        if fraction:
+            states.accept(here)
+
+
+class _States:
+    """An automaton whose states have names."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._edges: dict[int, list[Edge]] = {}
+        self._ends: set[int] = set()
+
+    def of(self, *name: object) -> int:
+        """The number of a state; a new one the first time."""
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def add(self, state: int, letters: tuple[str, str], to: int) -> Self:
+        """One more edge, for letters from the first to the last."""
+        self._edges.setdefault(state, []).append((ord(letters[0]), ord(letters[1]), to))
+        return self
+
+    def accept(self, state: int) -> None:
+        """A text may end there."""
+        self._ends.add(state)
+
+    def automaton(self, start: int) -> Dfa:
+        """All of it, from a state on."""
+        order = [start, *(n for n in range(len(self._numbers)) if n != start)]
+        place = {number: index for index, number in enumerate(order)}
+        edges = [[(a, b, place[to]) for a, b, to in self._edges.get(n, ())] for n in order]
+        return Dfa(
+            tuple(tuple(sorted(each)) for each in edges), tuple(n in self._ends for n in order)
+        ).trimmed()
 
 
 @cache
@@ -96,10 +155,8 @@ def multiples_of(step: Decimal) -> Dfa:
 
     States are remainders of the digits read so far, times the number of digits after the point.
     """
-    _, digits, exponent = step.normalize().as_tuple()
-    assert isinstance(exponent, int)
-    places = max(0, -exponent)
-    divisor = int("".join(map(str, digits)) + "0" * max(0, exponent))
+    whole, fraction = _digits(step)
+    places, divisor = len(fraction), int(whole + fraction)
     if divisor * (places + 1) > MAX_REMAINDERS:
         raise TooLarge(f"multiples of {step} need over {MAX_REMAINDERS} states")
     return _dividing(divisor, places)

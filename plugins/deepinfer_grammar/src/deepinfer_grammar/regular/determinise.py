@@ -24,6 +24,7 @@ from deepinfer_grammar.regular.dfa import (
 )
 from deepinfer_grammar.regular.places import holds, sorts_of
 from deepinfer_grammar.regular.tree import (
+    MAX_PARTS,
     Alternation,
     Assertion,
     Chars,
@@ -33,12 +34,10 @@ from deepinfer_grammar.regular.tree import (
     Place,
     Regex,
     Repetition,
+    Sizes,
 )
 
 __all__ = ["automaton"]
-
-MAX_PARTS = 60000
-"""Most states of the automaton before determinisation, repetitions written out."""
 
 
 def automaton(regex: Regex) -> Dfa:
@@ -151,16 +150,20 @@ class _Parts:
 
     def state(self) -> int:
         """One more state."""
-        if len(self.edges) > MAX_PARTS:
-            raise TooLarge(
-                f"the expression has over {MAX_PARTS} parts with repetitions written out"
-            )
         self.edges.append([])
         self.empty.append([])
         return len(self.edges) - 1
 
     def whole(self, regex: Regex) -> _Parts:
-        """Build the expression from state 0 on."""
+        """Build the expression from state 0 on.
+
+        Raises:
+            TooLarge: it would have too many states.
+        """
+        if Sizes().of(regex) > MAX_PARTS:
+            raise TooLarge(
+                f"the expression has over {MAX_PARTS} parts with repetitions written out"
+            )
         start = self.state()
         self.end = self.add(regex, start)
         return self

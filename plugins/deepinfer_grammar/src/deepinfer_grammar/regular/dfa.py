@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from deepinfer_grammar.errors import TooLarge
-from deepinfer_grammar.regular.charset import ANY, CharSet
+from deepinfer_grammar.regular.charset import ANY
 
 __all__ = [
     "EMPTY",
@@ -277,8 +277,3 @@ def of_texts(texts: Iterable[str]) -> Dfa:
         ends.add(state)
     edges = tuple(tuple((code, code, to) for code, to in sorted(b.items())) for b in branches)
     return Dfa(edges, tuple(state in ends for state in range(len(branches)))).trimmed()
-
-
-def single_characters(chars: CharSet) -> Dfa:
-    """Texts of one character of a set."""
-    return Dfa((tuple((low, high, 1) for low, high in chars), ()), (False, True))

@@ -16,6 +16,7 @@ from deepinfer_grammar.errors import TextFault
 from deepinfer_grammar.regular.charset import fold_case
 from deepinfer_grammar.regular.classes import ClassReader, dot, escaped_class
 from deepinfer_grammar.regular.tree import (
+    MAX_PARTS,
     Alternation,
     Assertion,
     Chars,
@@ -23,6 +24,7 @@ from deepinfer_grammar.regular.tree import (
     Look,
     Regex,
     Repetition,
+    Sizes,
 )
 
 __all__ = ["Dialect", "parse", "parsed_parts"]
@@ -30,7 +32,7 @@ __all__ = ["Dialect", "parse", "parsed_parts"]
 Dialect = Literal["plain", "schema"]
 
 MAX_REPEAT = 65535
-"""Largest bound of a repetition; automata of more states would pass their limit."""
+"""Largest bound of a repetition, of whatever; ``MAX_PARTS`` counts what is repeated, too."""
 
 MAX_DEPTH = 200
 """Most groups inside each other."""
@@ -69,6 +71,7 @@ class _Reader(ClassReader):
 
     def __init__(self, text: str, dialect: Dialect) -> None:
         super().__init__(text, dialect)
+        self._sizes = Sizes()
         self.first_parts: list[tuple[int, Regex]] = []
         """Of the first alternative outside groups, with their places."""
 
@@ -260,6 +263,8 @@ class _Reader(ClassReader):
                 raise TextFault("possessive repetition is not regular", start)
             self.take("?")
             atom = Repetition(atom, low, high)
+            if self._sizes.of(atom) > MAX_PARTS:
+                raise TextFault(f"over {MAX_PARTS} parts with repetitions written out", start)
             self.repeated_at = self.at
 
     def _bounds(self) -> tuple[int, int | None] | None:

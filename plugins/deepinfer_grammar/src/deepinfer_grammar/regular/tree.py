@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deepinfer_grammar.regular.dfa import Dfa
 
 __all__ = [
+    "MAX_PARTS",
     "Alternation",
     "Assertion",
     "Chars",
@@ -23,8 +24,12 @@ __all__ = [
     "Place",
     "Regex",
     "Repetition",
+    "Sizes",
     "literal",
 ]
+
+MAX_PARTS = 60000
+"""Most states of an automaton before determinisation, repetitions written out."""
 
 Place = Literal[
     "start", "end", "line_start", "line_end",
@@ -93,3 +98,37 @@ Regex = Chars | Concatenation | Alternation | Repetition | Assertion | Look | La
 def literal(text: str) -> Concatenation:
     """Exactly this text."""
     return Concatenation(tuple(Chars(((ord(letter), ord(letter)),)) for letter in text))
+
+
+class Sizes:
+    """States that expressions become before determinisation, counted and not written out.
+
+    An expression is counted once, however often it is asked for, and lives as long as this does.
+    Look-around is made apart; here it counts as what stands in it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Regex, int]] = {}
+
+    def of(self, regex: Regex) -> int:
+        """So many states, beside the first one."""
+        known = self._known.get(id(regex))
+        if known is None:
+            known = self._known[id(regex)] = regex, self._count(regex)
+        return known[1]
+
+    def _count(self, regex: Regex) -> int:
+        match regex:
+            case Concatenation(parts):
+                return sum(map(self.of, parts))
+            case Alternation(parts):
+                return 1 + sum(1 + self.of(part) for part in parts)
+            case Repetition(part, low, None):
+                return (low + 1) * self.of(part) + 2
+            case Repetition(part, low, high):
+                return max(low, high or 0) * self.of(part) + 1
+            case Look(part):
+                return self.of(part)
+            case Language(dfa):
+                return len(dfa.edges) + 1
+        return 1

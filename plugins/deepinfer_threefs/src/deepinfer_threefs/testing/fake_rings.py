@@ -266,7 +266,7 @@ class FakeIoring:
             return
         if habits.shortened:
             habits.shortened -= 1
-            memory = memory[: len(memory) // 2]
+            memory = memory[: max(1, len(memory) // 2)]
         files = self._fake.files
         if one.is_read:
             fills = not self._flags & FORBID_HOLES

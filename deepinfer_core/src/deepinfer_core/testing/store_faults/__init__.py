@@ -1,0 +1,1 @@
+"""What does a store of blocks do when its bytes, its medium or its process come to harm?"""
