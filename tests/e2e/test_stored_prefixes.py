@@ -71,7 +71,7 @@ def texts() -> list[list[int]]:
     shared, folder = words("system", 70), os.environ.get("PROMPTS")
     return [
         [*(shared if number % 2 else ()), *text[: 210 + 9 * number]]
-        for number, text in enumerate(published(folder, 4) if folder else generated(4))
+        for number, text in enumerate(published(folder, 3) if folder else generated(3))
     ]
 
 
@@ -140,6 +140,8 @@ def same(found: Answer, wanted: Answer) -> None:
 
 def forget_some(engine: SmallEngine, texts: list[list[int]], draw: random.Random) -> None:
     """Drop cached blocks and snapshots as if room had been needed."""
+    while engine.has_work:  # blocks that are still to be stored are held
+        engine.step()
     for text in texts:
         prefix = CachedPrefix(engine.batch, text)
         count = len(text) // SHAPE.block_tokens
@@ -165,6 +167,13 @@ class Talk:
         )
         # What slots held before must not matter.
         self.engine.runner.caches.states_PB.fill_(0x2B)
+
+    @property
+    def states(self) -> int:
+        """States that have come to the engine that there is."""
+        exchange = self.engine.batch.pages.exchange
+        assert exchange is not None
+        return exchange.counts.states
 
     def end(self) -> None:
         self.engine.close()
@@ -205,23 +214,27 @@ def test_conversations_go_on_with_the_bits_of_a_run_without_cache(
 ) -> None:
     answers = wanted[shape]
     draw = random.Random(f"{shape.truncation} {is_asynchronous}")
-    store = LossyStore(kept, draw, lost=0.03, damaged=0.03)
+    store = LossyStore(kept, draw)
     shape = replace(shape, is_asynchronous=is_asynchronous)
     talk = Talk(cold, shape, store, slots=9, batch_blocks=3)
-    came = cached = 0
+    came = cached = states = 0
     turns = [(turn, number) for turn in range(TURNS) for number in range(len(texts))]
     draw.shuffle(turns)
-    for at in range(0, len(turns), 2):
-        group = turns[at : at + 2]
+    groups = [turns[at : at + 3] for at in range(0, len(turns), 3)]
+    # Each is met again by an engine that gets all there is, and so begins right behind a state.
+    for place, group in enumerate(group for group in groups for _ in range(2)):
+        store.lost = store.damaged = 0.0 if place % 2 else 0.03
         asks = [asks_of(texts, turn)[number] for turn, number in group]
         for (turn, number), answer in zip(group, talk.engine.answer(asks), strict=True):
             same(answer, answers[turn][number])
             came += answer.done.usage.stored_tokens
             cached += answer.done.usage.cached_tokens
-        if at % 4:
-            talk.restart()
-        else:
+        states += talk.states
+        if place % 2:
             forget_some(talk.engine, texts, draw)
+        else:
+            talk.restart()
     talk.end()
     assert store.faults, "nothing was ever lost"
     assert 60 < came < cached, "the store was not of much use"
+    assert states, "no state came"

@@ -291,6 +291,24 @@ def test_what_one_process_keeps_for_itself_cannot_be_looked_at(
     assert "in the memory of the process" in done.stderr
 
 
+def test_the_slower_tier_of_a_store_in_tiers_is_looked_at(deepinfer: Run, place: Place) -> None:
+    place.filled()
+    disk = {"folder": str(place.folder), "capacity_bytes": CAPACITY, "durable": False}
+    memory = {"capacity_bytes": CAPACITY}
+    tiers = [{"use": "core.memory", "options": memory}, {"use": "core.disk", "options": disk}]
+    file = place.file.with_suffix(".yaml")
+    checkpoint = load_settings(place.file, environ={}).settings.model.path
+    store = {"use": "core.tiered", "options": {"tiers": tiers}}
+    settings = {"model": {"path": str(checkpoint)}, "components": {"kv_store": store}}
+    file.write_text(json.dumps(settings))
+    with place.written_elsewhere():
+        done = deepinfer("cache", "verify", "-c", str(file), "--json", PLUGINS_AUTOLOAD="0")
+        assert data_of(done)["outcomes"] == {"hit": 4}
+    done = deepinfer("cache", "purge", "-c", str(file), "--all", "--yes", PLUGINS_AUTOLOAD="0")
+    assert done.returncode == 0
+    assert data_of(deepinfer("cache", "stats", "-c", str(place.file), "--json"))["records"] == 0
+
+
 def tiers_of(place: Place, *disks: Path) -> None:
     """Memory in front of stores on a disk, in place of the one store."""
     head, _, _ = place.file.read_text().partition("[components.kv_store]")
@@ -305,15 +323,6 @@ use = "core.tiered"
 options = {{ tiers = [{", ".join(tiers)}] }}
 """
     )
-
-
-def test_of_tiers_the_one_that_lasts_is_looked_after(cache: Run, place: Place) -> None:
-    place.filled()
-    tiers_of(place, place.folder)
-    assert data_of(cache("stats", "--json"))["records"] == 4
-    assert "4 hit" in cache("verify").stdout
-    data_of(cache("purge", "--all", "--yes", "--json"))
-    assert data_of(cache("stats", "--json"))["records"] == 0
 
 
 def test_of_several_tiers_that_last_one_must_be_named(
