@@ -146,6 +146,37 @@ def test_what_cannot_be_read_now_is_unavailable_and_stays(
     assert store.report().removed == {}
 
 
+@pytest.mark.parametrize("others_can_be_read", [True, False])
+def test_a_file_that_cannot_be_read_for_long_is_given_up_if_others_can(
+    folder: Any, ask: Any, monkeypatch: pytest.MonkeyPatch, others_can_be_read: bool
+) -> None:
+    store = folder.open()
+    ask.write(store, *chain("text", 20))  # in two files
+    first = folder.files()[0]
+    true_preadv = os.preadv
+
+    def fails(fd: int, into: Any, at: int) -> int:
+        if not others_can_be_read or os.readlink(f"/proc/self/fd/{fd}") == str(first):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return true_preadv(fd, into, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", fails)
+        assert ask.read(store, NAMES[0]) == ["unavailable"]
+        ask.read(store, NAMES[19])
+        for segment in store._opened.keeper.catalogue.segments.values():
+            if segment.failing_since_s is not None:
+                segment.failing_since_s -= 61.0
+        assert ask.read(store, NAMES[1]) == ["unavailable"]
+    given_up = "miss" if others_can_be_read else "hit"
+    assert ask.found(store, *NAMES) == [given_up] * 16 + ["hit"] * 4
+    store.sweep(deadline_s=FOREVER)
+    assert first.exists()
+    again = "stored" if others_can_be_read else "exists"
+    assert ask.write(store, item(NAMES[0])) == [again]
+    assert ask.read(store, NAMES[0]) == ["hit"]
+
+
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.ENOENT])
 def test_a_stale_handle_is_opened_anew(
     folder: Any, ask: Any, monkeypatch: pytest.MonkeyPatch, number: int

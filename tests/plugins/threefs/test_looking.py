@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,30 @@ def test_nothing_expires_before_all_uses_are_known(
         assert 10 < late.report().records < 20
     assert late.sweep(deadline_s=FOREVER) == 0
     assert late.report().records == 20
+
+
+def test_a_file_that_cannot_be_read_is_counted_and_read_later(
+    folder: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = folder.open(), folder.open()
+    ask.write(one, *chain("text", 20))
+    true_pread = os.pread
+    first = str(folder.files()[0])
+
+    def fails(fd: int, length: int, at: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}") == first:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return true_pread(fd, length, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", fails)
+        other.look(deadline_s=FOREVER)
+        report = other.report()
+        assert (report.problem, report.work) == ("", {"files": 1, "unreadable_files": 1})
+        assert ask.found(other, ("text", 0), ("text", 19)) == ["miss", "hit"]
+    other.look(deadline_s=FOREVER)
+    assert ask.found(other, ("text", 0)) == ["hit"]
+    assert other.report().work == {"files": 2, "unreadable_files": 0}
 
 
 def test_a_file_of_another_kind_is_left_alone(folder: Any, ask: Any) -> None:

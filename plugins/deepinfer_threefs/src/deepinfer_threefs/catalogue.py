@@ -7,6 +7,7 @@ the lock to be held.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ __all__ = ["Catalogue", "Place", "Segment"]
 
 _SKEW_S = 5.0
 """Clocks of machines that share a folder differ by less."""
+
+_LOST_S = 60.0
 
 _MOST_USES = 1 << 16
 """Uses that wait to be written; more are forgotten."""
@@ -44,6 +47,8 @@ class Segment:
         dead: offsets of others whose bytes have not been freed.
         seen_bytes: length when it was last looked at.
         still_since_s: when it was first seen to have that length; ``time.monotonic()``.
+        failing_since_s: since when no record of it could be read; None: the last one could.
+        failing_since_reads: records that had been read then, of all files.
     """
 
     path: str
@@ -57,6 +62,8 @@ class Segment:
     dead: set[int] = field(default_factory=set)
     seen_bytes: int = 0
     still_since_s: float = 0.0
+    failing_since_s: float | None = None
+    failing_since_reads: int = 0
 
     @property
     def rank(self) -> tuple[float, str]:
@@ -112,6 +119,7 @@ class Catalogue:
         self.segments: dict[str, Segment] = {}
         self.newest_s = 0.0
         self.has_freed = self.must_erase = False
+        self._reads = 0
         self._groups, self._limits = groups, limits
         self._dropped: dict[bytes, float] = {}
         self._rivals: dict[Address, tuple[Segment, int]] = {}
@@ -202,6 +210,26 @@ class Catalogue:
             else:
                 kept.record = Place(*rival, kept.record.taken_bytes)
                 rival[0].live[rival[1]] = address
+
+    def read_well(self, segment: Segment) -> None:
+        """Note that a record could be read."""
+        segment.failing_since_s = None
+        self._reads += 1
+
+    def read_badly(self, segment: Segment) -> None:
+        """Note that a record could not; after a minute the file's are given up if others can.
+
+        The file stays: perhaps other machines can read it.
+        """
+        now_s = time.monotonic()
+        if segment.failing_since_s is None:
+            segment.failing_since_s, segment.failing_since_reads = now_s, self._reads
+        elif (
+            now_s - segment.failing_since_s > _LOST_S and self._reads > segment.failing_since_reads
+        ):
+            segment.is_lasting = True
+            self.shelf.forget(list(segment.live.values()))
+            segment.dead.clear()
 
     def vanished(self, path: str) -> None:
         """Forget a file that is not there any more, and its records."""

@@ -99,6 +99,13 @@ class Keeper:
         """Why the store cannot be used now; empty: it can."""
         return self._problem or self._scanner.problem
 
+    @property
+    def work(self) -> dict[str, int]:
+        """What there is to tell of files."""
+        with self.catalogue.lock:
+            files = len(self.catalogue.segments)
+        return {"files": files, "unreadable_files": self._scanner.unreadable}
+
     def look(self, deadline_s: float) -> None:
         """Find what others have written."""
         self._scanner.look(deadline_s)

@@ -104,11 +104,16 @@ class Reader:
                 outcomes[one.index] = found
                 if found.status in ("miss", "corrupt", "version"):
                     doubtful.append(one)
+                elif one.place.segment is not None:
+                    with self.catalogue.lock:
+                        self.catalogue.read_badly(one.place.segment)
             else:
                 destinations[one.index][:] = found
                 outcomes[one.index] = HIT
                 with self.catalogue.lock:
                     self.catalogue.use(one.address)
+                    if one.place.segment is not None:
+                        self.catalogue.read_well(one.place.segment)
             if is_late(deadline_s):
                 break
         return doubtful

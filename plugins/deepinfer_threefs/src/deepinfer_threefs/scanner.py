@@ -40,10 +40,11 @@ class Scanner:
 
     Attributes:
         problem: why the last look saw nothing; empty: it saw what there was.
+        unreadable: files that it could not read.
     """
 
     def __init__(self, folder: str, catalogue: Catalogue, writer: str) -> None:
-        self.problem = ""
+        self.problem, self.unreadable = "", 0
         self._folder, self._catalogue = folder, catalogue
         self._writer = writer
         self._lock = threading.Lock()
@@ -54,14 +55,14 @@ class Scanner:
         """Look once; whether everything was seen before the deadline."""
         with self._lock:
             try:
-                unread = self._look_at_segments(deadline_s)
+                self.unreadable = self._look_at_segments(deadline_s)
                 is_whole = not is_late(deadline_s)
                 if is_whole:
                     self._read_journals()
             except OSError as error:
                 self.problem = f"the folder cannot be read: {error.strerror}"
                 return False
-            self.problem = unread
+            self.problem = ""
             return is_whole
 
     def outdated_journals(self, before_s: float) -> list[str]:
@@ -69,13 +70,13 @@ class Scanner:
         with self._lock:
             return [path for path, newest_s in self._newest_s.items() if newest_s < before_s]
 
-    def _look_at_segments(self, deadline_s: float) -> str:
-        """Look at all, or until the deadline; what kept it from reading a file."""
-        catalogue, problem = self._catalogue, ""
+    def _look_at_segments(self, deadline_s: float) -> int:
+        """Look at all, or until the deadline; how many could not be read."""
+        catalogue, unreadable = self._catalogue, 0
         present: set[str] = set()
         for path in self._segment_paths():
             if is_late(deadline_s):
-                return problem
+                return unreadable
             present.add(path)
             with catalogue.lock:
                 segment = catalogue.segments.get(path)
@@ -84,10 +85,10 @@ class Scanner:
                     self._scan(path, segment, deadline_s)
                 except FileNotFoundError:
                     present.discard(path)
-                except OSError as error:
-                    problem = f"a file cannot be read: {error.strerror}"
+                except OSError:
+                    unreadable += 1
         self._forget_vanished(present)
-        return problem
+        return unreadable
 
     def _segment_paths(self) -> Iterator[str]:
         for group in _subfolders(self._folder):

@@ -101,11 +101,12 @@ class ThreefsStore(GuardedStore[_Opened]):
         opened = self._opened
         records = used_bytes = 0
         problem = CLOSED.reason
+        work: Mapping[str, int] = {}
         if opened is not None:
             catalogue = opened.keeper.catalogue
             with catalogue.lock:
                 records, used_bytes = len(catalogue.shelf), catalogue.shelf.used_bytes
-            problem = opened.keeper.problem
+            problem, work = opened.keeper.problem, opened.keeper.work
         return StoreReport(
             records=records,
             used_bytes=used_bytes,
@@ -113,6 +114,7 @@ class ThreefsStore(GuardedStore[_Opened]):
             outcomes=self._tally.outcomes(),
             removed=self._tally.removed(),
             problem=problem,
+            work=work,
         )
 
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
