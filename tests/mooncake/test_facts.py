@@ -20,6 +20,7 @@ class Side(Protocol):
 
     library: Library
 
+    def twice(self) -> Library: ...
     def address(self) -> str: ...
     def names(self) -> list[str]: ...
     def kill_node(self) -> None: ...
@@ -32,6 +33,9 @@ class FakeSide:
     def __init__(self) -> None:
         self.pool = FakePool(nodes=3, node_bytes=NODE_BYTES)
         self.library, self.names = library_of(self.pool), self.pool.admin().names
+
+    def twice(self) -> Library:
+        return library_of(self.pool, 2)
 
     def address(self) -> str:
         return "master:1"
@@ -53,6 +57,9 @@ class RealSide:
     def __init__(self, pool: RealPool) -> None:
         self.pool = pool
         self.library, self.names = load_library(1), pool.admin.names
+
+    def twice(self) -> Library:
+        return load_library(2)
 
     def address(self) -> str:
         return self.pool.master_address
@@ -213,6 +220,26 @@ def test_a_node_that_ended_fails_until_it_is_given_up(
     codes_then = client.batch_get_into(names, rooms, [1000] * 64)
     assert codes_then == [-704 if codes[name] < 0 else 1000 for name in names]
     assert set(put(side, client, memory, [f"o{n}" for n in range(64)], 1000)) == {0}
+
+
+def test_of_two_copies_the_first_is_read_whatever_became_of_it(
+    side: Side, client: Any, memory: Memory
+) -> None:
+    names = [f"n{number}" for number in range(64)]
+    places, sizes = [memory.address] * 64, [1000] * 64
+    assert set(client.batch_put_from(names, places, sizes, side.twice().put_config)) == {0}
+    nodes = {
+        name: [one.get_memory_descriptor().buffer_descriptor.transport_endpoint for one in copies]
+        for name, copies in client.batch_get_replica_desc(names).items()
+    }
+    assert {len(set(on)) for on in nodes.values()} == {2}
+    side.kill_node()
+    codes = dict(zip(names, client.batch_get_into(names, places, sizes), strict=True))
+    (dead,) = {nodes[name][0] for name in names if codes[name] == -800}
+    assert codes == {name: -800 if nodes[name][0] == dead else 1000 for name in names}
+    assert any(nodes[name][1] == dead for name in names)
+    side.give_node_up()
+    assert set(client.batch_get_into(names, places, sizes)) == {1000}
 
 
 def test_a_master_that_ended_forgets_and_its_clients_go_on(

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -282,3 +283,22 @@ def test_closing_refuses_what_waits(run: Any) -> None:
         assert all(isinstance(one, DeepInferError) for one in results)
 
     run(body)
+
+
+def test_requests_that_name_no_class_of_traffic_get_that_of_their_caller(run: Any) -> None:
+    async def body() -> list[str | None]:
+        engine = FakeAsyncEngine(lambda request: seen.append(request.retention) or "ab")
+        shared = FairEngine(
+            engine,
+            places=2,
+            max_in_work=9,
+            queue_timeout_s=20,
+            retention_of={"a": "chat"}.get,
+        )
+        seen: list[str | None] = []
+        named = replace(ask("3"), retention="yearly")
+        for caller, request in (("a", ask("1")), ("b", ask("2")), ("a", named)):
+            await start(shared, caller, request)
+        return seen
+
+    assert run(body) == ["chat", None, "yearly"]

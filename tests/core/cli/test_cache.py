@@ -307,15 +307,6 @@ options = {{ tiers = [{", ".join(tiers)}] }}
     )
 
 
-def test_of_tiers_the_one_that_lasts_is_looked_after(cache: Run, place: Place) -> None:
-    place.filled()
-    tiers_of(place, place.folder)
-    assert data_of(cache("stats", "--json"))["records"] == 4
-    assert "4 hit" in cache("verify").stdout
-    data_of(cache("purge", "--all", "--yes", "--json"))
-    assert data_of(cache("stats", "--json"))["records"] == 0
-
-
 def test_of_several_tiers_that_last_one_must_be_named(
     cache: Run, place: Place, tmp_path: Path
 ) -> None:

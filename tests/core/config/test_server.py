@@ -69,3 +69,19 @@ def test_what_is_no_origin_is_refused(origin: str) -> None:
 def test_what_is_no_port_is_refused(port: str) -> None:
     with pytest.raises(ConfigError, match=r"server\.port"):
         server(f"server.port={port}")
+
+
+def test_a_key_gives_its_requests_a_class_of_traffic() -> None:
+    found = server("server.key_retention=alice:chat, bob:agent")
+    assert [found.retention_of(label) for label in ("alice", "bob", "carol", "")] == [
+        "chat",
+        "agent",
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("pairs", ["alice", ":chat", "alice:Chat", "alice:chat,alice:agent"])
+def test_a_pair_without_a_label_or_a_class_is_refused(pairs: str) -> None:
+    with pytest.raises(ConfigError, match=r"server\.key_retention"):
+        server(f"server.key_retention={pairs}")

@@ -31,6 +31,7 @@ def test_the_defaults_ask_for_nothing() -> None:
         {"timeout_s": 1e-9},
         {"timeout_s": 3},
         {"cache_salt": "é" * 256},
+        {"retention": "a_class_of_ours"},
     ],
 )
 def test_values_at_the_edge_of_their_range_are_kept(fields: dict[str, Any]) -> None:
@@ -55,6 +56,9 @@ def test_values_at_the_edge_of_their_range_are_kept(fields: dict[str, Any]) -> N
         ({"cache_salt": None}, "cache_salt is None"),
         ({"cache_salt": b"a"}, "cache_salt is b'a'"),
         ({"cache_salt": "\ud800"}, "cache_salt is"),
+        ({"retention": ""}, "retention is ''"),
+        ({"retention": "Chat"}, "retention is 'Chat'"),
+        ({"retention": None}, "retention is None"),
     ],
 )
 def test_other_values_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
@@ -137,3 +141,10 @@ def test_every_call_of_an_llm_takes_options(
     else:
         list(getattr(llm, call)(["a"], PARAMS, options=urgent))
     assert [options for _, options, _ in recorder.asked] == [urgent]
+
+
+def test_a_class_of_traffic_that_no_store_was_given_is_refused(make_engine: MakeEngine) -> None:
+    engine = make_engine(retention_classes=frozenset({"agent", "yearly"}))
+    engine.submit(0, [1], PARAMS, options=RequestOptions(retention="yearly"))
+    with pytest.raises(RequestError, match='"chat"'):
+        engine.submit(0, [1], PARAMS, options=RequestOptions(retention="chat"))

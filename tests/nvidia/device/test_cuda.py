@@ -1,5 +1,7 @@
 """Does nvidia.cuda keep the contract of device?"""
 
+import mmap
+
 import pytest
 import torch
 from deepinfer_core.errors import DeviceError
@@ -61,3 +63,25 @@ def test_work_can_be_recorded_after_all_graphs_are_gone(cuda: CudaDevice) -> Non
         del recording
     cuda.synchronise()
     assert x.tolist() == [3.0] * 4
+
+
+def test_copies_of_pinned_memory_do_not_hold_up_the_host(cuda: CudaDevice) -> None:
+    memory = mmap.mmap(-1, 1 << 20)  # as two processes share it
+    host_B = torch.frombuffer(memory, dtype=torch.uint8)
+    there_B = cuda.zeros((1 << 20,), torch.uint8)
+    host_B.fill_(7)
+    cuda.pin(host_B)
+    stream = cuda.stream()
+
+    def there_and_back() -> None:
+        there_B.copy_(host_B, non_blocking=True)
+        there_B.add_(1)
+        host_B.copy_(there_B, non_blocking=True)
+
+    busy = stream.submit(lambda: torch.cuda._sleep(200_000_000))
+    end = stream.submit(there_and_back)
+    assert not busy.is_done, "the host waited for a copy"
+    end.wait()
+    assert bool((host_B == 8).all())
+    cuda.unpin(host_B)
+    stream.close()

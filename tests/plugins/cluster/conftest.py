@@ -39,9 +39,9 @@ def new_store(wall: Time) -> Iterator[Callable[..., MooncakeStore]]:
     """Makes stores in a pool; closed at the end."""
     made: list[MooncakeStore] = []
 
-    def make(pool: FakePool, /, **terms: Any) -> MooncakeStore:
+    def make(pool: FakePool, /, *, copies: int = 1, **terms: Any) -> MooncakeStore:
         store = MooncakeStore(
-            library_of(pool), PLACE, pool.admin(), Terms(**{**TERMS, **terms}), wall=wall
+            library_of(pool, copies), PLACE, pool.admin(), Terms(**{**TERMS, **terms}), wall=wall
         )
         made.append(store)
         return store

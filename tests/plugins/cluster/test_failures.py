@@ -63,7 +63,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def on_node(pool: FakePool, number: int) -> int:
-    return sum(one.node is pool.nodes[number] for one in pool.kept.values())
+    return sum(one.nodes[0] is pool.nodes[number] for one in pool.kept.values())
 
 
 def test_of_a_dead_node_only_the_first_caller_waits(pool: FakePool, new_store: Make) -> None:
@@ -98,9 +98,46 @@ def test_a_node_that_answers_again_is_found_out_beside_all_calls(
 ) -> None:
     store = filled(pool, new_store, retry_s=0.01)
     pool.kill(1)
-    load(store)
+    until(lambda: bool(load(store)) and pool.slow_calls > 3)
     pool.nodes[1].is_alive = True
     until(lambda: statuses(load(store)) == {"hit": len(NAMES)})
+
+
+def test_of_two_copies_on_one_node_only_what_is_read_from_there_is_out_of_reach(
+    pool: FakePool, new_store: Make
+) -> None:
+    store = filled(pool, new_store, copies=2)
+    there = on_node(pool, 1)
+    assert there < sum(pool.nodes[1] in one.nodes for one in pool.kept.values())
+    pool.kill(1)
+    for _ in range(3):
+        assert statuses(load(store)) == {"hit": len(NAMES) - there, "unavailable": there}
+    assert pool.slow_calls == 1
+    pool.give_up(1)
+    assert find(store) == {"hit": len(NAMES)}
+
+
+def test_without_a_master_only_the_master_is_tried(pool: FakePool, new_store: Make) -> None:
+    store = filled(pool, new_store, retry_s=0.001)
+    pool.kill(1)
+    load(store)
+    pool.is_up = False
+    load(store)
+    calls = Counter(pool.calls)
+    until(lambda: bool(load(store)) and pool.calls.count("batch_is_exist") > 10)
+    assert Counter(pool.calls)["batch_get_into"] <= calls["batch_get_into"] + 1
+
+
+def test_writing_is_not_tried_with_what_is_left_of_the_last_time(
+    pool: FakePool, new_store: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(pool, new_store, retry_s=0.001)
+    pool.kill(1)
+    store.store("blocks", chain("more", 40), deadline_s=FOREVER)
+    monkeypatch.setattr(pool, "remove", lambda name, force: -706)
+    tried = pool.calls.count("batch_put_from")
+    until(lambda: bool(store.report().problem) and pool.calls.count("batch_put_from") > tried + 3)
+    assert len({name.split("/")[1] for name in pool.kept} - {"blocks"}) > 2
 
 
 def test_writing_stops_while_a_node_is_dead_and_leaves_no_hole(

@@ -121,7 +121,7 @@ def test_a_namespace_on_a_dead_node_is_not_said_to_be_dropped(
 ) -> None:
     store = opened(pool, new_store)
     store.store("blocks", chain("a", 40, namespace=ONE), deadline_s=FOREVER)
-    there = sum(one.node is pool.nodes[1] for one in pool.kept.values())
+    there = sum(one.nodes[0] is pool.nodes[1] for one in pool.kept.values())
     pool.kill(1)
     with pytest.raises(EngineError, match=f"{there} blocks that do not tell"):
         store.drop(ONE)
@@ -168,3 +168,45 @@ def test_a_block_that_is_longer_or_shorter_than_its_group_is_removed(
         (outcome,) = store.load("blocks", [key(0)], [room], deadline_s=FOREVER)
         assert outcome.status == "corrupt"
         assert not pool.kept
+
+
+def test_a_purge_minds_neither_blocks_that_went_meanwhile_nor_damaged_ones(
+    pool: FakePool, new_store: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(pool, new_store)
+    store.store("blocks", [item(number, namespace=ONE) for number in range(3)], deadline_s=FOREVER)
+    pool.kept[f"ours/blocks/{key(0).hex()}"].data[50] ^= 1
+    gone = f"ours/blocks/{key('gone').hex()}"
+    listed = [*pool.kept, gone]
+    monkeypatch.setattr(store._admin, "names", lambda: listed)
+    assert store.drop(ONE) == 2
+
+
+def test_a_purge_of_everything_leaves_pools_whose_names_end_alike(
+    pool: FakePool, new_store: Make
+) -> None:
+    other = new_store(pool, pool="not_ours")
+    other.open([BLOCKS])
+    other.store("blocks", [item(0)], deadline_s=FOREVER)
+    store = opened(pool, new_store)
+    store.store("blocks", [item(0)], deadline_s=FOREVER)
+    assert store.drop() == 1
+    assert list(pool.kept) == [f"not_ours/blocks/{key(0).hex()}"]
+
+
+def test_what_another_removed_first_is_not_counted(
+    pool: FakePool, new_store: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(pool, new_store)
+    store.store("blocks", [item(0)], deadline_s=FOREVER)
+    pool.kept[f"ours/blocks/{key(0).hex()}"].data[300] ^= 1
+    monkeypatch.setattr(pool, "remove", lambda name, force: -704)
+    assert read(store, 0) == "corrupt"
+    assert store.report().removed == {}
+
+
+def test_a_lane_holds_as_many_blocks_as_fit(pool: FakePool, new_store: Make) -> None:
+    store = opened(pool, new_store, lane_bytes=3 * 4096)
+    stored = store.store("blocks", chain("a", 8), deadline_s=FOREVER)
+    assert {one.status for one in stored} == {"stored"}
+    assert pool.calls.count("batch_put_from") == 3

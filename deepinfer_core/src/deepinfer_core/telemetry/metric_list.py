@@ -23,6 +23,8 @@ __all__ = [
     "METRICS",
     "STEP_KINDS",
     "STORE_FETCHES",
+    "STORE_KINDS",
+    "STORE_REMOVALS",
     "STORE_UNASKED",
     "STORE_WRITES",
 ]
@@ -35,6 +37,8 @@ STORE_FETCHES: Final = (
     "done", "miss", "corrupt", "version", "timeout", "unavailable", "full", "lost", "abandoned",
     "no_room", "failed", "left",
 )  # fmt: skip
+STORE_KINDS: Final = ("blocks", "state")
+STORE_REMOVALS: Final = ("expired", "room", "quota", "dropped", "damaged")
 STORE_UNASKED: Final = ("in_memory", "too_short", "busy")
 STORE_WRITES: Final = (
     "stored", "exists", "timeout", "unavailable", "lost", "dropped", "failed",
@@ -138,6 +142,25 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Blocks for a store that wait to be copied from the device, or to be stored.",
         "state",
         values=("waiting", "writing"),
+    ),
+    gauge(
+        "kv_store_kept_blocks",
+        "Blocks in the store, and states in it or beside it, as it told lately.",
+        "of",
+        values=STORE_KINDS,
+    ),
+    gauge("kv_store_kept_bytes", "Bytes that they take.", "of", values=STORE_KINDS),
+    gauge(
+        "kv_store_capacity_bytes",
+        "Bytes that they may take; 0: unknown.",
+        "of",
+        values=STORE_KINDS,
+    ),
+    counter(
+        "kv_store_removed_blocks_total",
+        "Blocks and states that the store removed since its fetcher started, by reason.",
+        "reason",
+        values=STORE_REMOVALS,
     ),
     counter("kv_store_restarts_total", "Times that the fetcher was started again."),
     counter("late_kernels_total", "Kernels compiled or loaded after the engine was ready."),

@@ -19,28 +19,26 @@ __all__ = ["LossyStore"]
 
 
 class LossyStore(KvStore):
-    """Another store, some of whose blocks are missing or damaged for good from some call on.
+    """Another store, some of whose blocks are now and then missing or damaged.
 
     Args:
         store: keeps the blocks.
         draw: random numbers.
-        lost: share of the blocks that are lost each time that they are looked for.
-        damaged: share of those that are damaged, which shows only when they are read.
 
     Attributes:
+        lost: share of the blocks that are missing each time that they are looked for or read.
+        damaged: share of those that are damaged, which shows only when they are read.
         may_go_on: calls wait while this is cleared, past any deadline.
         faults: blocks that were lost or damaged.
     """
 
-    def __init__(
-        self, store: KvStore, draw: random.Random, *, lost: float = 0.0, damaged: float = 0.0
-    ) -> None:
+    def __init__(self, store: KvStore, draw: random.Random) -> None:
+        self.lost = self.damaged = 0.0
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self.faults = 0
         self._store = store
         self._draw = draw
-        self._shares = {"miss": lost, "corrupt": damaged}
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -105,7 +103,8 @@ class LossyStore(KvStore):
         return self._store.report()
 
     def _spoilt(self, outcome: Outcome, status: str) -> Outcome:
-        if outcome.status != "hit" or self._draw.random() >= self._shares[status]:
+        share = self.lost if status == "miss" else self.damaged
+        if outcome.status != "hit" or self._draw.random() >= share:
             return outcome
         self.faults += 1
         if status == "miss":

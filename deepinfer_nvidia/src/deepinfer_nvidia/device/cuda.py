@@ -15,10 +15,12 @@ from deepinfer_core.interfaces.component import Properties
 from deepinfer_core.interfaces.device import Device, DeviceMemory, Stream
 from deepinfer_core.interfaces.recording import Recorder
 from deepinfer_core.plugin import BuildContext
+from deepinfer_core.telemetry.logs import get_logger
 
 from deepinfer_nvidia.device.graphs import GraphRecorder
 from deepinfer_nvidia.device.host_tables import reachable
 from deepinfer_nvidia.device.peaks import peak_flops
+from deepinfer_nvidia.device.shared_memory import SharedMemory
 from deepinfer_nvidia.device.streams import CudaStream
 from deepinfer_nvidia.options import CudaOptions
 
@@ -44,6 +46,7 @@ class CudaDevice(Device):
             )
         self._device = torch.device("cuda", index)
         self._recorder = GraphRecorder(self._new_stream())
+        self._shared = SharedMemory(self._device)
 
     @property
     def properties(self) -> Properties:
@@ -106,6 +109,15 @@ class CudaDevice(Device):
     def reachable(self, table: torch.Tensor) -> torch.Tensor:
         """The table in pinned host memory, which kernels read over the bus."""
         return reachable(table, self._device)
+
+    def pin(self, memory_B: torch.Tensor) -> None:
+        """Register memory with the driver; a refusal is logged."""
+        if not self._shared.pin(memory_B):
+            get_logger(__name__).warning("memory.not_pinned", nbytes=memory_B.nbytes)
+
+    def unpin(self, memory_B: torch.Tensor) -> None:
+        """Take memory off the driver's books."""
+        self._shared.unpin(memory_B)
 
     def stream(self) -> Stream:
         """A stream of the device, behind what the current stream was given."""

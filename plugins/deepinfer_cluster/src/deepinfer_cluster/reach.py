@@ -109,12 +109,11 @@ class Reach:
             self._circuits.open(_MASTER)
 
     def note_reads(self, client: Client, names: Sequence[str], codes: Sequence[int]) -> None:
-        """Look at answers of a read for nodes that failed; of several copies any may have."""
+        """Look at answers of a read for nodes that failed."""
         self.note(codes)
         failed = [one for one, code in zip(names, codes, strict=True) if code == NODE_FAILED]
-        for name, nodes in _nodes_of(client, failed).items():
-            for node in nodes:
-                self._circuits.open(node, name)
+        for name, node in _nodes_of(client, failed).items():
+            self._circuits.open(node, name)
 
     def note_writes(self, codes: Sequence[int]) -> None:
         """Look at answers of a write for nodes that failed."""
@@ -123,11 +122,11 @@ class Reach:
             self._circuits.open(_WRITES)
 
     def out_of_reach(self, client: Client, names: Sequence[str]) -> set[str]:
-        """Those of which no copy is on a node that answers; called on a lane."""
+        """Those whose nodes do not answer; called on a lane."""
         away = self._circuits.names() - {_MASTER, _WRITES}
         if not away:
             return set()
-        return {name for name, nodes in _nodes_of(client, names).items() if away.issuperset(nodes)}
+        return {name for name, node in _nodes_of(client, names).items() if node in away}
 
     def _try(self, name: str, sample: str, lane: Lane) -> None:
         try:
@@ -161,15 +160,12 @@ class Reach:
             self._circuits.close(_WRITES)
 
 
-def _nodes_of(client: Client, names: Sequence[str]) -> dict[str, set[str]]:
-    """Addresses of the nodes that have copies in memory, of the names that are there."""
+def _nodes_of(client: Client, names: Sequence[str]) -> dict[str, str]:
+    """Addresses of the nodes that objects are read from: of their first copies, dead or alive."""
     if not names:
         return {}
     return {
-        name: {
-            str(copy.get_memory_descriptor().buffer_descriptor.transport_endpoint)
-            for copy in copies
-            if copy.is_memory_replica()
-        }
+        name: str(copies[0].get_memory_descriptor().buffer_descriptor.transport_endpoint)
         for name, copies in client.batch_get_replica_desc(list(names)).items()
+        if copies and copies[0].is_memory_replica()
     }

@@ -1,5 +1,6 @@
 """What an engine's process and the one in front of it say arrives as it was said."""
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -176,6 +177,12 @@ def arrived(request: GenerateRequest) -> tuple[tuple[int, ...], SamplingParams, 
     assert isinstance(message, Submit)
     assert message.number == 5
     return asked(message)
+
+
+@pytest.mark.parametrize(("named", "found"), [("chat", "chat"), (None, "agent")])
+def test_the_class_of_a_request_arrives(named: str | None, found: str) -> None:
+    _, _, options = arrived(replace(request_of(SamplingParams()), retention=named))
+    assert options.retention == found
 
 
 @given(params, st.lists(token_ids, max_size=5).map(tuple))

@@ -131,6 +131,7 @@ def test_nothing_is_given_up_while_children_are_dead(twelve: Any) -> None:
     for child in twelve.children[:3]:
         child.is_dead = True
     for _ in range(4):
+        twelve.store._opened.means.queue.add("blocks", key("a"))
         sweep(twelve)
     for child in twelve.children[:3]:
         child.is_dead = False
@@ -149,7 +150,7 @@ def test_a_sweep_without_time_repairs_nothing(twelve: Any) -> None:
 
 def test_a_hung_child_holds_up_no_sweep(make: Callable[..., Any]) -> None:
     """Longer than until it counts as unavailable."""
-    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.01, most_s=0.2))
+    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.01, most_s=0.5))
     twelve.write(*chain("text", 5))
     twelve.children[0].inner.drop()
     twelve.children[5].gate.clear()
@@ -168,6 +169,7 @@ def test_uses_are_told_to_the_child_that_was_not_asked(twelve: Any) -> None:
     twelve.clock.now_s += 1.5 * day_s
     assert twelve.store.sweep(deadline_s=FOREVER) == 1
     assert all(twelve.fragments("used"))
+    assert not twelve.work("repaired")
     assert not any(twelve.fragments("unused"))
 
 

@@ -10,7 +10,7 @@ from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, item, key
 from deepinfer_core.testing.faulty_store import flip_in_memory
 
-STEPS = 30
+STEPS = 20
 
 
 def flip_somewhere(draw: random.Random, child: Any, name: object) -> None:
@@ -51,7 +51,7 @@ def make_good(child: Any) -> None:
     child.gate.set()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_with_two_bad_children_nothing_is_lost_and_with_more_nothing_is_wrong(
     make: Callable[..., Any], seed: int
 ) -> None:
@@ -59,7 +59,7 @@ def test_with_two_bad_children_nothing_is_lost_and_with_more_nothing_is_wrong(
 
     With three that hang, each call would end only when they count as unavailable: none of three is.
     """
-    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.005, most_s=0.5))
+    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.005, most_s=1.0))
     draw = random.Random(f"random faults, {seed}")
     stored: list[object] = []
     for step in range(STEPS):

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import pytest
+from deepinfer_core.stores.erasure.codec import NumpyCodec
 from deepinfer_core.stores.erasure.fragments import FRAGMENT_HEADER_BYTES
 from deepinfer_core.stores.erasure.gathering import Patience
 from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, chain, item, key
@@ -172,12 +174,51 @@ def test_nothing_is_written_into_a_buffer_behind_the_call(twelve: Any) -> None:
 
 
 def test_a_late_child_makes_the_twelfth_be_asked(make: Callable[..., Any]) -> None:
-    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.002, most_s=5.0))
+    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.002, most_s=1e6))
     twelve.write(item("a"))
     twelve.child_of("a", 0).gate.clear()
     twelve.child_of("a", 1).gate.clear()
     assert twelve.read("a") == ["hit"]
     assert twelve.work("hedged") >= 1
+
+
+def test_a_child_that_fails_makes_the_twelfth_be_asked_at_once(make: Callable[..., Any]) -> None:
+    """Nobody is late yet; or this test never ends."""
+    twelve = make(patience=Patience(least_s=1e6, hedge_s=1e6, most_s=1e6))
+    twelve.write(item("a"))
+    twelve.child_of("a", 0).is_dead = True
+    twelve.child_of("a", 1).gate.clear()
+    assert twelve.read("a") == ["hit"]
+
+
+def test_a_block_that_was_computed_wrong_is_corrupt(twelve: Any, monkeypatch: Any) -> None:
+    """Whole fragments and all."""
+    twelve.write(item("a"))
+    real = NumpyCodec._combine
+
+    def wrong(
+        self: Any, coefficients: Any, pieces: Any, sources: Any, into: Any, made: Any
+    ) -> None:
+        real(self, coefficients, pieces, sources, into, made)
+        into[made[0], 5] ^= 1
+
+    monkeypatch.setattr(NumpyCodec, "_combine", wrong)
+    twelve.child_of("a", 0).is_dead = True
+    assert twelve.read("a") == ["corrupt"]
+
+
+def test_one_piece_in_two_children_counts_once(twelve: Any) -> None:
+    """With it in four there are nine different ones."""
+    twelve.write(item("a"))
+    one = twelve.child_of("a", 0)
+    fragment = bytearray(one.inner.groups["blocks"].block_bytes)
+    one.inner.load("blocks", [key("a")], [fragment], deadline_s=FOREVER)
+    again = replace(item("a"), data=bytes(fragment))
+    for piece, expected in ((1, "hit"), (2, "hit"), (3, "corrupt")):
+        other = twelve.child_of("a", piece)
+        other.inner.discard("blocks", [key("a")], deadline_s=FOREVER)
+        other.inner.store("blocks", [again], deadline_s=FOREVER)
+        assert twelve.read("a") == [expected]
 
 
 def test_children_may_be_named_in_another_order(twelve: Any) -> None:

@@ -75,7 +75,7 @@ def test_a_hung_child_holds_up_no_writer_and_is_heard_later(twelve: Any) -> None
 
 def test_a_child_that_hangs_is_asked_nothing_until_it_answers(make: Callable[..., Any]) -> None:
     """With another one dead, the first write waits for it, and no other."""
-    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.002, most_s=0.1))
+    twelve = make(patience=Patience(least_s=0.001, hedge_s=0.002, most_s=1.0))
     twelve.children[0].is_dead = True
     twelve.children[7].gate.clear()
     assert twelve.write(item(0)) == ["stored"]
@@ -154,5 +154,6 @@ def test_fragments_of_two_writers_never_meet(twelve: Any, theirs: int) -> None:
         assert (outcome.status, bytes(buffer)) == ("hit", block("a"))
     elif theirs >= 10:
         assert (outcome.status, bytes(buffer)) == ("hit", block("b"))
+        twelve.until(lambda: twelve.fragments("a").count(True) == theirs)
     else:
         assert outcome.status in ("miss", "corrupt")

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from deepinfer_core.stores.traffic import TrafficCounts
-from deepinfer_core.telemetry.metric_list import STORE_FETCHES, STORE_UNASKED, STORE_WRITES
+from deepinfer_core.telemetry.metric_list import (
+    STORE_FETCHES,
+    STORE_REMOVALS,
+    STORE_UNASKED,
+    STORE_WRITES,
+)
 
 __all__ = ["StoreCounts"]
 
@@ -57,3 +62,10 @@ class StoreCounts:
         yield ("kv_store_pending_blocks", "waiting"), self.backlog
         yield ("kv_store_pending_blocks", "writing"), traffic.writing
         yield ("kv_store_restarts_total",), traffic.restarts
+        for name, report in traffic.stores.items():
+            yield ("kv_store_kept_blocks", name), report.records
+            yield ("kv_store_kept_bytes", name), report.used_bytes
+            yield ("kv_store_capacity_bytes", name), report.capacity_bytes
+        for name in STORE_REMOVALS:
+            removed = (report.removed.get(name, 0) for report in traffic.stores.values())
+            yield ("kv_store_removed_blocks_total", name), sum(removed)

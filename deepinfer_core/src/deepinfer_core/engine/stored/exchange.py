@@ -17,6 +17,7 @@ from deepinfer_core.engine.stored.write_back import WriteBack
 from deepinfer_core.interfaces.kv_store import BlockGroup
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.stores.traffic import BlockTraffic
+from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["Exchange"]
 
@@ -91,7 +92,7 @@ class Exchange:
         now_s = self._clock_s()
         if now_s - self._counted_s >= _COUNTED_EVERY_S:
             self._counted_s = now_s
-            self.counts.traffic = self._traffic.counts()
+            self._count()
 
     def wait(self) -> bool:
         """Whether some sequence waits for the store; if so, wait a little for it."""
@@ -155,6 +156,14 @@ class Exchange:
         self._memory.close()
         self._traffic.close()
         self.counts.traffic = self._traffic.counts()
+
+    def _count(self) -> None:
+        before, self.counts.traffic = self.counts.traffic.problem, self._traffic.counts()
+        problem = self.counts.traffic.problem
+        if problem and not before:
+            get_logger(__name__).warning("kv_store.unusable", reason=problem)
+        elif before and not problem:
+            get_logger(__name__).info("kv_store.usable")
 
 
 def _group_names(traffic: BlockTraffic) -> tuple[str, str | None]:

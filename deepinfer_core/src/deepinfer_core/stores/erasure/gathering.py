@@ -243,7 +243,6 @@ class Gathering(ABC):
         more: dict[int, int] = {}
         for number, call in list(self._calls.items()):
             if now_s >= call.since_s + self._patience.most_s:
-                self._children[call.child].mark_down()
                 del self._calls[number]
                 more |= self._fail(call, [_HUNG] * len(call.places))
             elif not call.is_late and now_s >= call.late_at_s:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 __all__ = ["PeersStore", "build"]
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_AGE_STEP_S = 1e-6
+"""Of a text's states the deepest one is wanted next, so of two none counts as equally old."""
+
 _LONGEST_BLOCK = 32 << 20
 _MOST_PLACES = 1 << 20
 """Blocks whose place one registrar knows: 300 MiB."""
@@ -290,7 +293,7 @@ def build(options: PeersOptions, context: BuildContext) -> PeersStore:
     """
     _check_names(options)
     return PeersStore(
-        limits_of(options, age_step_s=60.0, refresh_ratio=0.0),
+        limits_of(options, age_step_s=_AGE_STEP_S, refresh_ratio=0.0),
         name=options.name,
         members=options.members,
         secret=_secret(options.secret_file),

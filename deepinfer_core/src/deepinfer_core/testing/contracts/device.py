@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 import pytest
 import torch
 
@@ -50,6 +52,16 @@ class DeviceContract(DeviceWorkContract):
         assert buffer.device.type == "cpu"
         buffer.fill_(7)
         assert bool((buffer.to(component.torch_device).cpu() == 7).all())
+
+    def test_pinned_memory_is_copied_like_any_other(self, component: Device) -> None:
+        """While it is pinned, and afterwards; pinning is no promise."""
+        memory_B = torch.frombuffer(mmap.mmap(-1, 8192), dtype=torch.uint8)
+        component.pin(memory_B)
+        memory_B.fill_(7)
+        for _ in range(2):
+            there_B = memory_B.to(component.torch_device)
+            assert bool((there_B.cpu() == 7).all())
+            component.unpin(memory_B)
 
     def test_facts_are_plain_and_not_empty(self, component: Device) -> None:
         """A report prints them as they are."""

@@ -15,9 +15,9 @@ from deepinfer_cluster.testing.fake_pool import FakePool, Node
 __all__ = ["FakeClient", "library_of"]
 
 
-def library_of(pool: FakePool) -> Library:
-    """A library whose clients join a pool."""
-    return Library(new_client=lambda: FakeClient(pool), put_config=None)
+def library_of(pool: FakePool, copies: int = 1) -> Library:
+    """A library whose clients join a pool, and put so many copies."""
+    return Library(new_client=lambda: FakeClient(pool), put_config=copies)
 
 
 class FakeClient(Client):
@@ -84,7 +84,7 @@ class FakeClient(Client):
         def one(name: str) -> int:
             address, size = memory[name]
             self._require_registered(address, size)
-            return self._pool.put(name, ctypes.string_at(address, size))
+            return self._pool.put(name, ctypes.string_at(address, size), config)
 
         return self._each("batch_put_from", keys, one)
 
@@ -134,8 +134,8 @@ class FakeClient(Client):
     def batch_get_replica_desc(self, keys: list[str]) -> Mapping[str, Sequence[Any]]:
         """Where they are."""
         self._called("batch_get_replica_desc")
-        found = {name: self._pool.kept[name].node for name in keys if name in self._pool.kept}
-        return {name: [_copy_on(node)] for name, node in found.items() if self._pool.is_up}
+        found = {name: self._pool.kept[name].nodes for name in keys if name in self._pool.kept}
+        return {name: list(map(_copy_on, on)) for name, on in found.items() if self._pool.is_up}
 
     def batch_remove(self, keys: list[str], force: bool) -> list[int]:
         """Forget them."""

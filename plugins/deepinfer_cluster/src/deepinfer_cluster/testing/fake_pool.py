@@ -10,6 +10,7 @@ same of both.
   -704 if there is none. A range that does not lie in the object is -600, too.
 * Looking at an object leases it: removing it answers -706 then, unless forced.
 * No node with room: -200, for each object on its own. Room is made by the master some time later.
+* Of several copies the first one is read, also when its node has ended and that of another has not.
 * A node that ended: -800 for reads of what lies there and for writes that the master sends there,
   and each call takes up to a second, until the master gives the node up (``--client_ttl``). Then
   its names are gone. A node that was stopped: calls return after 60 s.
@@ -54,7 +55,7 @@ class Node:
 @dataclass(slots=True)
 class _Kept:
     data: bytearray
-    node: Node
+    nodes: list[Node]
     is_leased: bool = False
 
 
@@ -90,7 +91,9 @@ class FakePool:
         """The master has not heard of a node for long enough."""
         with self.lock:
             node = self.nodes.pop(number)
-            self.kept = {name: one for name, one in self.kept.items() if one.node is not node}
+            for one in self.kept.values():
+                one.nodes = [other for other in one.nodes if other is not node]
+            self.kept = {name: one for name, one in self.kept.items() if one.nodes}
 
     def restart(self) -> None:
         """The master ends and is started again; its nodes come back empty."""
@@ -106,18 +109,19 @@ class FakePool:
                 self.remove(name)
             self.evicted += blocks
 
-    def put(self, name: str, data: bytes) -> int:
-        """Keep an object."""
+    def put(self, name: str, data: bytes, copies: int = 1) -> int:
+        """Keep an object, in as many copies or fewer."""
         with self.lock:
             if name in self.kept:
                 return 0
-            node = self._node_for(name, len(data))
-            if node is None:
+            nodes = self._nodes_for(name, len(data))[:copies]
+            if not nodes:
                 return -200
-            if not node.is_alive:
+            if not all(node.is_alive for node in nodes):
                 return -800
-            node.used_bytes += len(data)
-            self.kept[name] = _Kept(bytearray(data), node)
+            for node in nodes:
+                node.used_bytes += len(data)
+            self.kept[name] = _Kept(bytearray(data), nodes)
             return 0
 
     def read(self, name: str, at: int, size: int, *, is_range: bool) -> bytes | int:
@@ -126,8 +130,9 @@ class FakePool:
             one = self.kept.get(name)
         if one is None:
             return -704
-        one.node.resumed.wait()
-        if not one.node.is_alive:
+        node = one.nodes[0]
+        node.resumed.wait()
+        if not node.is_alive:
             return -800
         one.is_leased = True
         is_outside = at + size > len(one.data) if is_range else size < len(one.data)
@@ -143,14 +148,16 @@ class FakePool:
                 return -704
             if one.is_leased and not force:
                 return -706
-            one.node.used_bytes -= len(one.data)
+            for node in one.nodes:
+                node.used_bytes -= len(one.data)
             del self.kept[name]
             return 0
 
-    def _node_for(self, name: str, size: int) -> Node | None:
-        """One with room, as good as random, and the same for the same name."""
+    def _nodes_for(self, name: str, size: int) -> list[Node]:
+        """Those with room, in an order as good as random, and the same for the same name."""
         fitting = [n for n in self.nodes if n.used_bytes + size <= n.capacity_bytes]
-        return fitting[zlib.crc32(name.encode()) % len(fitting)] if fitting else None
+        first = zlib.crc32(name.encode()) % max(len(fitting), 1)
+        return fitting[first:] + fitting[:first]
 
 
 class _FakeAdmin(Admin):
