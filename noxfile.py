@@ -327,7 +327,7 @@ def clients(session: nox.Session) -> None:
 def mooncake(session: nox.Session) -> None:
     """The store in a Mooncake pool, with a master and nodes of its own that are killed.
 
-    Not in the default list: it wants libraries of the system (``docs/mooncake.md``), and a minute.
+    Not in the default list: it wants libraries of the system (``docs/mooncake.md``), and minutes.
     """
     group(session, "test")
     editable(session, "deepinfer_core", "plugins/deepinfer_cluster[mooncake]")

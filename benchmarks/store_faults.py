@@ -13,8 +13,8 @@ from collections import Counter
 from deepinfer_core.testing.store_faults.campaign import Campaign, left_behind, run_campaign
 from record import figure, options, write
 
-STORES = ("core.memory", "core.disk", "core.tiered")
-KILLED, CUT, FULL, SLOW = 200, 150, 100, 200
+STORES = ("core.memory", "core.disk", "core.tiered", "core.erasure")
+KILLED, CUT, FULL, SLOW = 200, 100, 50, 200
 """Of each store that can have them."""
 MOST_LEFT_BYTES = 64 << 20
 """What the allocator may have kept; the faults' own blocks are 100 MB and more."""

@@ -49,6 +49,7 @@ STORES: dict[str, tuple[str, ...]] = {
     "core.memory": (SMALL,),
     "core.disk": (SMALL, "folder={folder}", "durable=false"),
     "core.tiered": (f"tiers=[{MEMORY},{DISK}]",),
+    "core.erasure": (f"children=[{','.join([MEMORY] * 12)}]", "codec=numpy"),
     "core.peers": (SMALL, "name=127.0.0.1:{port}", 'members=["127.0.0.1:{port}"]'),
     "threefs.posix": (SMALL, "folder={folder}", "durable=false"),
 }
@@ -188,12 +189,18 @@ class Talk:
         self.start()
 
 
-# Every mode with one store, and every store in two modes that differ in everything.
+# Every mode with one store; the others have two or one of them.
 RUNS = [
-    ("core.memory", SHAPE, False),
-    ("core.memory", MASKED, True),
-    *((name, SHAPE, True) for name in STORES),
-    *((name, MASKED, False) for name in STORES),
+    *(
+        (name, shape, is_asynchronous)
+        for name in ("core.memory", "core.disk")
+        for shape in (SHAPE, MASKED)
+        for is_asynchronous in ((False, True) if name == "core.memory" else (shape is SHAPE,))
+    ),
+    ("core.tiered", SHAPE, True),
+    ("core.erasure", MASKED, False),
+    ("core.peers", SHAPE, True),
+    ("threefs.posix", MASKED, False),
 ]
 
 
@@ -238,3 +245,36 @@ def test_conversations_go_on_with_the_bits_of_a_run_without_cache(
     assert store.faults, "nothing was ever lost"
     assert 60 < came < cached, "the store was not of much use"
     assert states, "no state came"
+
+
+@pytest.mark.parametrize("kept", ["core.memory"], indirect=True)
+@pytest.mark.parametrize("has_states", [True, False], ids=["with states", "without states"])
+def test_a_bounded_recovery_is_exact_behind_a_state_and_stores_nothing_else(
+    cold: ColdText,
+    texts: list[list[int]],
+    wanted: dict[EngineShape, list[list[Answer]]],
+    kept: KvStore,
+    has_states: bool,
+) -> None:
+    """An approximate answer is wrong by a few bits, and the store must not learn of them."""
+    groups = small_groups(cold.model, SHAPE)
+    kept.open(groups if has_states else groups[:1])
+    bounded = replace(SHAPE, recovery="bounded")
+    first, last = asks_of(texts, 0), asks_of(texts, TURNS - 1)
+    exact = 0
+    for shape, asks, right in (
+        (SHAPE, first, wanted[SHAPE][0]),
+        (bounded, first, wanted[SHAPE][0]),
+        (bounded, last, wanted[SHAPE][-1]),
+        (SHAPE, last, wanted[SHAPE][-1]),
+    ):
+        engine = small_engine(cold.model, shape, traffic=PlainTraffic(kept), store_limits=PATIENT)
+        found = engine.answer(asks)
+        engine.close()
+        for answer, other in zip(found, right, strict=True):
+            is_exact = answer.done.token_ids == other.done.token_ids and answer.logits_RV.equal(
+                other.logits_RV
+            )
+            exact += is_exact
+            assert is_exact or (shape is bounded and not has_states)
+    assert (exact == 4 * len(texts)) == has_states

@@ -291,24 +291,6 @@ def test_what_one_process_keeps_for_itself_cannot_be_looked_at(
     assert "in the memory of the process" in done.stderr
 
 
-def test_the_slower_tier_of_a_store_in_tiers_is_looked_at(deepinfer: Run, place: Place) -> None:
-    place.filled()
-    disk = {"folder": str(place.folder), "capacity_bytes": CAPACITY, "durable": False}
-    memory = {"capacity_bytes": CAPACITY}
-    tiers = [{"use": "core.memory", "options": memory}, {"use": "core.disk", "options": disk}]
-    file = place.file.with_suffix(".yaml")
-    checkpoint = load_settings(place.file, environ={}).settings.model.path
-    store = {"use": "core.tiered", "options": {"tiers": tiers}}
-    settings = {"model": {"path": str(checkpoint)}, "components": {"kv_store": store}}
-    file.write_text(json.dumps(settings))
-    with place.written_elsewhere():
-        done = deepinfer("cache", "verify", "-c", str(file), "--json", PLUGINS_AUTOLOAD="0")
-        assert data_of(done)["outcomes"] == {"hit": 4}
-    done = deepinfer("cache", "purge", "-c", str(file), "--all", "--yes", PLUGINS_AUTOLOAD="0")
-    assert done.returncode == 0
-    assert data_of(deepinfer("cache", "stats", "-c", str(place.file), "--json"))["records"] == 0
-
-
 def tiers_of(place: Place, *disks: Path) -> None:
     """Memory in front of stores on a disk, in place of the one store."""
     head, _, _ = place.file.read_text().partition("[components.kv_store]")

@@ -27,6 +27,9 @@ _MOST_STATES = 64
 """States that wait to be copied: the newest of so many sequences."""
 
 
+_STATES_AT_ONCE = 4
+"""States that are copied in one step."""
+
 _LONGEST_WAIT_S = 10.0
 """A store that has taken nothing for so long is not going to soon."""
 
@@ -150,7 +153,7 @@ class WriteBack:
         if self._backlog and self._clock_s() - self._backlog[0].since_s > _LONGEST_WAIT_S:
             self.make_room()
         self._read_blocks()
-        if self._states:
+        for _ in range(min(_STATES_AT_ONCE, len(self._states))):
             self._read_state()
         self._settle()
         self._counts.backlog = len(self._backlog)

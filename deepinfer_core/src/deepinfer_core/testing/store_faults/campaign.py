@@ -95,8 +95,7 @@ def run_campaign(name: str, campaign: Campaign, seed: int) -> FaultReport:
             report.add(damage_records(target, campaign.damaged, seed))
         finally:
             target.store.close()
-    is_tiered = len(target.parts) > 1
-    if is_tiered:
+    if target.is_tiered:
         report.add(slow_tiers(campaign.slow, seed))
     elif target.is_persistent:
         for act, count in (

@@ -20,6 +20,7 @@ from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore
 from deepinfer_core.plugin import load
 from deepinfer_core.stores.disk.index import address_of
 from deepinfer_core.stores.disk.store import DiskStore
+from deepinfer_core.stores.erasure.store import ErasureStore
 from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.records import HEADER_BYTES
 from deepinfer_core.stores.shelf import Kept
@@ -28,6 +29,9 @@ from deepinfer_core.stores.tiered.store import TieredStore
 __all__ = ["Place", "Target", "counted", "files_of", "find_place", "make_target"]
 
 CAPACITY_BYTES = 2048 * 4096
+_DATA = 4
+"""Pieces of data of a block in children: with one beside them, every read asks all children."""
+
 _PROBE_BYTES = 64
 """Bytes at the beginning of a block that no other block has."""
 
@@ -88,6 +92,11 @@ class Target:
     folder: Path
 
     @property
+    def is_tiered(self) -> bool:
+        """Whether a faster part hides what slower ones have."""
+        return isinstance(self.store, TieredStore)
+
+    @property
     def is_persistent(self) -> bool:
         """Whether it has files."""
         return self.store.capabilities.is_persistent
@@ -113,8 +122,12 @@ def make_target(name: str, folder: Path) -> Target:
         },
     )
     store: KvStore = load(resolve_components(settings).require(), "kv_store")
-    parts = tuple(tier.store for tier in store._tiers) if isinstance(store, TieredStore) else ()
-    return Target(name=name, store=store, parts=parts or (store,), folder=folder)
+    parts: tuple[KvStore, ...] = (store,)
+    if isinstance(store, TieredStore):
+        parts = tuple(tier.store for tier in store._tiers)
+    elif isinstance(store, ErasureStore):
+        parts = tuple(child for _, child in store._stores)
+    return Target(name=name, store=store, parts=parts, folder=folder)
 
 
 def _options(name: str, folder: Path) -> Mapping[str, Any]:
@@ -124,6 +137,12 @@ def _options(name: str, folder: Path) -> Mapping[str, Any]:
     if name == "core.tiered":
         lower = {"use": "core.disk", "options": _options("core.disk", folder)}
         return {"tiers": [{"use": "core.memory", "options": room}, lower]}
+    if name == "core.erasure":
+        children = [
+            {"use": "core.disk", "options": _options("core.disk", folder / str(number))}
+            for number in range(_DATA + 1)
+        ]
+        return {"data": _DATA, "parity": 1, "codec": "numpy", "children": children}
     return {**room, "folder": str(folder / "store"), "durable": False}
 
 
