@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, Status, StoreReport
-from deepinfer_core.stores.calls import seconds_until
+from deepinfer_core.stores.calls import Tally, seconds_until
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.fragments import Shape
 from deepinfer_core.stores.records import record_bytes
@@ -65,11 +65,13 @@ def merged_report(
     children: Sequence[Child],
     groups: Mapping[str, BlockGroup],
     data: int,
-    outcomes: Mapping[Status, int],
+    tally: Tally,
     work: Mapping[str, int],
 ) -> StoreReport:
     """The report of all children.
 
+    Fragments that children discarded are left out of what they removed: most are those of blocks
+    that never were, and the store counts the others itself.
     Bytes are those of blocks: what redundancy and the headers of fragments take is left out, as it
     is for the largest group. The fullest child counts, for it is the first to be full.
     """
@@ -80,7 +82,7 @@ def merged_report(
     share = record_bytes(group) / record_bytes(shape.fragment_group)
     working = [one for one in reports if not one.problem] or reports
     capacity_bytes = min(one.capacity_bytes for one in working) * share
-    reasons = {reason for one in reports for reason in one.removed}
+    reasons = {reason for one in reports for reason in one.removed} - {"discarded"}
     removed = {
         reason: count
         for reason in sorted(reasons)
@@ -95,8 +97,8 @@ def merged_report(
         records=ranked([one.records for one in reports], data - 1),
         used_bytes=int(max(one.used_bytes for one in working) * share),
         capacity_bytes=int(capacity_bytes),
-        outcomes=outcomes,
-        removed=removed,
+        outcomes=tally.outcomes(),
+        removed={**removed, **tally.removed()},
         problem="; ".join(problems),
         work=work,
     )

@@ -131,9 +131,7 @@ class ErasureStore(GuardedStore[_Opened]):
             return StoreReport(outcomes=self._tally.outcomes(), problem=CLOSED.reason)
         means = opened.means
         work = {**means.counts.by_name(), "waiting_for_repair": len(means.queue)}
-        return merged_report(
-            means.children, opened.groups, self._codec.data, self._tally.outcomes(), work
-        )
+        return merged_report(means.children, opened.groups, self._codec.data, self._tally, work)
 
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
         codec = self._codec
@@ -253,7 +251,9 @@ class ErasureStore(GuardedStore[_Opened]):
             lambda child: child.discard(group.name, keys, deadline_s),
             min(deadline_s, self._patience.soon()),
         )
-        return ranked(_numbers(found), self._codec.parity)
+        removed = ranked(_numbers(found), self._codec.parity)
+        self._tally.remove("discarded", removed)
+        return removed
 
     def _sweep(self, opened: _Opened, deadline_s: float) -> int:
         """Let children sweep, then make up for what is missing."""
