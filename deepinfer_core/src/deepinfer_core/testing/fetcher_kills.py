@@ -88,7 +88,7 @@ class FetcherKills:
         kill_s = time.monotonic() + self._random.choice((0.0, 0.002, 0.01, 0.05))
         while time.monotonic() < kill_s or not self._open:
             self.work()
-        before = self._traffic.counts().restarts
+        due = self._traffic.counts().restarts + 1
         killed = self._kill()
         for _ in range(self._random.randrange(3)):
             self.work()  # an engine does not know yet
@@ -96,7 +96,8 @@ class FetcherKills:
             self._until(lambda: self._traffic.process_id not in (None, killed))
             time.sleep(self._random.random() * _START_S)
             self._kill()
-        self._until(lambda: self._traffic.counts().restarts > before)
+            due += 1  # or the next round would find nobody to kill
+        self._until(lambda: self._traffic.counts().restarts >= due)
         self._until(lambda: not self._traffic.counts().problem)
         self._until(lambda: not self._open)
         self._until(lambda: not self._traffic.counts().writing)
