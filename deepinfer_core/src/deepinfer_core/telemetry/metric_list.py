@@ -38,7 +38,7 @@ STORE_FETCHES: Final = (
     "no_room", "failed", "left",
 )  # fmt: skip
 STORE_KINDS: Final = ("blocks", "state")
-STORE_REMOVALS: Final = ("expired", "room", "quota", "dropped", "damaged")
+STORE_REMOVALS: Final = ("expired", "room", "quota", "dropped", "damaged", "discarded")
 STORE_UNASKED: Final = ("in_memory", "too_short", "busy")
 STORE_WRITES: Final = (
     "stored", "exists", "timeout", "unavailable", "lost", "dropped", "failed",

@@ -1,13 +1,15 @@
 """Does every figure about a store reach its metric?"""
 
 from collections import Counter
+from types import SimpleNamespace
 
+from deepinfer_core.engine.stored import exchange
 from deepinfer_core.engine.stored.counts import StoreCounts
 from deepinfer_core.interfaces.kv_store import StoreReport
 from deepinfer_core.stores.traffic import TrafficCounts
 from deepinfer_core.telemetry.board import Board
 
-FULL = StoreReport(records=5, used_bytes=6, capacity_bytes=7, removed={"room": 3})
+FULL = StoreReport(records=5, used_bytes=6, capacity_bytes=7, removed={"room": 3, "discarded": 1})
 
 
 def filled() -> StoreCounts:
@@ -53,6 +55,7 @@ def test_each_figure_has_its_series() -> None:
     assert shown["kv_store_kept_bytes", "blocks"] == 6
     assert shown["kv_store_capacity_bytes", "blocks"] == 7
     assert shown["kv_store_removed_blocks_total", "room"] == 6
+    assert shown["kv_store_removed_blocks_total", "discarded"] == 2
 
 
 def test_all_series_are_the_boards_and_nothing_of_the_store_is_left_out() -> None:
@@ -66,3 +69,25 @@ def test_all_series_are_the_boards_and_nothing_of_the_store_is_left_out() -> Non
 def test_a_store_that_cannot_be_asked_is_not_usable() -> None:
     counts = StoreCounts(traffic=TrafficCounts(problem="its fetcher died five times"))
     assert dict(counts.levels())["kv_store_usable",] == 0
+
+
+def test_a_stores_problem_is_logged_when_it_changes_and_when_it_is_gone(
+    make_stored, monkeypatch
+) -> None:
+    lines = []
+    log = SimpleNamespace(
+        warning=lambda event, **more: lines.append((event, more)),
+        info=lambda event, **more: lines.append((event, more)),
+    )
+    monkeypatch.setattr(exchange, "get_logger", lambda name: log)
+    stored = make_stored()
+    for now, problem in enumerate(("", "tier 1: full", "tier 1: full", "tier 2: gone", "", ""), 1):
+        reports = {"blocks": StoreReport(problem=problem), "state": StoreReport()}
+        stored.traffic.counts = lambda reports=reports: TrafficCounts(stores=reports)
+        stored.now[0] = now
+        stored.step()
+    assert lines == [
+        ("kv_store.problem", {"of": "blocks", "reason": "tier 1: full"}),
+        ("kv_store.problem", {"of": "blocks", "reason": "tier 2: gone"}),
+        ("kv_store.problem_gone", {"of": "blocks"}),
+    ]

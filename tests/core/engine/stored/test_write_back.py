@@ -3,11 +3,20 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+from deepinfer_core.engine.stored.fetch import Fetch
 from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.engine.stored.stored_keys import StoredKeys
+from deepinfer_core.stores.traffic import Ended, TrafficCounts
 from deepinfer_core.testing.cached_prefix import CachedPrefix
 
-from .conftest import LONGEST, answer_to
+from .conftest import LONGEST, answer_to, new_store
+
+
+def tell_nothing(stored) -> None:
+    """From now on every fetch ends at once, and says nothing of what is stored."""
+    stored.traffic.want = lambda wanted: 0
+    stored.traffic.poll = lambda: [Ended(0, "unavailable")]
 
 
 def test_blocks_of_a_prompt_and_of_its_answer_are_stored_in_order(make_stored, text) -> None:
@@ -183,3 +192,67 @@ def test_keys_are_known_for_a_while() -> None:
 def test_the_answer_of_the_fake_runner_is_known(make_stored, text) -> None:
     """Otherwise wrong tokens would not show."""
     assert answer_to(text[: LONGEST - 5], 3) != answer_to([1, *text[1 : LONGEST - 5]], 3)
+
+
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_what_a_fetch_does_not_find_is_offered_again(make_stored, text, blocks) -> None:
+    stored = make_stored()
+    stored.ask(text[:18])
+    keys = stored.keys(text[:16])
+    stored.forget()
+    stored.traffic.store = new_store()
+    if blocks:
+        make_stored(stored.traffic.store).ask(text[: 4 * blocks + 2])
+    stored.ask(text[:18])
+    assert stored.stored == keys + keys[blocks:]
+    assert stored.traffic.stored["state"] == [keys[3], keys[3]]
+    assert stored.exchange.counts.fetches == ({"miss": 1, "done": 1} if blocks else {"miss": 2})
+
+
+@pytest.mark.parametrize("reason", ["corrupt", "version", "lost", "timeout", "unavailable", "full"])
+def test_what_is_forgotten_depends_on_how_a_fetch_ended(make_stored, text, reason) -> None:
+    stored = make_stored(has_states=False)
+    stored.ask(text[:18])
+    keys = stored.keys(text[:16])
+    stored.ask([7, *text[1:10]])
+    others = stored.stored[4:]
+    stored.forget()
+    fetch = Fetch(keys=tuple(keys), first=0, deadline_s=9.0, came=1)
+    stored.exchange._writing.ended(fetch, reason)
+    tell_nothing(stored)
+    stored.ask(text[:18])
+    stored.ask([7, *text[1:10]])
+    gone = {"corrupt": keys[1:], "version": keys[1:], "lost": keys + others}
+    assert stored.stored[6:] == gone.get(reason, [])
+
+
+def test_when_the_fetcher_was_started_again_everything_is_offered_again(make_stored, text) -> None:
+    stored = make_stored()
+    stored.ask(text[:10])
+    stored.ask(text[:10])
+    assert stored.stored == stored.keys(text[:8])
+    stored.traffic.counts = lambda: TrafficCounts(restarts=1)
+    stored.now[0] = 1.0
+    stored.ask(text[:10])
+    stored.ask(text[:10])
+    assert stored.stored == stored.keys(text[:8]) * 2
+
+
+def test_what_still_waits_is_not_offered_twice(make_stored, text) -> None:
+    stored = make_stored(slots=0, has_states=False)
+    stored.submit(text[:10], 3)
+    stored.step(2)
+    stored.exchange._writing.forget_all()
+    stored.submit(text[:10])
+    stored.step(3)
+    assert stored.exchange.counts.backlog == 2
+
+
+def test_a_state_is_known_for_no_longer_than_the_store_keeps_it(make_stored, text) -> None:
+    stored = make_stored(limits=StoreLimits(state_retention_s=20.0))
+    tell_nothing(stored)
+    for now, times in ((0.0, 1), (19.0, 1), (21.0, 2)):
+        stored.now[0] = now
+        stored.forget()
+        stored.ask(text[:10])
+        assert len(stored.traffic.stored["state"]) == times

@@ -36,8 +36,10 @@ def test_a_group_alone_has_all_of_a_budget() -> None:
 
 
 def test_a_budget_without_room_for_a_block_is_refused() -> None:
-    with pytest.raises(ConfigError, match="departing_bytes is 12287"):
+    with pytest.raises(ConfigError, match=r"engine\.kv_store\.write_bytes is 12287"):
         segment_layout([LARGE], arriving_bytes=12_288, departing_bytes=12_287)
+    with pytest.raises(ConfigError, match=r"engine\.kv_store\.fetch_bytes is 1,"):
+        segment_layout([LARGE], arriving_bytes=1, departing_bytes=12_288)
 
 
 def test_two_views_show_the_same_bytes_and_generations() -> None:

@@ -82,6 +82,10 @@ class Arrivals:
     def take(self, fetch: Fetch, piece: Arrived) -> None:
         """A piece of a fetch has come."""
         fetch.arriving += 1
+        if piece.is_state:
+            fetch.state = piece.first + 1
+        else:
+            fetch.came = piece.first + len(piece.slots)
         self._pieces.append((fetch, piece))
 
     def tend(self, reserve_blocks: int) -> None:

@@ -60,11 +60,12 @@ class Exchange:
         self._clock_s = clock_s
         self._pace = Pace()
         self._counted_s = clock_s()
+        self._problems: dict[str, str] = {}
         groups = _group_names(traffic)
         self._writing = WriteBack(traffic, groups, memory, limits, self.counts, clock_s)
         self._fetching = Fetching(
             traffic, groups, memory, policy, limits, self._pace, self.counts, clock_s,
-            self._writing.came,
+            self._writing.came, self._writing.ended,
         )  # fmt: skip
 
     @property
@@ -158,12 +159,20 @@ class Exchange:
         self.counts.traffic = self._traffic.counts()
 
     def _count(self) -> None:
-        before, self.counts.traffic = self.counts.traffic.problem, self._traffic.counts()
-        problem = self.counts.traffic.problem
-        if problem and not before:
-            get_logger(__name__).warning("kv_store.unusable", reason=problem)
-        elif before and not problem:
+        before, now = self.counts.traffic, self._traffic.counts()
+        self.counts.traffic = now
+        if now.restarts != before.restarts:
+            self._writing.forget_all()
+        if now.problem and not before.problem:
+            get_logger(__name__).warning("kv_store.unusable", reason=now.problem)
+        elif before.problem and not now.problem:
             get_logger(__name__).info("kv_store.usable")
+        for name, report in now.stores.items():
+            known, self._problems[name] = self._problems.get(name, ""), report.problem
+            if report.problem and report.problem != known:
+                get_logger(__name__).warning("kv_store.problem", of=name, reason=report.problem)
+            elif known and not report.problem:
+                get_logger(__name__).info("kv_store.problem_gone", of=name)
 
 
 def _group_names(traffic: BlockTraffic) -> tuple[str, str | None]:

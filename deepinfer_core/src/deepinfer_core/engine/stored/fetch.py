@@ -19,6 +19,8 @@ class Fetch:
         arriving: what has come and is not in its pages yet, in pieces.
         block_ids: blocks that it holds, from the beginning of the chain: those that were cached,
             then those that came.
+        came: leading keys whose blocks have come from the store.
+        state: leading keys up to that whose state has come; 0: none has.
         stored: numbers of the blocks that came and were not cached.
     """
 
@@ -28,6 +30,8 @@ class Fetch:
     ticket: int | None = None
     arriving: int = 0
     block_ids: tuple[int, ...] = ()
+    came: int = 0
+    state: int = 0
     stored: list[int] = field(default_factory=list)
 
     @property

@@ -41,6 +41,7 @@ class Fetching:
         counts: what is counted.
         clock_s: monotonic clock.
         came: told the key of each block that came.
+        ended: told each fetch that the store ended, and why.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Fetching:
         counts: StoreCounts,
         clock_s: Callable[[], float],
         came: Callable[[bytes], None],
+        ended: Callable[[Fetch, str], None],
     ) -> None:
         self._traffic = traffic
         self._group, self._state_group = groups
@@ -62,6 +64,7 @@ class Fetching:
         self._pace = pace
         self._counts = counts
         self._clock_s = clock_s
+        self._ended = ended
         self._living: dict[Fetch, None] = {}
         self._by_ticket: dict[int, Fetch] = {}
         self._arrivals = Arrivals(traffic, memory, counts, came, self._stop)
@@ -141,6 +144,7 @@ class Fetching:
             if isinstance(news, Ended):
                 if fetch is not None:
                     self._end(fetch, news.reason)
+                    self._ended(fetch, news.reason)
             elif isinstance(news, Arrived):
                 if fetch is None:
                     self._traffic.give_back(news.slots)

@@ -17,6 +17,7 @@ class StoreLimits:
         patience: how many times as long as computing a prefix may fetching it take.
         backlog_blocks: finished blocks that wait to be copied, at most.
         step_blocks: blocks that are copied from the device in one step, at most.
+        state_retention_s: a state is taken for stored for no longer than it is kept unused.
         most_fetches: prefixes that are fetched at once.
     """
 
@@ -25,4 +26,5 @@ class StoreLimits:
     patience: float = 1.0
     backlog_blocks: int = 256
     step_blocks: int = 16
+    state_retention_s: float = 180.0
     most_fetches: int = 64

@@ -89,6 +89,7 @@ def open_exchange(
         patience=chosen.fetch_patience,
         backlog_blocks=chosen.write_backlog_blocks,
         step_blocks=chosen.write_step_blocks,
+        state_retention_s=chosen.state_retention_s,
     )
     return Exchange(
         traffic, DevicePages(runner.caches, runner.device, runner.stream), policy, limits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 __all__ = ["StoredKeys"]
 
@@ -20,16 +20,18 @@ class StoredKeys:
 
     Args:
         clock_s: monotonic clock.
+        kept_s: seconds for which the store keeps a block that nobody uses.
     """
 
-    def __init__(self, clock_s: Callable[[], float]) -> None:
+    def __init__(self, clock_s: Callable[[], float], kept_s: float = _FRESH_S) -> None:
         self._clock_s = clock_s
+        self._fresh_s = min(_FRESH_S, kept_s)
         self._since_s: OrderedDict[bytes, float] = OrderedDict()
 
     def __contains__(self, key: bytes) -> bool:
         """Whether a block need not be offered."""
         since_s = self._since_s.get(key)
-        return since_s is not None and self._clock_s() - since_s < _FRESH_S
+        return since_s is not None and self._clock_s() - since_s < self._fresh_s
 
     def add(self, key: bytes) -> None:
         """A block is about to be stored, or is known to be."""
@@ -41,3 +43,8 @@ class StoredKeys:
     def discard(self, key: bytes) -> None:
         """It is not."""
         self._since_s.pop(key, None)
+
+    def keep_only(self, keys: Set[bytes]) -> None:
+        """All others may be lost."""
+        kept = [pair for pair in self._since_s.items() if pair[0] in keys]
+        self._since_s = OrderedDict(kept)

@@ -16,6 +16,7 @@ from deepinfer_core.cache.prefix import PrefixCache
 from deepinfer_core.engine.page_memory import PageMemory
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.stored.counts import StoreCounts
+from deepinfer_core.engine.stored.fetch import Fetch
 from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.engine.stored.stored_keys import StoredKeys
 from deepinfer_core.interfaces.device import Event
@@ -32,6 +33,9 @@ _STATES_AT_ONCE = 4
 
 _LONGEST_WAIT_S = 10.0
 """A store that has taken nothing for so long is not going to soon."""
+
+_SAYING = frozenset({"done", "miss", "corrupt", "version"})
+"""Ends of fetches behind which the store has not got what did not come."""
 
 
 class _Block(NamedTuple):
@@ -85,7 +89,7 @@ class WriteBack:
         self._counts = counts
         self._clock_s = clock_s
         self._known = StoredKeys(clock_s)
-        self._known_states = StoredKeys(clock_s)
+        self._known_states = StoredKeys(clock_s, limits.state_retention_s)
         self._backlog: deque[_Block] = deque()
         self._states: OrderedDict[int, _State] = OrderedDict()
         self._reads: deque[tuple[Event, list[Finished]]] = deque()
@@ -109,6 +113,23 @@ class WriteBack:
     def came(self, key: bytes) -> None:
         """A block came from the store."""
         self._known.add(key)
+
+    def ended(self, fetch: Fetch, reason: str) -> None:
+        """The store ended a fetch: what it has lost is to be offered again."""
+        if reason == "lost":
+            self.forget_all()
+        elif reason in _SAYING:
+            waiting = self._waiting()
+            for key in set(fetch.keys[fetch.came :]) - waiting:
+                self._known.discard(key)
+            for key in set(fetch.keys[fetch.state :]) - waiting:
+                self._known_states.discard(key)
+
+    def forget_all(self) -> None:
+        """The store may have lost everything."""
+        waiting = self._waiting()
+        self._known.keep_only(waiting)
+        self._known_states.keep_only(waiting)
 
     def offer(self, sequence: Sequence) -> None:
         """Let the published blocks of a sequence join the backlog, as far as it has room."""
@@ -171,6 +192,11 @@ class WriteBack:
     def held_blocks(self) -> Iterator[tuple[int, ...]]:
         """Blocks that wait."""
         yield tuple(block.block_id for block in self._backlog)
+
+    def _waiting(self) -> set[bytes]:
+        """Keys of what the store has not been given yet."""
+        copied = {one.key for _, finished in self._reads for one in finished}
+        return copied | {block.key for block in self._backlog}
 
     def _read_blocks(self) -> None:
         wanted = min(self._limits.step_blocks, len(self._backlog))

@@ -87,8 +87,8 @@ def segment_layout(
     """
     counts = {
         group.name: (
-            _slots(group, groups, arriving_bytes, "arriving_bytes"),
-            _slots(group, groups, departing_bytes, "departing_bytes"),
+            _slots(group, groups, arriving_bytes, "fetch_bytes"),
+            _slots(group, groups, departing_bytes, "write_bytes"),
         )
         for group in groups
     }
@@ -107,7 +107,7 @@ def segment_layout(
     return SegmentLayout(groups=found, size_bytes=offset)
 
 
-def _slots(group: BlockGroup, groups: Sequence[BlockGroup], budget_bytes: int, name: str) -> int:
+def _slots(group: BlockGroup, groups: Sequence[BlockGroup], budget_bytes: int, setting: str) -> int:
     alike = sum(one.reuse == group.reuse for one in groups)
     share = _STATE_SHARE if group.reuse == "last" else 1.0 - _STATE_SHARE
     if alike == len(groups):
@@ -115,8 +115,9 @@ def _slots(group: BlockGroup, groups: Sequence[BlockGroup], budget_bytes: int, n
     slots = int(budget_bytes * share / alike) // paged(group.block_bytes)
     if not slots:
         raise ConfigError(
-            f"{name} is {budget_bytes}, and of {int(budget_bytes * share / alike)} no block of"
-            f" {group.name} with {group.block_bytes} bytes has room",
-            hint=f"raise {name}",
+            f"engine.kv_store.{setting} is {budget_bytes}, and of"
+            f" {int(budget_bytes * share / alike)} no block of {group.name} with"
+            f" {group.block_bytes} bytes has room",
+            hint=f"raise engine.kv_store.{setting}",
         )
     return slots
