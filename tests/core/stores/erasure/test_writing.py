@@ -167,7 +167,7 @@ def test_what_nobody_can_read_is_replaced_though_a_child_is_lost(
         child.is_dead = True
     assert twelve.write(item("a"), item("behind")) == [status] * 2
     twelve.up()
-    assert twelve.read("a", "behind") == (["hit"] * 2 if lost < 3 else ["unavailable"] * 2)
+    assert twelve.read("a", "behind").count("hit") == (2 if lost < 3 else 0)
 
 
 def test_fragments_that_do_not_go_are_not_counted(twelve: Any) -> None:
