@@ -60,7 +60,7 @@ class Child:
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._in_hand, self._is_closed, self._down_until_s = 0, False, 0.0
         self._hung_s = hung_s
-        self._running: dict[object, float] = {}
+        self._unanswered: dict[object, float] = {}
         self._times_s: dict[tuple[str, int], deque[float]] = {}
         self._problem = ""
         for _ in range(_THREADS):
@@ -99,10 +99,13 @@ class Child:
             if self._is_closed or self._in_hand >= _MOST_WAITING or self._is_hung():
                 return False
             self._in_hand += 1
-        since_s = time.monotonic()
+            since_s, asked = time.monotonic(), object()
+            self._unanswered[asked] = since_s
 
         def work() -> None:
             found = self._try(call)
+            with self._lock:
+                del self._unanswered[asked]
             self._note_time(kind, blocks, time.monotonic() - since_s)
             answer(found)
 
@@ -152,9 +155,6 @@ class Child:
             self._times_s.setdefault(key, deque(maxlen=_REMEMBERED)).append(seconds)
 
     def _try(self, call: Callable[[Child], Answer]) -> Answer | ChildFailed:
-        run = object()
-        with self._lock:
-            self._running[run] = time.monotonic()
         try:
             return call(self)
         except Exception as error:  # noqa: BLE001 - stores may be anybody's
@@ -164,13 +164,10 @@ class Child:
                 with self._lock:
                     self._problem = type(error).__name__
             return failed
-        finally:
-            with self._lock:
-                del self._running[run]
 
     def _is_hung(self) -> bool:
-        oldest_s = min(self._running.values(), default=math.inf)
-        return time.monotonic() - oldest_s > self._hung_s
+        oldest_s = min(self._unanswered.values(), default=math.inf)
+        return time.monotonic() - oldest_s >= self._hung_s
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:

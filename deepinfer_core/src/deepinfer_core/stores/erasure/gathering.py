@@ -11,6 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
@@ -145,10 +146,8 @@ class Gathering(ABC):
         while open_blocks and (now_s := time.monotonic()) < deadline_s:
             self._ask(self._late_calls(now_s), deadline_s)
             # All have answered, and their fragments do not fit together.
-            starved = {block.place: 1 for block in open_blocks if not block.pending}
-            self._ask(starved, deadline_s)
-            open_blocks = self._open(open_blocks)
-            if open_blocks:
+            self._ask({one.place: 1 for one in open_blocks if not one.pending}, deadline_s)
+            if open_blocks := self._open(open_blocks):
                 self._hear(deadline_s)
                 open_blocks = self._open(open_blocks)
         for block in open_blocks:
@@ -270,11 +269,20 @@ class Gathering(ABC):
             return {}
         if isinstance(outcomes, ChildFailed):
             if isinstance(outcomes.__cause__, ValueError):
+                self._leave_nobody_behind()
                 raise outcomes.__cause__
             outcomes = [_RAISED] * len(call.places)
         if any(one.status == "unavailable" for one in outcomes):
             self._children[call.child].mark_down()
         return self._fail(call, outcomes)
+
+    def _leave_nobody_behind(self) -> None:
+        """Let others say that a call makes no sense, too, before more such calls are made."""
+        deadline_s = time.monotonic() + self._patience.hedge_s
+        with suppress(Empty):
+            while self._calls:
+                number, _ = self._answers.get(timeout=seconds_until(deadline_s))
+                self._calls.pop(number, None)
 
     def _fail(self, call: Call, outcomes: Sequence[Outcome]) -> dict[int, int]:
         """Take what is good of an answer; blocks that are worth asking another child for."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from deepinfer_core.interfaces.kv_store import Outcome, StoreItem
@@ -26,6 +27,10 @@ __all__ = ["BlockWriter"]
 _ANOTHER = Outcome(status="unavailable", reason="another writer is storing the block")
 
 
+_PATIENCE = 10.0
+"""Nobody waits for a write: a child is late ten times later than in reading."""
+
+
 class BlockWriter:
     """Stores blocks.
 
@@ -35,6 +40,8 @@ class BlockWriter:
 
     def __init__(self, means: Means) -> None:
         self._means = means
+        late_s = min(means.patience.hedge_s * _PATIENCE, means.patience.most_s)
+        self._patience = replace(means.patience, least_s=late_s, hedge_s=late_s)
         self._changed = threading.Condition()
         self._being_stored: set[tuple[str, bytes]] = set()
 
@@ -61,7 +68,7 @@ class BlockWriter:
                 write_frame(shape, means.codec, item, frames, place)
             writes = FragmentWrites(
                 means.children,
-                means.patience,
+                self._patience,
                 shape,
                 items,
                 means.placing,
