@@ -1,6 +1,7 @@
 """``deepinfer cache``: what is kept, is it whole, and what is removed when it is asked for?"""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -228,7 +229,6 @@ def test_nothing_is_purged_without_a_yes(cache: Run, place: Place) -> None:
     for options, count in (
         (("--all",), 4),
         (("--namespace", "ABABABAB"), 3),
-        (("--salt", "nobody"), 0),
     ):
         done = cache("purge", *options)
         assert done.returncode != 0
@@ -259,7 +259,6 @@ def test_the_namespace_of_a_salt_is_that_of_the_engine(cache: Run, place: Place)
     store = place.opened()
     store.store("blocks", [place.item("theirs", namespace)], deadline_s=FOREVER)
     store.close()
-    assert data_of(cache("purge", "--salt", "other", "--yes", "--json"))["removed"] == 0
     assert data_of(cache("purge", "--salt", "tenant", "--yes", "--json"))["removed"] == 1
 
 
@@ -268,6 +267,8 @@ def test_the_namespace_of_a_salt_is_that_of_the_engine(cache: Run, place: Place)
     [
         (("purge", "--namespace", "abc", "--yes"), "--namespace abc"),
         (("purge", "--namespace", "00000000", "--yes"), "that of 0 namespaces"),
+        (("purge", "--salt", "nobody"), "no blocks of that salt"),
+        (("purge", "--salt", "nobody", "--yes"), "no blocks of that salt"),
         (("purge", "--yes"), "one of the arguments"),
         (("purge", "--all", "--salt", "x"), "not allowed with"),
     ],
@@ -277,7 +278,7 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     place.filled()
     done = cache(*options)
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert message in done.stderr
 
 
@@ -322,7 +323,34 @@ def test_without_a_store_there_is_nothing_to_look_after(deepinfer: Run) -> None:
     assert "name no store" in done.stderr
 
 
-def test_a_store_that_nobody_made_yet_is_no_empty_one(cache: Run) -> None:
+def test_a_store_that_nobody_made_yet_is_no_empty_one(cache: Run, place: Place) -> None:
     done = cache("stats")
     assert done.returncode != 0
     assert "cannot be opened" in done.stderr
+    place.folder.mkdir()
+    done = cache("stats")
+    assert done.returncode != 0
+    assert "nothing was stored there yet" in done.stderr
+
+
+def test_lost_children_are_named(cache: Run, place: Place) -> None:
+    head, _, _ = place.file.read_text().partition("[components.kv_store]")
+    children = [
+        f'{{ use = "core.disk", options = {{ folder = "{place.folder / str(number)}",'
+        " capacity_bytes = 4000000 } }"
+        for number in range(12)
+    ]
+    place.file.write_text(
+        head
+        + f"""[components.kv_store]
+use = "core.erasure"
+options = {{ codec = "numpy", children = [{", ".join(children)}] }}
+"""
+    )
+    assert cache("gc").stderr == ""
+    shutil.rmtree(place.folder / "1")
+    (place.folder / "1").write_text("a file")
+    for action in ("verify", "gc"):
+        assert "warning: child 1 (core.disk): the store is closed" in cache(action).stderr
+        problem = data_of(cache(action, "--json"))["problem"]
+        assert problem == "child 1 (core.disk): the store is closed"

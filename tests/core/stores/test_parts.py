@@ -211,7 +211,7 @@ def test_the_fast_codec_is_taken_unless_the_slow_one_is_named(
     isal._library.cache_clear()
     with pytest.raises(ConfigError, match="pyeclib") as error:
         load(erasure(tmp_path, 3, "").require(), "kv_store")
-    assert "deepinfer-core[erasure]" in str(error.value)
+    assert "./deepinfer_core[erasure]" in str(error.value)
     isal._library.cache_clear()
 
 

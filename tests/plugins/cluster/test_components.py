@@ -109,7 +109,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = mooncake(context())
     assert not verdict.usable
     assert verdict.reason == "needs the package mooncake"
-    assert "deepinfer-cluster[mooncake]" in verdict.fix
+    assert "./plugins/deepinfer_cluster[mooncake]" in verdict.fix
 
 
 @pytest.mark.usefixtures("package")

@@ -67,7 +67,7 @@ def _run(args: argparse.Namespace) -> int:
     if find_spec("lmdb") is None:
         raise UsageError(
             "bench cache needs lmdb, which is not installed",
-            hint="pip install 'deepinfer-core[disk]'",
+            hint='pip install -e "./deepinfer_core[disk]"',
         )
     if args.out is not None:
         check_writable(args.out)

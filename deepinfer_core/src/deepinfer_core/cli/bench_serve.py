@@ -184,7 +184,7 @@ def _check_installed(package: str) -> None:
     if find_spec(package) is None:
         raise UsageError(
             f"bench serve needs {package}, which is not installed",
-            hint="pip install 'deepinfer-core[bench]'",
+            hint='pip install -e "./deepinfer_core[bench]"',
         )
 
 

@@ -120,6 +120,10 @@ def _print_stats(data: dict[str, Any], found: dict[str, Contents]) -> None:
     )
     if len(shown) > 20:
         print(f"and {len(shown) - 20:,} more")
+    _tell_problem(data)
+
+
+def _tell_problem(data: dict[str, Any]) -> None:
     if data["problem"]:
         complain(data["problem"], "", kind="warning")
 
@@ -129,6 +133,7 @@ def _verify(args: argparse.Namespace, configured: ConfiguredStore, data: dict[st
 
     with open_store(configured, writes=False) as store:
         found = verify(store)
+        data["problem"] = store.report().problem
     data["checked"] = sum(found.outcomes.values())
     data["outcomes"] = dict(found.outcomes)
     data["damaged"] = [
@@ -144,6 +149,7 @@ def _verify(args: argparse.Namespace, configured: ConfiguredStore, data: dict[st
     if args.repair and found.damaged:
         with open_store(configured, writes=True) as store:
             data["repaired"] = discard_damaged(store, found.damaged)
+            data["problem"] = store.report().problem
     if not args.json:
         counts = ", ".join(f"{n:,} {status}" for status, n in sorted(found.outcomes.items()))
         print(f"read {data['checked']:,} blocks of {data['store']}: {counts or 'there are none'}")
@@ -151,6 +157,7 @@ def _verify(args: argparse.Namespace, configured: ConfiguredStore, data: dict[st
             print(f"{one['group']} {one['key']}: {one['status']}, {one['reason']}")
         if args.repair:
             print(f"removed {data['repaired']:,} that were damaged")
+        _tell_problem(data)
     return _DAMAGED_STATUS if len(found.damaged) > data["repaired"] else 0
 
 
@@ -164,6 +171,7 @@ def _gc(args: argparse.Namespace, configured: ConfiguredStore, data: dict[str, A
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(report.removed.items()))
         print(f"removed {data['removed']:,} blocks{': ' if reasons else ''}{reasons}")
         print(f"{report.records:,} blocks are left, {report.used_bytes:,} bytes")
+        _tell_problem(data)
     return 0
 
 
@@ -175,15 +183,25 @@ def _purge(args: argparse.Namespace, configured: ConfiguredStore, data: dict[str
         if not args.yes:
             found = _namespaces(contents(store))
             blocks = sum(found.values()) if namespace is None else found.get(namespace, 0)
+            _check_salt(args, blocks)
             raise UsageError(
                 f"asked to remove {blocks:,} blocks from {data['store']} for good",
                 hint="say so with --yes",
             )
         data["removed"] = store.drop(namespace)
+        _check_salt(args, data["removed"])
         data |= _totals(store.report())
     if not args.json:
         print(f"removed {data['removed']:,} blocks, {data['records']:,} are left")
     return 0
+
+
+def _check_salt(args: argparse.Namespace, blocks: int) -> None:
+    """A mistake in a salt must not look like blocks that are gone."""
+    if args.salt is not None and not blocks:
+        raise UsageError(
+            "no blocks of that salt", hint="it names blocks together with the checkpoint and -c"
+        )
 
 
 def _named(args: argparse.Namespace, configured: ConfiguredStore, store: KvStore) -> bytes | None:

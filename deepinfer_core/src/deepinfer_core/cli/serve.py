@@ -199,5 +199,5 @@ def _not_installed(error: ImportError) -> Exception:
         return error
     return ConfigError(
         f"serving needs {error.name}, which is not installed",
-        hint='pip install "deepinfer-core[serve]"',
+        hint='pip install -e "./deepinfer_core[serve]"',
     )

@@ -68,7 +68,7 @@ def image_patches(encoded: bytes, config: VisionConfig) -> ImagePatches:
     except ImportError as error:
         raise NotSupported(
             "asked for an image in a prompt, found no Pillow to decode it with",
-            hint="pip install 'deepinfer-core[vision]'",
+            hint='pip install -e "./deepinfer_core[vision]"',
         ) from error
     try:
         with Image.open(io.BytesIO(encoded)) as opened:

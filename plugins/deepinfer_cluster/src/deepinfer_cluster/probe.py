@@ -30,7 +30,7 @@ def mooncake(context: ProbeContext) -> Verdict:
         return Verdict(
             False,
             reason="needs the package mooncake",
-            fix='pip install "deepinfer-cluster[mooncake]"',
+            fix='pip install "./plugins/deepinfer_cluster[mooncake]"',
         )
     missing = [name for name in LIBRARIES if not _is_loadable(name)]
     if missing:

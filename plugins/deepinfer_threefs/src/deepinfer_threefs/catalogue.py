@@ -17,7 +17,8 @@ from deepinfer_core.stores.records import RecordFacts
 from deepinfer_core.stores.retention import Limits
 from deepinfer_core.stores.shelf import Address, Kept, Shelf
 
-from deepinfer_threefs.journal import DROPPED, USED, Entry
+from deepinfer_threefs.discards import Discards, record_at, record_of
+from deepinfer_threefs.journal import DISCARDED, DROPPED, USED, Entry
 from deepinfer_threefs.segments import SegmentHead
 
 __all__ = ["Catalogue", "Place", "Segment"]
@@ -102,6 +103,7 @@ class Catalogue:
         lock: of everything here.
         shelf: records within limits; what stands for one is its ``Place``.
         segments: files by path.
+        discards: records that are not to be read any more.
         newest_s: latest time that anything here is known to have happened at; 0: nothing is.
         has_freed: whether records left whose bytes may be freed.
         must_erase: whether bytes of dropped namespaces may still be in files of this process.
@@ -117,6 +119,7 @@ class Catalogue:
         self.lock = threading.RLock()
         self.shelf: Shelf[Place] = Shelf(limits, clock, tally, self._left)
         self.segments: dict[str, Segment] = {}
+        self.discards = Discards()
         self.newest_s = 0.0
         self.has_freed = self.must_erase = False
         self._reads = 0
@@ -151,7 +154,8 @@ class Catalogue:
     def found(self, segment: Segment, offset: int, facts: RecordFacts) -> None:
         """File a record that lies in a file."""
         self.newest_s = max(self.newest_s, float(facts.written_s))
-        if self._is_dropped(facts.namespace, facts.written_s):
+        is_discarded = record_at(segment.name, offset) in self.discards
+        if is_discarded or self._is_dropped(facts.namespace, facts.written_s):
             segment.dead.add(offset)
             return
         address = self._address_of(facts)
@@ -252,6 +256,11 @@ class Catalogue:
                     if self._is_dropped(kept.namespace, kept.stored_s)
                 ]
             )
+        elif entry.kind == DISCARDED:
+            self.discards.note(entry)
+            name, offset = record_of(entry.key)
+            here = [one for one in self.segments.values() if one.name == name]
+            self.shelf.forget([one.live[offset] for one in here if offset in one.live])
 
     def take_uses(self) -> list[Entry]:
         """Uses that were not told yet."""

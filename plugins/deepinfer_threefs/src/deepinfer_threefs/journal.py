@@ -1,18 +1,19 @@
-"""Which blocks were used, and which namespaces dropped, as told to other machines and times?
+"""Which blocks were used or discarded, which namespaces dropped, as told to other machines?
 
 Each process has a file of its own, to which it only appends entries of 96 bytes::
 
     at  0  4 bytes  magic
         4  4        CRC-32 of what follows
-        8  4        kind: 1 a block was used, 2 a namespace was dropped
+        8  4        kind: 1 a block was used, 2 a namespace was dropped, 3 a record was discarded
        12 16        name of the group; of a namespace zeros
-       28 32        key, or namespace; zeros: all namespaces
-       60 16        retention class; of a namespace zeros
+       28 32        key; or namespace, zeros: all namespaces; or of a record that was discarded
+                    25 bytes name of its file up to the dot, 7 its offset, little end first
+       60 16        retention class; of others than uses zeros
        76  8        seconds since 1970, a double
        84 12        zeros
 
-A use that is lost lets a block go early, so entries may be written late; those of namespaces are on
-the medium before anything is removed.
+A use that is lost lets a block go early, so entries may be written late; the others are on the
+medium before anything is removed.
 """
 
 from __future__ import annotations
@@ -27,11 +28,20 @@ from dataclasses import dataclass
 
 from deepinfer_threefs.place import make_private
 
-__all__ = ["DROPPED", "ENTRY_BYTES", "FILE_NAME", "USED", "Entry", "Journal", "unpack_entries"]
+__all__ = [
+    "DISCARDED",
+    "DROPPED",
+    "ENTRY_BYTES",
+    "FILE_NAME",
+    "USED",
+    "Entry",
+    "Journal",
+    "unpack_entries",
+]
 
 ENTRY_BYTES = 96
 FILE_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{8}\.log")
-USED, DROPPED = 1, 2
+USED, DROPPED, DISCARDED = 1, 2, 3
 
 _MAGIC = b"DIj1"
 _PROLOGUE = struct.Struct("<4sI")
@@ -43,8 +53,8 @@ class Entry:
     """What happened.
 
     Attributes:
-        kind: ``USED`` or ``DROPPED``.
-        key: of the block, or the namespace.
+        kind: ``USED``, ``DROPPED`` or ``DISCARDED``.
+        key: of the block, or the namespace, or ``discards.record_at``.
         at_s: seconds since 1970.
         group: of the block.
         retention: class that the block has from then on.

@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deepinfer_core.interfaces.kv_store import KEY_BYTES, BlockGroup, Outcome, StoreItem
@@ -22,7 +22,7 @@ from deepinfer_core.stores.shelf import Address, Kept
 
 from deepinfer_threefs.catalogue import Catalogue, Place
 from deepinfer_threefs.collector import Collector
-from deepinfer_threefs.journal import DROPPED, Entry, Journal
+from deepinfer_threefs.journal import DISCARDED, DROPPED, Entry, Journal
 from deepinfer_threefs.medium import PosixMedium
 from deepinfer_threefs.place import StorePlace, make_private
 from deepinfer_threefs.scanner import JOURNALS, Scanner
@@ -147,6 +147,30 @@ class Keeper:
             self._collector.erase()
         return removed
 
+    def discard(self, addresses: Collection[Address], deadline_s: float) -> int:
+        """Remove single records for good, and those of them that were found damaged before."""
+        catalogue, at_s = self.catalogue, self._clock.wall()
+        with self._alone(deadline_s) as problem:
+            if problem:
+                return 0
+            with catalogue.lock:
+                entries = [
+                    Entry(kind=DISCARDED, key=where, at_s=at_s, group=address[0])
+                    for address in addresses
+                    for where in catalogue.discards.of(address, catalogue.place(address))
+                ]
+            try:
+                self._journal.append(entries, durable=True)
+            except OSError as error:
+                self._problem = f"files cannot be written: {error.strerror or error}"
+                return 0
+            with catalogue.lock:
+                known = [one for one in addresses if catalogue.place(one) is not None]
+                removed = catalogue.shelf.remove(known, "discarded")
+                for entry in entries:
+                    catalogue.apply(entry)
+        return removed
+
     def sweep(self, deadline_s: float) -> int:
         """Remove what has expired, then make room if more than the upper mark is taken."""
         removed = 0
@@ -263,6 +287,7 @@ class Keeper:
         outdated_s = self._clock.wall() - max(self._limits.retention_s.values())
         with self.catalogue.lock:
             told = self.catalogue.told_uses() + self.catalogue.drops(outdated_s)
+            told += self.catalogue.discards.since(outdated_s)
         if self._journal.entries > 2 * len(told) + _SPARE_ENTRIES:
             self._journal.renew(told)
         for path in self._scanner.outdated_journals(outdated_s):

@@ -128,6 +128,7 @@ class Reader:
             elif outcome.status == "miss":
                 self.catalogue.shelf.forget([one.address])
             else:
+                self.catalogue.discards.found_damaged(one.address, one.place)
                 self.catalogue.shelf.remove([one.address], "damaged")
         return outcome
 

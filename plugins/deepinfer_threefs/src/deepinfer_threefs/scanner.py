@@ -55,6 +55,8 @@ class Scanner:
         """Look once; whether everything was seen before the deadline."""
         with self._lock:
             try:
+                if not self._catalogue.segments:
+                    self._note_discards()
                 self.unreadable = self._look_at_segments(deadline_s)
                 is_whole = not is_late(deadline_s)
                 if is_whole:
@@ -171,22 +173,47 @@ class Scanner:
             segment.scanned_bytes = offset + stride
         return True
 
+    def _note_discards(self) -> None:
+        """Before any record is found: of two with one key, that was discarded must never count."""
+        for path in self._journals():
+            with contextlib.suppress(FileNotFoundError):
+                for entry in self._new_entries(path):
+                    if entry is not None and entry.kind == journal.DISCARDED:
+                        self._catalogue.discards.note(entry)
+
     def _read_journals(self) -> None:
+        paths = self._journals()
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                self._read_journal(path)
+        for path in self._read_bytes.keys() - set(paths):
+            del self._read_bytes[path]
+            self._newest_s.pop(path, None)
+
+    def _journals(self) -> list[str]:
+        """Paths of those of other processes."""
         folder = os.path.join(self._folder, JOURNALS)
         try:
             names = sorted(os.listdir(folder))
         except FileNotFoundError:
-            return
-        for name in names:
-            if journal.FILE_NAME.fullmatch(name) and not name.startswith(self._writer):
-                with contextlib.suppress(FileNotFoundError):
-                    self._read_journal(os.path.join(folder, name))
-        present = {os.path.join(folder, name) for name in names}
-        for path in self._read_bytes.keys() - present:
-            del self._read_bytes[path]
-            self._newest_s.pop(path, None)
+            return []
+        return [
+            os.path.join(folder, name)
+            for name in names
+            if journal.FILE_NAME.fullmatch(name) and not name.startswith(self._writer)
+        ]
 
     def _read_journal(self, path: str) -> None:
+        entries = self._new_entries(path)
+        with self._catalogue.lock:
+            for entry in entries:
+                if entry is not None:
+                    self._catalogue.apply(entry)
+                    self._newest_s[path] = max(self._newest_s.get(path, 0.0), entry.at_s)
+        read_bytes = len(entries) * journal.ENTRY_BYTES
+        self._read_bytes[path] = self._read_bytes.get(path, 0) + read_bytes
+
+    def _new_entries(self, path: str) -> list[journal.Entry | None]:
         start = self._read_bytes.get(path, 0)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -197,12 +224,7 @@ class Scanner:
         entries = list(journal.unpack_entries(data))
         while entries and entries[-1] is None:
             entries.pop()  # torn, or not there yet
-        with self._catalogue.lock:
-            for entry in entries:
-                if entry is not None:
-                    self._catalogue.apply(entry)
-                    self._newest_s[path] = max(self._newest_s.get(path, 0.0), entry.at_s)
-        self._read_bytes[path] = start + len(entries) * journal.ENTRY_BYTES
+        return entries
 
 
 def _subfolders(folder: str) -> list[str]:

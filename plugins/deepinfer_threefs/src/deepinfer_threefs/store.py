@@ -7,6 +7,7 @@ upon nothing: whatever two do at once can only cost a block.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -120,6 +121,11 @@ class ThreefsStore(GuardedStore[_Opened]):
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
         """Look at all files that are there."""
         found = groups_by_name(groups, self._limits)
+        if os.path.isfile(self._place.folder):
+            raise ConfigError(
+                f"the store cannot be opened: {self._place.folder} is a file, not a folder",
+                hint="name a folder, or remove the file",
+            )
         try:
             keeper = Keeper(
                 self._place,
@@ -209,12 +215,8 @@ class ThreefsStore(GuardedStore[_Opened]):
     def _discard(
         self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float
     ) -> int:
-        """Remove single blocks; others find out when they read them."""
-        catalogue = opened.keeper.catalogue
-        with catalogue.lock:
-            addresses = {(group.name, key) for key in keys}
-            known = [address for address in addresses if catalogue.place(address) is not None]
-            return catalogue.shelf.remove(known, "discarded")
+        """Remove single blocks, and tell the others to."""
+        return opened.keeper.discard({(group.name, key) for key in keys}, deadline_s)
 
     def _sweep(self, opened: _Opened, deadline_s: float) -> int:
         """Look for what is new, remove what has expired, make room, and give it back."""

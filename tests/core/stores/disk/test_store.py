@@ -299,14 +299,15 @@ def test_a_store_that_nobody_wrote_cannot_be_read(place: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be opened"):
         place.opened(writes=False)
     place.folder.mkdir()
-    with pytest.raises(ConfigError, match="cannot be opened"):
+    with pytest.raises(ConfigError, match="nothing was stored there yet"):
         place.opened(writes=False)
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_its_name(place: Any) -> None:
     Path(place.folder).write_text("a file")
-    with pytest.raises(ConfigError, match=str(place.folder)):
-        place.opened()
+    for writes in (True, False):
+        with pytest.raises(ConfigError, match=f"{place.folder} is a file, not a folder"):
+            place.opened(writes=writes)
 
 
 def test_more_than_the_disk_holds_is_refused_at_once(place: Any) -> None:
@@ -318,8 +319,23 @@ def test_more_than_the_disk_holds_is_refused_at_once(place: Any) -> None:
 def test_a_file_that_is_no_map_is_an_error(place: Any) -> None:
     place.folder.mkdir()
     (place.folder / "data.mdb").write_bytes(b"something else" * 1000)
-    with pytest.raises(ConfigError, match="cannot be opened"):
+    with pytest.raises(ConfigError, match="cannot be opened") as caught:
         place.opened()
+    assert "the file is damaged" in caught.value.hint
+
+
+def test_a_map_without_its_tables_is_damaged(place: Any) -> None:
+    """The root of all tables points at a page of something else."""
+    store = place.opened()
+    statuses(store, *chain("text", 5))
+    store.close()
+    path = place.folder / "data.mdb"
+    data = bytearray(path.read_bytes())
+    data[2 * 4096 :] = b"\x55" * (len(data) - 2 * 4096)
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match="cannot be used") as caught:
+        place.opened()
+    assert "the file is damaged" in caught.value.hint
 
 
 def test_ages_in_other_steps_than_those_of_the_disk_are_refused(place: Any) -> None:

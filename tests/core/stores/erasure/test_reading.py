@@ -265,3 +265,29 @@ def test_other_codes_spare_as_many_children_as_they_say(
         assert few.read(*NAMES) == ["hit"] * 3
     few.children[dead[0] - 1].is_dead = True
     assert few.read(*NAMES) == ["unavailable"] * 3
+
+
+def test_what_nobody_stored_is_a_miss_though_one_child_is_dead(twelve: Any) -> None:
+    """It answers first; the others say soon that there is no such block."""
+    for number, child in enumerate(twelve.children):
+        child.is_dead = number == 1
+        child.delay_s = lambda late_s=number / 1000: late_s
+    for name in range(24):
+        twelve.up()
+        assert twelve.find(name) == ["miss"]
+        twelve.up()
+        assert twelve.read(name) == ["miss"]
+
+
+def test_what_two_children_lost_and_a_dead_one_may_have_is_a_miss(twelve: Any) -> None:
+    """The store works: such a block is no reason to ask it for others less often."""
+    assert twelve.write(item("a")) == ["stored"]
+    twelve.children[1].is_dead = True
+    for child in (twelve.children[3], twelve.children[7]):
+        child.inner.drop()
+    twelve.up()
+    assert twelve.find("a") == ["miss"]
+    twelve.up()
+    assert twelve.read("a") == ["miss"]
+    assert twelve.write(item("a")) == ["stored"]
+    assert twelve.read("a") == ["hit"]

@@ -144,16 +144,34 @@ def test_fragments_of_an_equal_block_complete_each_other(twelve: Any) -> None:
 
 @pytest.mark.parametrize("theirs", [1, 2, 3, 6, 9, 10, 11])
 def test_fragments_of_two_writers_never_meet(twelve: Any, theirs: int) -> None:
-    """Whoever has enough wins; with nobody having enough there is no block."""
+    """Whoever has enough wins; with nobody having enough the later one replaces the other."""
     other_writer(twelve, slice(0, theirs), block("b"))
     (status,) = twelve.write(item("a"))
-    assert status == ("stored" if theirs <= 2 else "exists" if theirs >= 10 else "unavailable")
+    assert status == ("stored" if theirs < 10 else "exists")
     buffer = bytearray(BLOCKS.block_bytes)
     (outcome,) = twelve.store.load("blocks", [key("a")], [buffer], deadline_s=FOREVER)
-    if theirs <= 2:
+    if theirs < 10:
         assert (outcome.status, bytes(buffer)) == ("hit", block("a"))
-    elif theirs >= 10:
+    else:
         assert (outcome.status, bytes(buffer)) == ("hit", block("b"))
         twelve.until(lambda: twelve.fragments("a").count(True) == theirs)
-    else:
-        assert outcome.status in ("miss", "corrupt")
+
+
+@pytest.mark.parametrize(("lost", "status"), [(1, "stored"), (2, "stored"), (3, "unavailable")])
+def test_what_nobody_can_read_is_replaced_though_a_child_is_lost(
+    twelve: Any, lost: int, status: str
+) -> None:
+    """Eleven, or ten, are enough, whatever of an older block is in them."""
+    other_writer(twelve, slice(3, 12), block("b"))
+    for child in twelve.children[:lost]:
+        child.is_dead = True
+    assert twelve.write(item("a"), item("behind")) == [status] * 2
+    twelve.up()
+    assert twelve.read("a", "behind").count("hit") == (2 if lost < 3 else 0)
+
+
+def test_fragments_that_do_not_go_are_not_counted(twelve: Any) -> None:
+    other_writer(twelve, slice(0, 9), block("b"))
+    for child in twelve.children[:3]:
+        child.inner.discard = lambda *args, **named: 0
+    assert twelve.write(item("a")) == ["unavailable"]

@@ -21,7 +21,7 @@ import lmdb
 
 from deepinfer_core.errors import ConfigError
 
-__all__ = ["Environment", "NoRoom", "NotNow", "Unusable", "as_unusable"]
+__all__ = ["RENEW", "Environment", "NoRoom", "NotNow", "Unusable", "as_unusable", "is_damage"]
 
 _READERS = 1024
 """Reads at one time, of all processes; a slot takes 64 bytes."""
@@ -30,6 +30,21 @@ _DATABASES = 8
 
 _SPARE_BYTES = 4 << 20
 """Pages to remove records with, where the capacity was lowered below what is kept."""
+
+
+_DAMAGE = (
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+)
+
+RENEW = (
+    "the file is damaged: end what uses it and remove the files of the folder; the cache is cold"
+    " then"
+)
+"""What to do about damage."""
 
 
 class Unusable(Exception):
@@ -64,6 +79,7 @@ class Environment:
         self._is_closing = False
         self._changed = threading.Condition()
         try:
+            _check_folder(folder, writes=writes)
             if writes:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._lock_file = _only_writer(folder)
@@ -85,7 +101,9 @@ class Environment:
             self._unlock()
             raise ConfigError(
                 f"the store in {folder} cannot be opened: {error}",
-                hint="the process that writes makes it; check the folder and its permissions",
+                hint=RENEW
+                if isinstance(error, _DAMAGE)
+                else "the process that writes makes it; check the folder and its permissions",
             ) from error
         except ConfigError:
             self._unlock()
@@ -209,6 +227,25 @@ def as_unusable() -> Iterator[None]:
         raise Unusable(_reason(error)) from error
 
 
+def _check_folder(folder: Path, *, writes: bool) -> None:
+    """Say what the library would say in other words.
+
+    Raises:
+        ConfigError: it cannot be a store, or is none yet.
+        OSError: it cannot be looked at.
+    """
+    if folder.is_file():
+        raise ConfigError(
+            f"the store cannot be opened: {folder} is a file, not a folder",
+            hint="name a folder, or remove the file",
+        )
+    if not writes and folder.is_dir() and not (folder / "data.mdb").exists():
+        raise ConfigError(
+            f"the store in {folder} cannot be opened: nothing was stored there yet",
+            hint="the process that writes makes it with its start",
+        )
+
+
 def _only_writer(folder: Path) -> IO[bytes]:
     """Become the process that writes, until the file is closed or the process ends."""
     file = (folder / "writer.lock").open("ab")
@@ -244,6 +281,11 @@ def _spacious(folder: Path, map_bytes: int) -> int:
             hint="lower capacity_bytes",
         )
     return map_bytes
+
+
+def is_damage(error: Unusable) -> bool:
+    """Whether a file is not what it should be, and stays so."""
+    return isinstance(error.__cause__, _DAMAGE)
 
 
 def _reason(error: Exception) -> str:

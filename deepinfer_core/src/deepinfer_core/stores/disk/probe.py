@@ -22,6 +22,8 @@ def probe(context: ProbeContext) -> Verdict:
         return Verdict(False, reason="needs file locks of POSIX", fix="use core.memory")
     if find_spec("lmdb") is None:
         return Verdict(
-            False, reason="needs the package lmdb", fix='pip install "deepinfer-core[disk]"'
+            False,
+            reason="needs the package lmdb",
+            fix='pip install -e "./deepinfer_core[disk]"',
         )
     return Verdict(True, score=_SCORE, reason="LMDB")

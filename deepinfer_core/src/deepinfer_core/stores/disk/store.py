@@ -25,7 +25,7 @@ from deepinfer_core.interfaces.kv_store import (
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import CLOSED, HIT, Tally, groups_by_name
 from deepinfer_core.stores.disk.clock import Clock
-from deepinfer_core.stores.disk.environment import Environment, Unusable
+from deepinfer_core.stores.disk.environment import RENEW, Environment, Unusable, is_damage
 from deepinfer_core.stores.disk.index import AGE_STEP_S, Index, address_of
 from deepinfer_core.stores.disk.reader import Reader
 from deepinfer_core.stores.disk.writer import Writer
@@ -160,7 +160,9 @@ class DiskStore(GuardedStore[_Opened]):
             environment.close()
             raise ConfigError(
                 f"the store in {self._folder} cannot be used: {error}",
-                hint="the process that writes makes and renews it; check the folder",
+                hint=RENEW
+                if is_damage(error)
+                else "the process that writes makes and renews it; check the folder",
             ) from error
         return _Opened(groups=found, environment=environment, reader=reader, writer=writer)
 

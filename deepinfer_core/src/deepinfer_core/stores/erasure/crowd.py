@@ -109,9 +109,12 @@ def summed_up(failed: Sequence[Outcome], spared: int) -> Outcome:
 
     Args:
         failed: outcomes of the children that have not got it.
-        spared: of them so many would do no harm, m; a miss of more than that is one.
+        spared: of them so many would do no harm, m; a miss of more than that is one, and so is any
+            where no more than that are unavailable: the store works, and can be given the block.
     """
     misses = [one for one in failed if one.status == "miss"]
-    if len(misses) > spared:
+    silent = [one.status for one in failed if one.status in ("timeout", "unavailable")]
+    does_work = len(silent) <= spared and "timeout" not in silent
+    if len(misses) > spared or (misses and does_work and len(misses) + len(silent) > spared):
         return misses[0]
     return min(failed, key=lambda one: _ORDER.index(one.status))

@@ -41,7 +41,7 @@ def _library() -> ctypes.CDLL:
     if path is None:
         raise ConfigError(
             "core.erasure was asked for ISA-L, found no wheel of pyeclib that carries it",
-            hint='pip install "deepinfer-core[erasure]", or set codec = "numpy", which is slow',
+            hint='pip install -e "./deepinfer_core[erasure]", or set codec = "numpy" (slow)',
         )
     library = ctypes.CDLL(path)
     library.ec_init_tables.argtypes = [ctypes.c_int, ctypes.c_int, *[ctypes.c_void_p] * 2]

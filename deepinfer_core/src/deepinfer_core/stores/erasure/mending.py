@@ -7,13 +7,13 @@ from functools import partial
 
 from deepinfer_core.interfaces.kv_store import Outcome, StoreItem
 from deepinfer_core.stores.calls import is_late
-from deepinfer_core.stores.erasure.child import Child, ChildFailed
+from deepinfer_core.stores.erasure.child import ChildFailed
 from deepinfer_core.stores.erasure.crowd import ask_all
 from deepinfer_core.stores.erasure.fragments import Shape
 from deepinfer_core.stores.erasure.gathering import Asked
 from deepinfer_core.stores.erasure.means import GONE, Means
 from deepinfer_core.stores.erasure.reading import AllFragments, Presence
-from deepinfer_core.stores.erasure.writing import write_frame
+from deepinfer_core.stores.erasure.writing import replace_fragment, write_frame
 
 __all__ = ["Mender"]
 
@@ -141,23 +141,14 @@ class Mender:
                     [self._children[child]],
                     "repair",
                     1,
-                    partial(self._replace, shape, fragment),
-                    self._patience.soon(),
+                    partial(replace_fragment, shape, fragment, soon := self._patience.soon()),
+                    soon,
                 )
                 done = answers.get(0)
                 is_done = not isinstance(done, ChildFailed) and done is True
                 self._counts.add("repaired" if is_done else "not_repaired")
         finally:
             frames.release()
-
-    def _replace(self, shape: Shape, fragment: StoreItem, child: Child) -> bool:
-        """Store a fragment in place of what is there, if anything."""
-        group, soon = shape.group.name, self._patience.soon()
-        (outcome,) = child.store.store(group, [fragment], deadline_s=soon)
-        if outcome.status == "exists":
-            child.discard(group, [fragment.key], soon)
-            (outcome,) = child.store.store(group, [fragment], deadline_s=soon)
-        return outcome.status == "stored"
 
     def _give_up(self, shape: Shape, key: bytes, visits: int) -> None:
         """Remove what is left of a block that nobody can read, if it was so a sweep ago."""

@@ -2,7 +2,8 @@
 
 Within a process two calls never store one block at once. Another process may: then some children
 keep its fragments and some ours, and they only fit together if both computed the same bytes. Where
-children had fragments before and others had not, those are looked at.
+children had fragments before and others had not, those are looked at: of a block that nobody can
+read they are replaced, though children that are not there may have more of it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from deepinfer_core.interfaces.kv_store import Outcome, StoreItem
 from deepinfer_core.stores.calls import EXISTS, LATE, STORED, is_late, seconds_until
 from deepinfer_core.stores.erasure.fragments import Shape, read_piece
 from deepinfer_core.stores.erasure.frames import Frames
-from deepinfer_core.stores.erasure.means import Means
+from deepinfer_core.stores.erasure.means import GONE, Means
 from deepinfer_core.stores.erasure.reading import AllFragments
 from deepinfer_core.stores.erasure.writing import FragmentWrites, write_frame
 
@@ -131,6 +132,8 @@ class BlockWriter:
         finally:
             others.release()
         assert not isinstance(mine, Outcome)
+        rows = reads.stripes(0).get(mine.stripe, {})
+        ours = {means.placing.child(item.key, row) for row in rows.values()}
         found = {stripe: len(rows) for stripe, rows in reads.stripes(0).items()}
         fitting = found.pop(mine.stripe, 0)
         if found:
@@ -140,7 +143,16 @@ class BlockWriter:
         if max(found.values(), default=0) >= shape.data:
             writes.yield_to_others(place)
             return EXISTS
-        return _ANOTHER
+        useless = [
+            child
+            for child in sorted(writes.existing[place] - ours)
+            if (problem := reads.failed(0).get(child)) is None or problem.status in GONE
+        ]
+        if fitting + len(useless) < shape.data:
+            return _ANOTHER
+        writes.replace(place, useless)
+        replaced = writes.stored[place].intersection(useless)
+        return STORED if fitting + len(replaced) >= shape.data else _ANOTHER
 
     @contextmanager
     def _alone(self, group: str, items: Sequence[StoreItem], deadline_s: float) -> Iterator[bool]:

@@ -9,19 +9,20 @@ fragments is heard when they answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from deepinfer_core.interfaces.kv_store import KvStore, Outcome, StoreItem
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.codec import Codec
-from deepinfer_core.stores.erasure.crowd import summed_up
+from deepinfer_core.stores.erasure.crowd import ask_all, summed_up
 from deepinfer_core.stores.erasure.fragments import Shape
 from deepinfer_core.stores.erasure.frames import Frames
 from deepinfer_core.stores.erasure.gathering import Asked, Call, Gathering, Patience
 from deepinfer_core.stores.erasure.placing import Placing
 
-__all__ = ["FragmentWrites", "write_frame"]
+__all__ = ["FragmentWrites", "replace_fragment", "write_frame"]
 
 
 def write_frame(shape: Shape, codec: Codec, item: StoreItem, frames: Frames, place: int) -> None:
@@ -34,6 +35,16 @@ def write_frame(shape: Shape, codec: Codec, item: StoreItem, frames: Frames, pla
     pieces_NF[: shape.data] = data.reshape(shape.data, -1)
     codec.encode(pieces_NF)
     shape.write_headers(item, frames.memory_WNB[place])
+
+
+def replace_fragment(shape: Shape, fragment: StoreItem, deadline_s: float, child: Child) -> bool:
+    """Store a fragment in place of what is there, if anything; whether that was done."""
+    group = shape.group.name
+    (outcome,) = child.store.store(group, [fragment], deadline_s=deadline_s)
+    if outcome.status == "exists":
+        child.discard(group, [fragment.key], deadline_s)
+        (outcome,) = child.store.store(group, [fragment], deadline_s=deadline_s)
+    return outcome.status == "stored"
 
 
 class FragmentWrites(Gathering):
@@ -94,6 +105,27 @@ class FragmentWrites(Gathering):
         for child in sorted(self.stored[place]):
             self._take_back(child, [place])
 
+    def replace(self, place: int, numbers: Sequence[int]) -> None:
+        """Put fragments of a block in place of others; ``stored`` says which children did it."""
+        soon = self._patience.soon()
+        # Copies: a child that is late may still look at them when the memory is in other use.
+        fragments = {
+            self._children[number]: replace(
+                fragment := self._fragment(place, number), data=bytes(fragment.data)
+            )
+            for number in numbers
+        }
+        found = ask_all(
+            list(fragments),
+            "repair",
+            1,
+            lambda child: replace_fragment(self._shape, fragments[child], soon, child),
+            soon,
+        )
+        done = {numbers[index] for index, answer in found.items() if answer is True}
+        self.stored[place] |= done
+        self.existing[place] -= done
+
     def _had(self, place: int) -> int:
         return len(self.stored[place]) + len(self.existing[place])
 
@@ -112,17 +144,13 @@ class FragmentWrites(Gathering):
     def _make_call(
         self, store: KvStore, child: int, places: Sequence[int], deadline_s: float
     ) -> list[Outcome]:
-        fragments = [
-            StoreItem(
-                key=item.key,
-                data=self._memory.fragment(place, self._placing.piece(item.key, child)),
-                namespace=item.namespace,
-                depth=item.depth,
-                retention=item.retention,
-            )
-            for place, item in ((place, self._items[place]) for place in places)
-        ]
+        fragments = [self._fragment(place, child) for place in places]
         return store.store(self._shape.group.name, fragments, deadline_s=deadline_s)
+
+    def _fragment(self, place: int, child: int) -> StoreItem:
+        item = self._items[place]
+        piece = self._memory.fragment(place, self._placing.piece(item.key, child))
+        return replace(item, data=piece)
 
     def _take(self, child: int, place: int, outcome: Outcome) -> Outcome | None:
         (self.stored if outcome.status == "stored" else self.existing)[place].add(child)
