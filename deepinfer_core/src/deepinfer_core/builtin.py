@@ -129,7 +129,7 @@ def deepinfer_components() -> Iterator[ComponentSpec]:
         name="core.peers",
         slots=ALL_SLOTS["kv_store"],
         contract=CONTRACTS["kv_store"],
-        factory="deepinfer_core.stores.peers.store:build",
+        factory="deepinfer_core.stores.peers.build:build",
         probe="deepinfer_core.stores.probe:probe_peers",
         options="deepinfer_core.config.store_options:PeersStoreOptions",
         properties={**_PROMISES, "graph_safe": "always"},

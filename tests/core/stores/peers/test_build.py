@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from deepinfer_core.config.store_options import PeersStoreOptions
 from deepinfer_core.errors import ConfigError
-from deepinfer_core.stores.peers.store import build
+from deepinfer_core.stores.peers.build import build
 
 
 def built(**options: Any) -> None:

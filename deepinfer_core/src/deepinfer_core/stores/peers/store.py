@@ -15,8 +15,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.kv_store import (
@@ -35,17 +34,12 @@ from deepinfer_core.stores.peers.directory import Directory
 from deepinfer_core.stores.peers.links import Links
 from deepinfer_core.stores.peers.member import Member
 from deepinfer_core.stores.peers.pool import Pool
-from deepinfer_core.stores.peers.wire import host_and_port
-from deepinfer_core.stores.retention import Limits, LimitsOptions, limits_of
+from deepinfer_core.stores.retention import Limits
 
 if TYPE_CHECKING:
-    from deepinfer_core.plugin import BuildContext
+    pass
 
-__all__ = ["PeersStore", "build"]
-
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_AGE_STEP_S = 1e-6
-"""Of a text's states the deepest one is wanted next, so of two none counts as equally old."""
+__all__ = ["PeersStore"]
 
 _LONGEST_BLOCK = 32 << 20
 _MOST_PLACES = 1 << 20
@@ -254,91 +248,3 @@ class PeersStore(GuardedStore[_Opened]):
     def _sweep(self, opened: _Opened, deadline_s: float) -> int:
         opened.directory.forget(time.monotonic())
         return opened.local.sweep(deadline_s=deadline_s)
-
-
-class PeersOptions(LimitsOptions, Protocol):
-    """What the configuration says; see ``config.store_options``."""
-
-    @property
-    def name(self) -> str:
-        """How the others reach this member."""
-
-    @property
-    def members(self) -> Sequence[str]:
-        """All of them."""
-
-    @property
-    def secret_file(self) -> str:
-        """File with the secret."""
-
-    @property
-    def listen(self) -> str:
-        """Where to bind."""
-
-    @property
-    def call_s(self) -> float:
-        """Patience with one member."""
-
-    @property
-    def beat_s(self) -> float:
-        """Between announcements."""
-
-
-def build(options: PeersOptions, context: BuildContext) -> PeersStore:
-    """Build the component.
-
-    Raises:
-        ConfigError: a name is no address, this member is not among them, the secret cannot be read
-            or is too short to be one, or there is none and machines are named.
-    """
-    _check_names(options)
-    return PeersStore(
-        limits_of(options, age_step_s=_AGE_STEP_S, refresh_ratio=0.0),
-        name=options.name,
-        members=options.members,
-        secret=_secret(options.secret_file),
-        listen=options.listen,
-        call_s=options.call_s,
-        beat_s=options.beat_s,
-    )
-
-
-def _check_names(options: PeersOptions) -> None:
-    if options.name not in options.members:
-        raise ConfigError(
-            f"core.peers is to be {options.name}, found members {', '.join(options.members)}",
-            hint="write the same members on all machines, and as name the one that is this machine",
-        )
-    for address in (*options.members, *([options.listen] if options.listen else [])):
-        try:
-            host, _ = host_and_port(address)
-        except ValueError as error:
-            raise ConfigError(
-                f"core.peers asks for addresses of members, {error}",
-                hint="write members as host:port",
-            ) from error
-        if not options.secret_file and host not in _LOOPBACK:
-            raise ConfigError(
-                f"core.peers would give blocks to whoever reaches {address}: no secret_file",
-                hint="write one secret into a file of each machine, and name it in secret_file",
-            )
-
-
-def _secret(file: str) -> bytes:
-    """What all members know; empty on loopback, where none is asked for."""
-    if not file:
-        return b""
-    path = Path(file)
-    try:
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise ConfigError(
-            f"core.peers reads its secret from {path}, found {error.strerror or error}",
-            hint="write 16 random bytes or more into a file that only its user can read",
-        ) from error
-    if len(secret) < 16:
-        raise ConfigError(
-            f"core.peers reads its secret from {path}, found {len(secret)} bytes",
-            hint="write 16 random bytes or more, such as from openssl rand -hex 32",
-        )
-    return secret
