@@ -331,7 +331,7 @@ def mooncake(session: nox.Session) -> None:
     """
     group(session, "test")
     editable(session, "deepinfer_core", "plugins/deepinfer_cluster[mooncake]")
-    pytest(session, "tests/mooncake", "-n", "0", "-rs")
+    pytest(session, "tests/mooncake", "tests/plugins/cluster", "-n", "0", "-rs")
 
 
 @nox.session
