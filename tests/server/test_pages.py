@@ -42,6 +42,6 @@ def test_the_page_lists_what_the_access_log_has(caplog: pytest.LogCaptureFixture
     [logged] = [record.msg for record in caplog.records]
     fields = set(logged) - {"event", "logger", "level", "timestamp"}
     text = section("What the server tells").partition("`call.answered` at level `info`:")[2]
-    listed = re.findall(r"`(\w+)`", text.partition(". A route")[0])
+    listed = re.findall(r"`(\w+)`", text.partition(". `protocol` is")[0])
     assert set(listed) == fields
     assert len(listed) == len(fields)
