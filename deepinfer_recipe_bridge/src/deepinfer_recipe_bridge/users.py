@@ -5,14 +5,17 @@ A protocol says it in a field of its own; beside the label of the key it decides
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
 from deepinfer_recipe_bridge.errors import BadRequest
 
-__all__ = ["MAX_USER_BYTES", "cache_salt", "user_of"]
+__all__ = ["LONGEST_SALT", "MAX_USER_BYTES", "cache_salt", "user_of"]
 
 MAX_USER_BYTES = 512
+LONGEST_SALT = 256
+"""Characters that an engine takes."""
 
 
 def user_of(body: dict[str, Any], *fields: str) -> str:
@@ -39,5 +42,13 @@ def user_of(body: dict[str, Any], *fields: str) -> str:
 
 
 def cache_salt(key_label: str, user: str) -> str:
-    """A text that is different for different pairs; empty where nothing tells callers apart."""
-    return json.dumps([key_label, user]) if key_label or user else ""
+    """A text that is different for different pairs; empty where nothing tells callers apart.
+
+    The pair as JSON; a longer one than a salt may be is its SHA-256, in hexadecimal digits.
+    """
+    if not (key_label or user):
+        return ""
+    pair = json.dumps([key_label, user])
+    if len(pair) <= LONGEST_SALT:
+        return pair
+    return hashlib.sha256(pair.encode("ascii")).hexdigest()

@@ -153,5 +153,5 @@ def test_an_image_with_a_damaged_chunk_is_refused(noise: bytes) -> None:
 
 def test_without_pillow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(NotSupported, match=r"deepinfer-core\[vision\]"):
+    with pytest.raises(NotSupported, match=r"deepinfer_core\[vision\]"):
         image_patches(b"", _config())
