@@ -264,7 +264,10 @@ def outside(session: nox.Session) -> None:
 def e2e(session: nox.Session) -> None:
     """Requests through configuration, engine and model, with the shipped checkpoint."""
     group(session, "test")
-    editable(session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark")
+    editable(
+        session, "deepinfer_core[chat,disk,erasure]", "plugins/deepinfer_tiny",
+        "plugins/deepinfer_dspark",
+    )  # fmt: skip
     pytest(session, "tests/e2e")
 
 
