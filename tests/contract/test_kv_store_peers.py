@@ -9,9 +9,10 @@ from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.peers.store import PeersStore
 from deepinfer_core.stores.retention import Limits
 from deepinfer_core.testing.contracts import KvStoreContract
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES, key
+from deepinfer_core.testing.contracts.kv_store_suite import key
 from deepinfer_core.testing.faulty_store import Passing, flip_in_memory
 from deepinfer_core.testing.free_ports import free_addresses
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
 PAGE = 4096
 LIMITS = Limits(

@@ -10,7 +10,6 @@ nothing. Conversations are generated, or, with ``PROMPTS=FOLDER``, those of the 
 import json
 import os
 import random
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from deepinfer_core.testing.beginnings import words
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.cached_prefix import CachedPrefix
 from deepinfer_core.testing.cold_text import ColdText
+from deepinfer_core.testing.free_ports import free_addresses
 from deepinfer_core.testing.lossy_store import LossyStore
 from deepinfer_core.testing.plain_traffic import PlainTraffic
 from deepinfer_core.testing.small_engines import (
@@ -116,8 +116,7 @@ def wanted(cold: ColdText, texts: list[list[int]]) -> dict[EngineShape, list[lis
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KvStore]:
     """A store, not open yet."""
     name: str = request.param
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
+    port = free_addresses(1)[0].rpartition(":")[2]
     options = [
         option.replace("{folder}", str(tmp_path)).replace("{port}", port) for option in STORES[name]
     ]

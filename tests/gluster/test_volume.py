@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from deepinfer_core.stores.retention import Limits
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, block, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 from deepinfer_threefs.medium import PosixMedium
 from deepinfer_threefs.place import StorePlace
 from deepinfer_threefs.store import ThreefsStore

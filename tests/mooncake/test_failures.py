@@ -16,7 +16,8 @@ import pytest
 from deepinfer_cluster.store import MooncakeStore
 from deepinfer_cluster.testing.real_pool import RealPool, until
 from deepinfer_core.interfaces.kv_store import Outcome
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, block, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS
 
 NAMES = [("text", depth) for depth in range(60)]
 ANSWERED_S = 2.0

@@ -10,7 +10,7 @@ from deepinfer_core.bench.cache import measuring
 from deepinfer_core.stores.disk.index import AGE_STEP_S
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.retention import Limits
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS
+from deepinfer_core.testing.store_groups import BLOCKS
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = ("--block-bytes", "3888", "--prefixes", "2", "--repeat", "1", "--batch", "3")

@@ -21,7 +21,8 @@ from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.disk.index import AGE_STEP_S
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.retention import Limits
-from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, block, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, key
+from deepinfer_core.testing.store_groups import FOREVER
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 ONE, OTHER = bytes.fromhex("ab" * 32), bytes.fromhex("cd" * 32)

@@ -12,7 +12,8 @@ from deepinfer_core.errors import ConfigError, NoUsableComponent, PluginError
 from deepinfer_core.plugin.resolved import load
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.memory import MemoryStore
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, item
+from deepinfer_core.testing.contracts.kv_store_suite import item
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 
 
 def resolved(*overrides: str) -> Any:

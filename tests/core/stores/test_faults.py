@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 from deepinfer_core.interfaces.kv_store import KvStore
-from deepinfer_core.testing.store_faults.blocks import BLOCKS, STATES, WrongBytes, loaded, numbered
+from deepinfer_core.testing.store_faults.blocks import WrongBytes, loaded, numbered
 from deepinfer_core.testing.store_faults.campaign import left_behind
 from deepinfer_core.testing.store_faults.damage import FIELDS, KINDS, damage_records
 from deepinfer_core.testing.store_faults.processes import cut_off, fill_medium, kill_writers
 from deepinfer_core.testing.store_faults.slow import slow_tiers
 from deepinfer_core.testing.store_faults.targets import make_target
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
 
 @pytest.fixture

@@ -11,14 +11,8 @@ from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.inspection import contents, discard_damaged, verify
 from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.retention import Limits
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    BLOCKS,
-    FOREVER,
-    STATES,
-    chain,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
 LIMITS = Limits(
     capacity_bytes=8 << 20,

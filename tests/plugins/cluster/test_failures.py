@@ -13,7 +13,8 @@ from deepinfer_cluster.store import MooncakeStore
 from deepinfer_cluster.testing.fake_pool import FakePool
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.kv_store import Outcome
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES, block, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
 FOREVER = math.inf
 NAMES = [("text", depth) for depth in range(40)]

@@ -9,7 +9,8 @@ import pytest
 from deepinfer_cluster.store import MooncakeStore
 from deepinfer_cluster.testing.fake_pool import FakePool
 from deepinfer_core.errors import EngineError
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
 FOREVER = math.inf
 DAY_S = 86400.0

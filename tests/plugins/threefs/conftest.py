@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.retention import Limits
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, STATES, block, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 from deepinfer_threefs.medium import PosixMedium
 from deepinfer_threefs.place import StorePlace
 from deepinfer_threefs.store import ThreefsStore

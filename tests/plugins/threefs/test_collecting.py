@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    BLOCKS,
-    FOREVER,
-    STATES,
-    block,
-    chain,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 from deepinfer_threefs import medium
 from deepinfer_threefs.collector import ABANDONED_S
 from deepinfer_threefs.writer import IDLE_S

@@ -9,7 +9,8 @@ from deepinfer_core.config.resolution import resolve_components
 from deepinfer_core.errors import NoUsableComponent
 from deepinfer_core.interfaces.kv_store import KvStore
 from deepinfer_core.plugin.resolved import load
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, block, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 from deepinfer_threefs.options import UsrbioOptions
 from deepinfer_threefs.store import ThreefsStore
 from pydantic import ValidationError

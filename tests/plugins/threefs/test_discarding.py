@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from deepinfer_core.stores.inspection import discard_damaged, verify
-from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
+from deepinfer_core.testing.store_groups import FOREVER
 from deepinfer_threefs.discards import record_at, record_of
 
 PAGE = 4096

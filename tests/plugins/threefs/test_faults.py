@@ -12,14 +12,8 @@ from typing import Any
 
 import pytest
 from deepinfer_core.errors import ConfigError
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    BLOCKS,
-    FOREVER,
-    STATES,
-    chain,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 from deepinfer_threefs.medium import PosixMedium
 
 PAGE = 4096

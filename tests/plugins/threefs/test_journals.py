@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
+from deepinfer_core.testing.store_groups import FOREVER
 from deepinfer_threefs import keeping
 
 DAY_S = 86400.0

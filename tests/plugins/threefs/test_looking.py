@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, chain, item
+from deepinfer_core.testing.contracts.kv_store_suite import chain, item
+from deepinfer_core.testing.store_groups import FOREVER
 from deepinfer_threefs import keeping, scanner
 
 

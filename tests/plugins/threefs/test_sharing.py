@@ -10,7 +10,8 @@ import sys
 from typing import Any
 
 import pytest
-from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
+from deepinfer_core.testing.store_groups import FOREVER
 
 # The blocks of the suite for stores, which loads more than a child needs.
 WRITER = """

@@ -16,7 +16,8 @@ import pytest
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.plugin import ProbeContext
 from deepinfer_core.plugin.context import DeviceFacts, ModelNeeds
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, block, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 from deepinfer_threefs import probe
 from deepinfer_threefs.testing.usrbio import FORBID_HOLES, FakeUsrbio
 from deepinfer_threefs.usrbio import UsrbioMedium

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, block, chain, item
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item
+from deepinfer_core.testing.store_groups import FOREVER
 
 PAGE = 4096
 NAMES = [("text", depth) for depth in range(20)]

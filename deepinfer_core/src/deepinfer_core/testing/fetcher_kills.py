@@ -24,7 +24,8 @@ from deepinfer_core.plugin import BuildContext, ModelNeeds
 from deepinfer_core.stores.fetcher.engine_end import FetcherTraffic
 from deepinfer_core.stores.fetcher.options import TrafficOptions
 from deepinfer_core.stores.traffic import Arrived, Ended, Finished, Found, Wanted
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, STATES, block, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 from deepinfer_core.testing.unruly_store import UnrulyOptions, build, resolved_unruly
 
 __all__ = ["FetcherKills", "KillReport", "kill_engine"]

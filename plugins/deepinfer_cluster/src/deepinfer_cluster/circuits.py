@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from deepinfer_core.stores.fetcher.breaker import Breaker
+from deepinfer_core.stores.breaker import Breaker
 
 __all__ = ["Circuits"]
 

@@ -12,7 +12,7 @@ from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.disk.index import AGE_STEP_S, Facts
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.retention import Limits
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
 LIMITS = Limits(
     capacity_bytes=100 * 4096,

@@ -12,7 +12,8 @@ import pytest
 from deepinfer_core.errors import ConfigError, EngineError
 from deepinfer_core.interfaces.kv_store import StoreItem
 from deepinfer_core.stores.disk.store import DiskStore
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 
 Watch = Callable[[subprocess.Popen[str]], subprocess.Popen[str]]
 

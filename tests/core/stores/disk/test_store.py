@@ -13,15 +13,8 @@ import pytest
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.kv_store import StoreItem
 from deepinfer_core.stores.disk.store import DiskStore
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    BLOCKS,
-    FOREVER,
-    STATES,
-    block,
-    chain,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
 DAY_S = 86_400.0
 

@@ -11,8 +11,9 @@ from deepinfer_core.stores.erasure.gathering import Patience
 from deepinfer_core.stores.erasure.store import ErasureStore
 from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.retention import Limits
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, STATES, block, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, key
 from deepinfer_core.testing.faulty_store import FaultyStore, Passing
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
 LIMITS = Limits(
     capacity_bytes=1 << 20,

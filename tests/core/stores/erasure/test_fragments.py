@@ -16,7 +16,8 @@ from deepinfer_core.stores.erasure.fragments import (
 )
 from deepinfer_core.stores.erasure.frames import FramePool, Frames
 from deepinfer_core.stores.erasure.writing import write_frame
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, block, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, item, key
+from deepinfer_core.testing.store_groups import BLOCKS
 
 SHAPE = Shape(group=BLOCKS, data=10, parity=2)
 

@@ -9,15 +9,9 @@ from deepinfer_core.errors import ConfigError, EngineError
 from deepinfer_core.stores.erasure.gathering import Patience
 from deepinfer_core.stores.erasure.repairs import RepairQueue
 from deepinfer_core.stores.erasure.writing import write_frame
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    FOREVER,
-    STATES,
-    block,
-    chain,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
 from deepinfer_core.testing.faulty_store import flip_in_memory
+from deepinfer_core.testing.store_groups import FOREVER, STATES
 
 NAMES = [("text", depth) for depth in range(5)]
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from deepinfer_core.stores.erasure.gathering import Patience
 from deepinfer_core.stores.memory import MemoryStore
-from deepinfer_core.testing.contracts.kv_store_suite import FOREVER, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import item, key
 from deepinfer_core.testing.faulty_store import flip_in_memory
+from deepinfer_core.testing.store_groups import FOREVER
 
 STEPS = 20
 

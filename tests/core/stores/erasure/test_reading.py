@@ -10,7 +10,8 @@ import pytest
 from deepinfer_core.stores.erasure.codec import NumpyCodec
 from deepinfer_core.stores.erasure.fragments import FRAGMENT_HEADER_BYTES
 from deepinfer_core.stores.erasure.gathering import Patience
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 
 NAMES = [("text", depth) for depth in range(3)]
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from deepinfer_core.stores.erasure.gathering import Patience
 from deepinfer_core.stores.erasure.writing import write_frame
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, FOREVER, block, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 
 
 def test_with_one_child_dead_a_block_is_kept_and_waits_for_repair(twelve: Any) -> None:

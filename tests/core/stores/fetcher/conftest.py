@@ -12,7 +12,8 @@ from deepinfer_core.interfaces.kv_store import BlockGroup
 from deepinfer_core.stores.fetcher.engine_end import FetcherTraffic
 from deepinfer_core.stores.fetcher.options import TrafficOptions
 from deepinfer_core.stores.traffic import Arrived, Ended, Finished, News, Wanted
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES, block, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, key
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 from deepinfer_core.testing.unruly_store import resolved_unruly
 
 NAMESPACE = b"n" * 32

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deepinfer_core.stores.traffic import Ended, Found
-from deepinfer_core.testing.contracts.kv_store_suite import STATES, key
+from deepinfer_core.testing.contracts.kv_store_suite import key
+from deepinfer_core.testing.store_groups import STATES
 
 from tests.core.stores.fetcher.conftest import Engine, blocks_of, states_of
 

@@ -7,7 +7,7 @@ import pytest
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.stores.fetcher.layout import PAGE_BYTES, segment_layout
 from deepinfer_core.stores.fetcher.segment import Segment, new_descriptor
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
 LARGE = replace(STATES, block_bytes=10_000)
 

@@ -6,7 +6,7 @@ import pytest
 from deepinfer_core.stores.fetcher.layout import segment_layout
 from deepinfer_core.stores.fetcher.slot_books import SlotBooks
 from deepinfer_core.stores.traffic import Slot
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS
+from deepinfer_core.testing.store_groups import BLOCKS
 
 
 class Bench:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from deepinfer_core.errors import ConfigError, PluginFailed
 from deepinfer_core.stores.traffic import Arrived, Ended, Finished, Found
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES, block, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, key
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
 from tests.core.stores.fetcher.conftest import NAMESPACE, Engine, blocks_of, states_of
 

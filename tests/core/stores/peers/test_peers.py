@@ -25,9 +25,10 @@ from deepinfer_core.stores.peers.messages import (
 from deepinfer_core.stores.peers.store import PeersStore
 from deepinfer_core.stores.peers.wire import Wire, host_and_port
 from deepinfer_core.stores.retention import Limits
-from deepinfer_core.testing.contracts.kv_store_suite import BLOCKS, STATES, block, chain, item, key
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
 from deepinfer_core.testing.faulty_store import flip_in_memory
 from deepinfer_core.testing.free_ports import free_addresses
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
 LIMITS = Limits(
     capacity_bytes=1 << 20,

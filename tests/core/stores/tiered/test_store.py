@@ -16,16 +16,9 @@ from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.retention import Limits
 from deepinfer_core.stores.tiered.store import TieredStore
 from deepinfer_core.stores.tiered.tiers import Tier
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    BLOCKS,
-    FOREVER,
-    STATES,
-    block,
-    chain,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
 from deepinfer_core.testing.faulty_store import FaultyStore, Passing, flip_in_memory
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
 PAGE = 4096
 DAY_S = 86_400.0

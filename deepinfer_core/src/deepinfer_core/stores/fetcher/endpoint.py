@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from deepinfer_core.interfaces.kv_store import KvStore, Outcome, StoreItem
 from deepinfer_core.plugin.resolved import describe
-from deepinfer_core.stores.fetcher.breaker import Breaker
+from deepinfer_core.stores.breaker import Breaker
 from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["Endpoint"]

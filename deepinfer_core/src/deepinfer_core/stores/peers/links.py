@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepinfer_core.channel.frames import ChannelBroken
-from deepinfer_core.stores.fetcher.breaker import Breaker
+from deepinfer_core.stores.breaker import Breaker
 from deepinfer_core.stores.peers.messages import (
     CALLING,
     NONCE_BYTES,

@@ -11,16 +11,8 @@ import pytest
 
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.kv_store import KvStore
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    BLOCKS,
-    FOREVER,
-    STATES,
-    KvStoreSuite,
-    block,
-    chain,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import KvStoreSuite, block, chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
 __all__ = ["KvStoreCalls"]
 

@@ -8,15 +8,8 @@ import pytest
 
 from deepinfer_core.interfaces.kv_store import KvStore
 from deepinfer_core.stores.records import HEADER_BYTES
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    BLOCKS,
-    FOREVER,
-    STATES,
-    KvStoreSuite,
-    block,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import KvStoreSuite, block, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
 __all__ = ["KvStoreFaults"]
 

@@ -7,15 +7,8 @@ import hashlib
 import pytest
 
 from deepinfer_core.interfaces.kv_store import KvStore
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    BLOCKS,
-    FOREVER,
-    STATES,
-    KvStoreSuite,
-    chain,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import KvStoreSuite, chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
 __all__ = ["KvStoreRetention"]
 

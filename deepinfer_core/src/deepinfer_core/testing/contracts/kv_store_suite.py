@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pytest
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, StoreItem
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
-__all__ = ["BLOCKS", "FOREVER", "STATES", "KvStoreSuite", "block", "chain", "item", "key"]
-
-FOREVER = math.inf
-"""A deadline that does not pass."""
-
-BLOCKS = BlockGroup(
-    name="blocks",
-    number_format="bytes",
-    layout=hashlib.sha256(b"blocks").digest()[:16],
-    block_tokens=128,
-    block_bytes=3888,
-    reuse="leading",
-    replay_tokens=0,
-    retention="agent",
-)
-"""With a header of 192 bytes, and 16 that a store may add, a block takes one page of 4,096."""
-
-STATES = replace(
-    BLOCKS,
-    name="state",
-    layout=hashlib.sha256(b"state").digest()[:16],
-    block_bytes=1000,
-    reuse="last",
-    replay_tokens=128,
-    retention="state",
-)
+__all__ = ["KvStoreSuite", "block", "chain", "item", "key"]
 
 _TENANT = hashlib.sha256(b"tenant").digest()
 

@@ -8,14 +8,8 @@ import pytest
 
 from deepinfer_core.interfaces.kv_store import KvStore
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
-from deepinfer_core.testing.contracts.kv_store_suite import (
-    FOREVER,
-    STATES,
-    KvStoreSuite,
-    chain,
-    item,
-    key,
-)
+from deepinfer_core.testing.contracts.kv_store_suite import KvStoreSuite, chain, item, key
+from deepinfer_core.testing.store_groups import FOREVER, STATES
 
 __all__ = ["KvStoreUpkeep"]
 

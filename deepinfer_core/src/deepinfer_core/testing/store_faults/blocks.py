@@ -5,37 +5,13 @@ Light: a process that is to be killed has little to load.
 
 from __future__ import annotations
 
-import hashlib
-import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, Outcome, StoreItem
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 
-__all__ = ["BLOCKS", "FOREVER", "STATES", "WrongBytes", "borrowed", "loaded", "numbered"]
-
-FOREVER = math.inf
-
-BLOCKS = BlockGroup(
-    name="blocks",
-    number_format="bytes",
-    layout=hashlib.sha256(b"blocks").digest()[:16],
-    block_tokens=128,
-    block_bytes=3888,
-    reuse="leading",
-    replay_tokens=0,
-    retention="agent",
-)
-STATES = replace(
-    BLOCKS,
-    name="state",
-    layout=hashlib.sha256(b"state").digest()[:16],
-    block_bytes=1000,
-    reuse="last",
-    replay_tokens=128,
-    retention="state",
-)
+__all__ = ["WrongBytes", "borrowed", "loaded", "numbered"]
 
 
 class WrongBytes(Exception):

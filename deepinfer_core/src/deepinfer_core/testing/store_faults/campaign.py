@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deepinfer_core.testing.store_faults.blocks import BLOCKS, STATES
 from deepinfer_core.testing.store_faults.damage import FaultReport, damage_records
 from deepinfer_core.testing.store_faults.processes import cut_off, fill_medium, kill_writers
 from deepinfer_core.testing.store_faults.slow import slow_tiers
 from deepinfer_core.testing.store_faults.targets import make_target
+from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
 __all__ = ["Campaign", "Left", "left_behind", "run_campaign"]
 

@@ -15,15 +15,9 @@ from dataclasses import dataclass, field
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, StoreItem
 from deepinfer_core.stores.records import HEADER_BYTES
-from deepinfer_core.testing.store_faults.blocks import (
-    BLOCKS,
-    FOREVER,
-    STATES,
-    borrowed,
-    loaded,
-    numbered,
-)
+from deepinfer_core.testing.store_faults.blocks import borrowed, loaded, numbered
 from deepinfer_core.testing.store_faults.targets import Place, Target, counted, find_place
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
 __all__ = ["FIELDS", "FaultReport", "damage_records"]
 

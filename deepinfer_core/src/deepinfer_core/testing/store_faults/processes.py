@@ -17,16 +17,11 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from deepinfer_core.testing.store_faults.blocks import (
-    BLOCKS,
-    FOREVER,
-    WrongBytes,
-    loaded,
-    numbered,
-)
+from deepinfer_core.testing.store_faults.blocks import WrongBytes, loaded, numbered
 from deepinfer_core.testing.store_faults.damage import FaultReport
 from deepinfer_core.testing.store_faults.targets import files_of, make_target
 from deepinfer_core.testing.store_faults.victim import BATCH_BLOCKS
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 
 __all__ = ["cut_off", "fill_medium", "kill_writers"]
 

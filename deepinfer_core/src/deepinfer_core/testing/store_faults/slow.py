@@ -15,9 +15,10 @@ from deepinfer_core.stores.retention import Limits
 from deepinfer_core.stores.tiered.store import TieredStore
 from deepinfer_core.stores.tiered.tiers import Tier
 from deepinfer_core.testing.faulty_store import FaultyStore
-from deepinfer_core.testing.store_faults.blocks import BLOCKS, FOREVER, loaded, numbered
+from deepinfer_core.testing.store_faults.blocks import loaded, numbered
 from deepinfer_core.testing.store_faults.damage import FaultReport
 from deepinfer_core.testing.store_faults.targets import CAPACITY_BYTES
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 
 __all__ = ["slow_tiers"]
 

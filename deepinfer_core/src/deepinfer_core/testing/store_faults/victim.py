@@ -22,8 +22,9 @@ from pathlib import Path
 
 from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.kv_store import StoreItem
-from deepinfer_core.testing.store_faults.blocks import BLOCKS, FOREVER, loaded, numbered
+from deepinfer_core.testing.store_faults.blocks import loaded, numbered
 from deepinfer_core.testing.store_faults.targets import make_target
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
 
 __all__ = ["BATCH_BLOCKS"]
 

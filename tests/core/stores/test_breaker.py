@@ -1,6 +1,6 @@
 """Is a store left alone after failures, and tried again?"""
 
-from deepinfer_core.stores.fetcher.breaker import Breaker
+from deepinfer_core.stores.breaker import Breaker
 
 
 def failing(times: int) -> Breaker:
