@@ -105,7 +105,6 @@ def namespace_of_salt(configured: ConfiguredStore, salt: str) -> bytes:
         DeepInferError: the checkpoint or a component cannot be used.
     """
     from deepinfer_core.cache.fingerprint import layout_fingerprint
-    from deepinfer_core.cache.keys import namespace
     from deepinfer_core.config import checkpoint_folder
     from deepinfer_core.engine.memory_plan import planned_layout
     from deepinfer_core.engine.model_folder import read_config
@@ -117,13 +116,7 @@ def namespace_of_salt(configured: ConfiguredStore, salt: str) -> bytes:
     config = read_config(folder, settings)
     layout = layout_fingerprint(planned_layout(config, settings))
     fingerprint = open_checkpoint(folder).fingerprint
-    identity = reuse_policy(config, settings, configured.resolved, fingerprint, layout).identity
-    return namespace(
-        model=identity.model,
-        layout=identity.layout,
-        numerics=identity.numerics,
-        salt=salt.encode(),
-    )
+    return reuse_policy(config, settings, configured.resolved, fingerprint, layout).root(salt)
 
 
 def _groups(loaded: LoadedSettings) -> Sequence[BlockGroup]:

@@ -73,6 +73,16 @@ class ReusePolicy:
     truncates: bool = False
     identity: CacheIdentity = CacheIdentity()
 
+    def root(self, salt: str) -> bytes:
+        """Root of the keys of all sequences that may share with those of a salt."""
+        identity = self.identity
+        return namespace(
+            model=identity.model,
+            layout=identity.layout,
+            numerics=identity.numerics,
+            salt=salt.encode(),
+        )
+
     def chain(self, salt: str) -> KeyChain | None:
         """The keys of a new sequence's blocks; None if it shares nothing.
 
@@ -81,14 +91,7 @@ class ReusePolicy:
         """
         if not self.is_enabled:
             return None
-        identity = self.identity
-        root = namespace(
-            model=identity.model,
-            layout=identity.layout,
-            numerics=identity.numerics,
-            salt=salt.encode(),
-        )
-        return KeyChain(root, self.block_tokens)
+        return KeyChain(self.root(salt), self.block_tokens)
 
     def limit_tokens(self, sequence: Sequence) -> int:
         """Most tokens that a sequence may reuse.
