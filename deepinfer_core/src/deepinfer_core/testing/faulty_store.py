@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from deepinfer_core.interfaces.kv_store import (
     BlockGroup,
@@ -22,9 +23,10 @@ from deepinfer_core.interfaces.kv_store import (
     StoreReport,
 )
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
-from deepinfer_core.stores.disk.index import address_of
-from deepinfer_core.stores.disk.store import DiskStore
-from deepinfer_core.stores.memory import MemoryStore
+
+if TYPE_CHECKING:  # a disk wants a package that not everybody has who tests stores
+    from deepinfer_core.stores.disk.store import DiskStore
+    from deepinfer_core.stores.memory import MemoryStore
 
 __all__ = ["FaultyStore", "Passing", "flip_in_memory", "flip_on_disk"]
 
@@ -188,6 +190,8 @@ def flip_in_memory(store: MemoryStore, group: BlockGroup, key: bytes, bit: int) 
 
 def flip_on_disk(store: DiskStore, group: BlockGroup, key: bytes, bit: int) -> None:
     """Flip a bit of a record in its file, beside the library: the map shows it."""
+    from deepinfer_core.stores.disk.index import address_of
+
     assert store._opened is not None
     index = store._opened.reader._index
     with store._opened.environment.reading() as txn:
