@@ -127,7 +127,7 @@ def test_an_engine_that_cannot_draft_does_not_start(
 def test_no_drafts_can_be_asked_for_with_a_drafter_named(byte_checkpoint: Path) -> None:
     with LLM(byte_checkpoint, speculation={"max_drafts": 0}, **NGRAM, **SIZES) as llm:
         assert llm.engine.batch.drafting is None
-        [done] = llm.generate([[10, 11]], SamplingParams(max_tokens=3))
+        [done] = llm.generate([[10, 11]], SamplingParams(max_tokens=3, ignore_eos=True))
         assert len(done.token_ids) == 3
 
 
