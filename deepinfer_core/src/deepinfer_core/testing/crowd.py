@@ -134,8 +134,8 @@ class Crowd:
 
 
 def status_of(answer: bytes) -> int:
-    """Of a response; 0 if it has none."""
-    return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else 0
+    """Of a response; 0 if it has none, or if whoever asked left before it came."""
+    return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") and len(answer) >= 12 else 0
 
 
 async def _whole(crowd: Crowd, path: str) -> int:
