@@ -4,6 +4,7 @@ Every check is one session with its own environment, so that a dependency nobody
 ``nox`` runs the default list; ``nox -s lint types core`` is the short loop; ``nox -l`` lists all.
 """
 
+import ctypes
 import os
 import shutil
 from pathlib import Path
@@ -332,6 +333,14 @@ def mooncake(session: nox.Session) -> None:
 
     Not in the default list: it wants libraries of the system (``docs/mooncake.md``), and minutes.
     """
+    for library, package in (
+        ("libibverbs.so.1", "libibverbs1"),
+        ("librdmacm.so.1", "librdmacm1"),
+    ):
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            session.error(f"needs {library}, found none: apt-get install {package}")
     group(session, "test")
     editable(session, "deepinfer_core", "plugins/deepinfer_cluster[mooncake]")
     pytest(session, "tests/mooncake", "tests/plugins/cluster", "-n", "0", "-rs")

@@ -120,6 +120,17 @@ class Volume:
         counts = [line for line in lines if line.startswith("Number of entries:")]
         return counts == ["Number of entries: 0"] * BRICKS
 
+    def seen(self) -> bool:
+        """Whether both mounts have reached every brick; they look for lost ones every 3 s."""
+        clients = [
+            mount / ".meta/graphs/active" / f"kv-client-{brick}" / "private"
+            for mount in self.mounts
+            for brick in range(BRICKS)
+        ]
+        with contextlib.suppress(OSError):
+            return all("connected = 1" in client.read_text() for client in clients)
+        return False
+
     def stop(self) -> None:
         """End all processes; the namespaces go with the last of them."""
         for mount in self.mounts:
@@ -163,7 +174,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Volume]:
 
 @pytest.fixture
 def volume(whole: Volume) -> Volume:
-    """The same, all bricks served and alike."""
+    """The same, all bricks served, reached from both mounts, and alike."""
     whole.restore()
+    until(whole.seen)
     until(whole.healed, limit_s=300.0)
     return whole
