@@ -25,10 +25,11 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from deepinfer_core.interfaces.component import Component, Properties
+from deepinfer_core.interfaces.store_report import Status, StoreReport
 
 __all__ = [
     "KEY_BYTES",
@@ -57,8 +58,6 @@ Buffer = bytes | bytearray | memoryview
 """Bytes that are read and not kept: contiguous, and of bytes if a memoryview."""
 
 ReuseRule = Literal["leading", "last"]
-
-Status = Literal["hit", "stored", "exists", "miss", "corrupt", "version", "timeout", "unavailable"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,15}")
 
@@ -172,31 +171,6 @@ class StoreCapabilities:
     is_zero_copy: bool
     batch_blocks: int
     max_block_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreReport:
-    """What a store holds, and what it did since it was opened.
-
-    Attributes:
-        records: blocks that are kept.
-        used_bytes: that they take.
-        capacity_bytes: that they may take; 0: unknown.
-        outcomes: blocks by outcome; those that were only looked for are left out.
-        removed: blocks that were removed, by reason: ``expired``, ``room``, ``quota``, ``dropped``,
-            ``damaged``, ``discarded``.
-        problem: why the store cannot be used now; empty: it can. Of a store that is made of others,
-            also what is wrong with single ones of them.
-        work: what it did beside calls, by name; how much of it is up to the store.
-    """
-
-    records: int = 0
-    used_bytes: int = 0
-    capacity_bytes: int = 0
-    outcomes: Mapping[Status, int] = field(default_factory=dict)
-    removed: Mapping[str, int] = field(default_factory=dict)
-    problem: str = ""
-    work: Mapping[str, int] = field(default_factory=dict)
 
 
 class KvStore(Component):

@@ -12,11 +12,12 @@ from deepinfer_core.interfaces.kv_store import (
     KEY_BYTES,
     BlockGroup,
     Outcome,
-    Status,
     StoreItem,
     check_item,
 )
+from deepinfer_core.interfaces.store_report import EvictedAges, Status
 from deepinfer_core.stores.records import record_bytes
+from deepinfer_core.stores.removals import Removals
 from deepinfer_core.stores.retention import Limits
 
 __all__ = [
@@ -170,7 +171,7 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._outcomes: Counter[Status] = Counter()
-        self._removed: Counter[str] = Counter()
+        self._removals = Removals()
 
     def count(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Count blocks by what became of them; gives them back."""
@@ -179,10 +180,16 @@ class Tally:
         return list(outcomes)
 
     def remove(self, reason: str, blocks: int = 1) -> None:
-        """Count blocks that were removed."""
+        """Count blocks that were removed, whatever their age."""
         if blocks:
             with self._lock:
-                self._removed[reason] += blocks
+                self._removals.blocks[reason] += blocks
+
+    def remove_all(self, removals: Removals) -> int:
+        """Count what a change removed; how many blocks."""
+        with self._lock:
+            self._removals.join(removals)
+        return removals.blocks.total()
 
     def outcomes(self) -> dict[Status, int]:
         """Blocks by outcome."""
@@ -192,4 +199,9 @@ class Tally:
     def removed(self) -> dict[str, int]:
         """Removed blocks by reason."""
         with self._lock:
-            return dict(self._removed)
+            return dict(self._removals.blocks)
+
+    def ages(self) -> dict[str, EvictedAges]:
+        """For how long they had been unused, by reason."""
+        with self._lock:
+            return self._removals.ages()

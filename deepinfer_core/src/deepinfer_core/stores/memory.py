@@ -96,8 +96,10 @@ class MemoryStore(GuardedStore[_Opened]):
                 records=len(opened.shelf) if opened else 0,
                 used_bytes=opened.shelf.used_bytes if opened else 0,
                 capacity_bytes=self._limits.capacity_bytes,
+                high_bytes=self._limits.high_bytes,
                 outcomes=self._tally.outcomes(),
                 removed=self._tally.removed(),
+                ages=self._tally.ages(),
                 problem="" if opened else CLOSED.reason,
             )
 

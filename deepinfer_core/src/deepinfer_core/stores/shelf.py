@@ -18,6 +18,7 @@ from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import FULL, OVER_QUOTA, Tally
 from deepinfer_core.stores.ranking import Ranking
+from deepinfer_core.stores.removals import Removals
 from deepinfer_core.stores.retention import Limits
 
 __all__ = ["Address", "Kept", "Shelf"]
@@ -153,9 +154,11 @@ class Shelf(Generic[Record]):
 
     def remove(self, addresses: Sequence[Address], reason: str) -> int:
         """Remove records that are there; how many."""
+        removals, now_s = Removals(), self._clock()
+        for address in addresses:
+            removals.add(reason, now_s - self._kept[address].used_s)
         self.forget(addresses)
-        self._tally.remove(reason, len(addresses))
-        return len(addresses)
+        return self._tally.remove_all(removals)
 
     def forget(self, addresses: Sequence[Address]) -> None:
         """Take records that are there off the books, without counting them as removed."""

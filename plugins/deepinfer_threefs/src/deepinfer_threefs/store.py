@@ -112,8 +112,10 @@ class ThreefsStore(GuardedStore[_Opened]):
             records=records,
             used_bytes=used_bytes,
             capacity_bytes=self._limits.capacity_bytes,
+            high_bytes=self._limits.high_bytes,
             outcomes=self._tally.outcomes(),
             removed=self._tally.removed(),
+            ages=self._tally.ages(),
             problem=problem,
             work=work,
         )

@@ -92,6 +92,45 @@ def test_what_is_stored_is_written_back_to_the_slower_tier(tiers: Tiers) -> None
     assert tiers.store.report().records == 20
 
 
+def test_the_report_tells_which_tier_gave_a_block(make: Callable[..., Tiers]) -> None:
+    """Moving blocks between tiers is not told as if somebody had asked for them."""
+    tiers = make()
+    tiers.write(*chain("text", 3))
+    tiers.settle()
+    tiers.fast.drop()
+    assert tiers.read(("text", 0)) == "hit"
+    tiers.settle()
+    assert tiers.read(("text", 0)) == "hit"
+    parts = tiers.store.report().parts
+    assert list(parts) == ["tiers.0", "tiers.1"]
+    assert parts["tiers.0"].outcomes == {"stored": 3, "miss": 1, "hit": 1}
+    assert parts["tiers.1"].outcomes == {"hit": 1}
+
+
+def test_each_tier_tells_how_full_it_is_and_above_which_mark_it_makes_room(
+    make: Callable[..., Tiers],
+) -> None:
+    tiers = make(fast_blocks=10)
+    tiers.write(item(0))
+    tiers.settle()
+    whole = tiers.store.report()
+    fast, slow = whole.parts.values()
+    assert (fast.capacity_bytes, fast.high_bytes) == (10 * PAGE, 9 * PAGE)
+    assert (slow.capacity_bytes, slow.high_bytes) == (400 * PAGE, 360 * PAGE)
+    assert fast.used_bytes == slow.used_bytes > 0
+    assert whole.high_bytes == slow.high_bytes
+
+
+def test_ages_are_those_of_the_last_tier(make: Callable[..., Tiers]) -> None:
+    """What made room in a faster one is still kept."""
+    tiers = make()
+    tiers.write(item(0))
+    tiers.settle()
+    tiers.clock.now_s += 4 * DAY_S
+    tiers.store.sweep(deadline_s=FOREVER)
+    assert tiers.store.report().ages["expired"].total_s == 4 * DAY_S
+
+
 def test_storing_waits_for_no_slower_tier(tiers: Tiers) -> None:
     tiers.slow.gate.clear()
     assert tiers.write(*chain("text", 20)) == ["stored"] * 20

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,7 @@ from deepinfer_core.stores.records import (
     record_bytes,
     stored_under,
 )
+from deepinfer_core.stores.removals import Removals
 from deepinfer_core.stores.retention import Limits
 
 if TYPE_CHECKING:
@@ -130,14 +130,14 @@ class Writer:
 
     def discard(self, group: BlockGroup, keys: Sequence[bytes], deadline_s: float) -> int:
         """Remove single records, if there is time; how many."""
-        counts: Counter[str] = Counter()
+        counts = Removals()
         addresses = [address_of(group.name, key) for key in keys]
         try:
             with self._environment.writing(deadline_s) as txn:
                 self._remove(txn, addresses, counts, "discarded")
         except Unusable:
             return 0
-        return self._count(counts)
+        return self._tally.remove_all(counts)
 
     def sweep(self, deadline_s: float) -> int:
         """Remove what has expired, then make room if more than the upper mark is taken."""
@@ -145,7 +145,7 @@ class Writer:
         may_expire, removed, is_high = self._watch.is_steady(), 0, False
         more = True
         while more and not is_late(deadline_s):
-            counts: Counter[str] = Counter()
+            counts = Removals()
             try:
                 with self._environment.writing(deadline_s) as txn:
                     self._write_uses(txn)
@@ -165,8 +165,8 @@ class Writer:
                         self._free(txn, over, counts, "room", most=_REMOVED_AT_ONCE)
             except Unusable:
                 break
-            more = max(counts.values(), default=0) == _REMOVED_AT_ONCE
-            removed += self._count(counts)
+            more = max(counts.blocks.values(), default=0) == _REMOVED_AT_ONCE
+            removed += self._tally.remove_all(counts)
         return removed
 
     def drop(self, namespace: bytes | None) -> int:
@@ -177,7 +177,7 @@ class Writer:
         """
         removed, more = 0, True
         while more:
-            counts: Counter[str] = Counter()
+            counts = Removals()
             try:
                 with self._environment.writing(math.inf) as txn:
                     found = self._index.of_namespace(txn, namespace, _REMOVED_AT_ONCE)
@@ -188,7 +188,7 @@ class Writer:
                     hint="drop them again once it can be written to",
                 ) from error
             more = len(found) == _REMOVED_AT_ONCE
-            removed += self._count(counts)
+            removed += self._tally.remove_all(counts)
         return removed
 
     def _keep_some(
@@ -212,7 +212,7 @@ class Writer:
     def _try_to_keep(
         self, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
     ) -> list[Outcome]:
-        counts: Counter[str] = Counter()
+        counts = Removals()
         if is_late(deadline_s):
             return [LATE] * len(items)
         with self._environment.writing(deadline_s) as txn:
@@ -221,7 +221,7 @@ class Writer:
             outcomes = in_order(
                 items, lambda item: self._put(txn, group, item, packer, counts), deadline_s
             )
-        self._count(counts)
+        self._tally.remove_all(counts)
         return outcomes
 
     def _put(
@@ -230,7 +230,7 @@ class Writer:
         group: BlockGroup,
         item: StoreItem,
         packer: RecordPacker,
-        counts: Counter[str],
+        counts: Removals,
     ) -> Outcome:
         address, now_s = address_of(group.name, item.key), self._clock.wall()
         if self._index.use(txn, address, item.retention, now_s):
@@ -243,7 +243,7 @@ class Writer:
         return problem or STORED
 
     def _admit(
-        self, txn: lmdb.Transaction[bytes], namespace: bytes, size_bytes: int, counts: Counter[str]
+        self, txn: lmdb.Transaction[bytes], namespace: bytes, size_bytes: int, counts: Removals
     ) -> Outcome | None:
         """Make room for a record; None: there is some now."""
         index, limits = self._index, self._limits
@@ -265,7 +265,7 @@ class Writer:
         self,
         txn: lmdb.Transaction[bytes],
         wanted_bytes: int,
-        counts: Counter[str],
+        counts: Removals,
         reason: str,
         *,
         owner: bytes = b"",
@@ -280,20 +280,17 @@ class Writer:
         self,
         txn: lmdb.Transaction[bytes],
         addresses: Sequence[bytes],
-        counts: Counter[str],
+        counts: Removals,
         reason: str,
     ) -> None:
+        now_s = self._clock.wall()
         for address in addresses:
-            counts[reason] += bool(self._index.remove(txn, address))
+            facts = self._index.facts_of(txn, address)
+            if facts is not None and self._index.remove(txn, address):
+                counts.add(reason, now_s - facts.used_s)
 
     def _write_uses(self, txn: lmdb.Transaction[bytes]) -> None:
         with self._uses_lock:
             uses, self._uses = self._uses, {}
         for address, (retention, used_s) in uses.items():
             self._index.use(txn, address, retention, used_s)
-
-    def _count(self, counts: Counter[str]) -> int:
-        """Count what a transaction removed, once it is committed."""
-        for reason, blocks in counts.items():
-            self._tally.remove(reason, blocks)
-        return counts.total()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from deepinfer_core.interfaces.kv_store import Outcome, Status, StoreReport
 from deepinfer_core.stores.tiered.tiers import OpenTier
@@ -26,7 +27,8 @@ def merged_report(tiers: Sequence[OpenTier], outcomes: Mapping[Status, int]) -> 
     """The report of all tiers.
 
     A block in several tiers is one block, so the most of any tier counts. What the last tier has
-    room for is the room of all; what made room in a faster one is still kept.
+    room for is the room of all; what made room in a faster one is still kept. What each tier tells
+    is there as well; work of stores that tiers consist of joins that of the tiers.
     """
     reports = [tier.store.report() for tier in tiers]
     last = reports[-1]
@@ -37,6 +39,7 @@ def merged_report(tiers: Sequence[OpenTier], outcomes: Mapping[Status, int]) -> 
             if reason not in _FOR_ROOM:
                 removed[reason] = max(removed.get(reason, 0), count)
         work.update(tier.mover.counts())
+        work.update(report.work)
     problems = [
         f"{tier.title}: {problem}"
         for tier, report in zip(tiers, reports, strict=True)
@@ -46,8 +49,14 @@ def merged_report(tiers: Sequence[OpenTier], outcomes: Mapping[Status, int]) -> 
         records=max(report.records for report in reports),
         used_bytes=last.used_bytes,
         capacity_bytes=last.capacity_bytes,
+        high_bytes=last.high_bytes,
         outcomes=outcomes,
         removed=removed,
+        ages=last.ages,
         problem="; ".join(problems),
         work=dict(work),
+        parts={
+            tier.place: replace(report, outcomes=tier.given.outcomes())
+            for tier, report in zip(tiers, reports, strict=True)
+        },
     )

@@ -139,7 +139,9 @@ class TieredStore(GuardedStore[_Opened]):
         def ask(tier: OpenTier, places: Sequence[int]) -> list[Outcome]:
             some = [keys[place] for place in places]
             into = [destinations[place] for place in places]
-            outcomes = tier.store.load(group.name, some, into, deadline_s=deadline_s)
+            outcomes = tier.given.count(
+                tier.store.load(group.name, some, into, deadline_s=deadline_s)
+            )
             hits = [key for key, one in zip(some, outcomes, strict=True) if one.status == "hit"]
             if hits:
                 for other in faster:
@@ -163,7 +165,7 @@ class TieredStore(GuardedStore[_Opened]):
             # What was in front of it in its chain may still be on its way to this tier.
             if is_late(deadline_s) or (number and not tier.mover.settle(deadline_s)):
                 return outcomes + [LATE] * len(rest)
-            done = tier.store.store(group.name, rest, deadline_s=deadline_s)
+            done = tier.given.count(tier.store.store(group.name, rest, deadline_s=deadline_s))
             kept = list(_until_refused(done))
             outcomes += kept
             facts = [_facts(group, item) for item in rest[: len(kept)]]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore
+from deepinfer_core.stores.calls import Tally
 from deepinfer_core.stores.late_uses import LateUses
 from deepinfer_core.stores.tiered.mover import Mover
 
@@ -34,15 +35,19 @@ class OpenTier:
 
     Attributes:
         title: how it is called in messages.
+        place: in the options of the store.
         store: open.
         mover: brings blocks into it.
         late_uses: that it is yet to be told of.
+        given: what became of blocks that callers asked it for or gave it; moving them is not here.
     """
 
     title: str
+    place: str
     store: KvStore
     mover: Mover
     late_uses: LateUses
+    given: Tally = field(default_factory=Tally)
 
 
 def open_tiers(
@@ -69,6 +74,7 @@ def open_tiers(
                 opened.append(
                     OpenTier(
                         title=_title(number, tier),
+                        place=f"tiers.{number}",
                         store=tier.store,
                         mover=Mover(tier.store, pending_bytes),
                         late_uses=LateUses(),

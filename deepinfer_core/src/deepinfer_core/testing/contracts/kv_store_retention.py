@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 
 import pytest
 
 from deepinfer_core.interfaces.kv_store import KvStore
+from deepinfer_core.interfaces.store_report import AGE_BOUNDS_S
 from deepinfer_core.testing.contracts.kv_store_suite import KvStoreSuite, chain, item, key
 from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
@@ -39,6 +41,20 @@ class KvStoreRetention(KvStoreSuite):
         assert store.sweep(deadline_s=FOREVER) == 1
         assert self.found(store, ["chat"]) == ["miss"]
         assert store.report().removed == {"expired": 3}
+
+    def test_ages_are_told_of_what_went_for_its_age(self, store: KvStore) -> None:
+        """Time since the last use; a store that does not know it tells of none."""
+        self.write(store, item("old"), item("dropped"))
+        store.discard("blocks", [key("dropped")], deadline_s=FOREVER)  # type: ignore[attr-defined]
+        self.pass_time(3.5 * _DAY_S)
+        assert store.sweep(deadline_s=FOREVER) == 1
+        report = store.report()
+        if report.ages:
+            assert set(report.ages) == {"expired"}
+            bucket = bisect_left(AGE_BOUNDS_S, 3.5 * _DAY_S)
+            assert [at for at, n in enumerate(report.ages["expired"].counts) if n] == [bucket]
+            assert sum(report.ages["expired"].counts) == report.removed["expired"] == 1
+            assert report.ages["expired"].total_s == pytest.approx(3.5 * _DAY_S, abs=3600.0)
 
     @pytest.mark.parametrize("use", ["load", "borrow", "touch", "store"])
     def test_every_use_puts_off_the_end(self, store: KvStore, use: str) -> None:
