@@ -351,7 +351,8 @@ def minimums(session: nox.Session) -> None:
     """The core's tests with the lowest direct dependencies that it allows."""
     project = nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["serve"], *extras["bench"]]
+    names = ("serve", "bench", "disk", "erasure", "vision")
+    wanted = [*project["dependencies"], *[one for name in names for one in extras[name]]]
     group(session, "test")
     torch(session)
     session.install(*{d.replace(">=", "==") for d in wanted if not d.startswith("torch")})
