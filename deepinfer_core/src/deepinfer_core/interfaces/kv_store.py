@@ -137,10 +137,12 @@ class Outcome:
             software. ``timeout``: not done when the deadline passed. ``unavailable``: the store
             cannot do it now.
         reason: one line behind the last four; no key in full, and no data.
+        is_remote: of a hit that was read: it came from the memory of another machine.
     """
 
     status: Status
     reason: str = ""
+    is_remote: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

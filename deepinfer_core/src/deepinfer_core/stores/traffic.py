@@ -96,12 +96,14 @@ class Arrived:
         slots: theirs, to be given back.
         is_state: of a state (then it is one): ``first`` is the place of the block at whose end it
             is. It comes after the blocks.
+        remote: places of those that came from the memory of other machines.
     """
 
     ticket: int
     first: int
     slots: tuple[Slot, ...]
     is_state: bool = False
+    remote: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +148,13 @@ class TrafficCounts:
 
     Attributes:
         fetched_blocks, fetched_bytes: that arrived.
+        fetched_batches: messages in which they did.
         ended: prefixes by how they ended; also ``cancelled``.
         written: blocks handed over, by outcome: ``stored``, ``exists``, ``timeout``,
             ``unavailable``, ``lost``.
         probes: blocks that were looked for.
         match_s, fetch_s: seconds spent on them, summed.
+        match_timeouts: prefixes that ended before it was known how much of them is there.
         writing: blocks that were handed over, and of which it is not known yet.
         no_slots: slots that were wanted for finished blocks, and not empty.
         stores: what stores told lately: that of ``blocks``, and of ``state`` if it is another one.
@@ -160,11 +164,13 @@ class TrafficCounts:
 
     fetched_blocks: int = 0
     fetched_bytes: int = 0
+    fetched_batches: int = 0
     ended: Mapping[str, int] = field(default_factory=dict)
     written: Mapping[str, int] = field(default_factory=dict)
     probes: int = 0
     match_s: float = 0.0
     fetch_s: float = 0.0
+    match_timeouts: int = 0
     writing: int = 0
     no_slots: int = 0
     stores: Mapping[str, StoreReport] = field(default_factory=dict)

@@ -204,7 +204,8 @@ class PlainTraffic(BlockTraffic):
         good = len(list(takewhile(lambda outcome: outcome.status == "hit", outcomes)))
         self.give_back(slots[good:])
         if good:
-            self._news.append(Arrived(one.ticket, first, tuple(slots[:good])))
+            remote = frozenset(first + at for at in range(good) if outcomes[at].is_remote)
+            self._news.append(Arrived(one.ticket, first, tuple(slots[:good]), remote=remote))
             self._counts["blocks"] += good
             self._counts["bytes"] += sum(len(view) for view in views[:good])
         one.come += good
@@ -222,7 +223,8 @@ class PlainTraffic(BlockTraffic):
                     deadline_s=_later(),
                 )  # fmt: skip
                 if outcome.status == "hit":
-                    self._news.append(Arrived(one.ticket, place, (slot,), is_state=True))
+                    remote = frozenset([place] if outcome.is_remote else [])
+                    self._news.append(Arrived(one.ticket, place, (slot,), True, remote))
                     return
                 self.give_back([slot])
 

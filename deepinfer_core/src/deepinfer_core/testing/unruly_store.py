@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,14 @@ class UnrulyOptions(BaseModel):
         rules: the file; empty: none.
         folder: where blocks are kept on a disk; empty: in memory.
         is_persistent: what it says of itself.
+        is_remote: whether it says that blocks come from the memory of other machines.
         log: file that gets a line for each call; empty: none.
     """
 
     rules: str = ""
     folder: str = ""
     is_persistent: bool = False
+    is_remote: bool = False
     log: str = ""
 
 
@@ -101,7 +104,9 @@ class UnrulyStore(KvStore):
     ) -> list[Outcome]:
         """Load, or misbehave."""
         told = self._misbehave("load", keys)
-        return told or self._inner.load(group, keys, destinations, deadline_s=deadline_s)
+        outcomes = told or self._inner.load(group, keys, destinations, deadline_s=deadline_s)
+        is_remote = self._options.is_remote
+        return [replace(one, is_remote=is_remote and one.status == "hit") for one in outcomes]
 
     def store(self, group: str, items: Sequence[StoreItem], *, deadline_s: float) -> list[Outcome]:
         """Store, or misbehave."""

@@ -46,6 +46,17 @@ def test_one_ends_once() -> None:
     assert tickets.tally.counts().ended == {"done": 1}
 
 
+def test_only_a_matching_that_was_late_is_a_match_timeout() -> None:
+    tickets = Tickets()
+    first, second, third = (tickets.open(WANTED, 100.0).ticket for _ in range(3))
+    tickets.close(first, "timeout", 101.0)
+    tickets.known(Known(second, 2, 4), 100.1)
+    tickets.close(second, "timeout", 103.0)
+    tickets.close(third, "miss", 100.2)
+    assert tickets.tally.counts().match_timeouts == 1
+    assert tickets.tally.counts().ended == {"timeout": 2, "miss": 1}
+
+
 def test_times_are_summed() -> None:
     tickets = Tickets()
     for _ in range(2):

@@ -214,6 +214,18 @@ def test_what_was_handed_over_is_stored_before_the_end(engines: Callable[..., En
     assert engine.traffic.counts().written == {"stored": 20}
 
 
+def test_blocks_and_states_of_other_machines_are_named(engines: Callable[..., Engine]) -> None:
+    for is_remote in (False, True):
+        engine = engines(store={"is_remote": is_remote})
+        engine.keep("a", range(6))
+        engine.keep("a", [5], STATES)
+        news = [one for one in engine.news(engine.want("a", 6)) if isinstance(one, Arrived)]
+        remote = [place for one in news if not one.is_state for place in sorted(one.remote)]
+        assert remote == (list(range(6)) if is_remote else [])
+        assert [bool(one.remote) for one in news if one.is_state] == [is_remote]
+        assert engine.traffic.counts().fetched_batches == len(news)
+
+
 def test_stores_tell_what_they_hold(engines: Callable[..., Engine]) -> None:
     engine = engines(store={"is_persistent": True})
     engine.until(lambda: set(engine.traffic.counts().stores) == {"blocks", "state"})

@@ -99,6 +99,16 @@ def test_a_block_that_one_member_stores_is_read_by_all(opened: Open) -> None:
             assert read(member, number) == "hit"
 
 
+def test_a_block_from_another_machine_is_told_apart_from_an_own_one(opened: Open) -> None:
+    _, (one, other, _) = trio(opened)
+    put(one, "block")
+    destination = bytearray(BLOCKS.block_bytes)
+    soon(lambda: found(other, "block") == "hit")
+    for member, is_remote in ((one, False), (other, True)):
+        (outcome,) = member.load("blocks", [key("block")], [destination], deadline_s=FOREVER)
+        assert (outcome.status, outcome.is_remote) == ("hit", is_remote)
+
+
 def test_states_are_read_by_others_like_blocks(opened: Open) -> None:
     _, members = trio(opened)
     put(members[0], "s", group=STATES)

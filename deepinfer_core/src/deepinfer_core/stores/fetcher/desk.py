@@ -156,8 +156,7 @@ class Desk:
             return True
         if outcome != "hit":
             return False
-        slot = (load.slot, load.generation)
-        self._tell(Came(prefix.ticket, group, place, [slot], True))
+        self._tell(_came(prefix, group, place, [load], is_state=True))
         prefix.has_state = True
         self._finish(prefix)
         return True
@@ -220,13 +219,12 @@ class Desk:
         """Tell of what has come, and end a prefix that is complete or cut short."""
         if prefix.stage != "blocks":
             return
-        first, slots = prefix.told, []
+        first, came = prefix.told, []
         while prefix.loads and prefix.loads[0].outcome == "hit":
-            load = prefix.loads.popleft()
-            slots.append((load.slot, load.generation))
-        if slots:
-            prefix.told += len(slots)
-            self._tell(Came(prefix.ticket, prefix.seek.group, first, slots, False))
+            came.append(prefix.loads.popleft())
+        if came:
+            prefix.told += len(came)
+            self._tell(_came(prefix, prefix.seek.group, first, came))
         if prefix.loads and (outcome := prefix.loads[0].outcome):
             is_others = prefix.loads[0].owner != prefix.ticket
             self._leave_loads(prefix)
@@ -262,3 +260,11 @@ class Desk:
         loads = self._loads[prefix.seek.group]
         while prefix.loads:
             loads.leave(prefix.loads.popleft())
+
+
+def _came(
+    prefix: Prefix, group: str, first: int, loads: Sequence[Load], *, is_state: bool = False
+) -> Came:
+    slots = [(load.slot, load.generation) for load in loads]
+    remote = [place for place, load in enumerate(loads) if load.is_remote]
+    return Came(prefix.ticket, group, first, slots, is_state, remote)

@@ -251,7 +251,10 @@ class FetcherTraffic(BlockTraffic):
     def _came(self, message: Came) -> None:
         slots = tuple(self._books.came(message.group, number) for number, _ in message.slots)
         if self._tickets.is_open(message.ticket):
-            self._news.append(Arrived(message.ticket, message.first, slots, message.is_state))
+            remote = frozenset(message.first + place for place in message.remote)
+            self._news.append(
+                Arrived(message.ticket, message.first, slots, message.is_state, remote)
+            )
             self._tickets.tally.came(len(slots), self._groups[message.group].block_bytes)
         else:
             self._return(slots)

@@ -23,6 +23,7 @@ class Load:
         users: prefixes that wait for it, and those whose slot was not given back yet.
         outcome: empty while somebody may write into the slot, then the status that the store gave.
         owner: ticket of the prefix whose deadline is that of the loading.
+        is_remote: it came from the memory of another machine.
     """
 
     key: bytes
@@ -31,6 +32,7 @@ class Load:
     owner: int
     users: int = 1
     outcome: str = ""
+    is_remote: bool = False
 
 
 class Loads:

@@ -146,6 +146,7 @@ class Came(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
     Attributes:
         slots: number and generation of each.
+        remote: places among the slots of those from the memory of other machines.
     """
 
     ticket: int
@@ -153,6 +154,7 @@ class Came(msgspec.Struct, frozen=True, tag=True, array_like=True):
     first: int
     slots: list[tuple[int, int]]
     is_state: bool
+    remote: list[int] = []
 
 
 class Over(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -196,6 +196,8 @@ class Fetcher:
         views = [self._segment.view(seek.group, load.slot) for load in work.loads]
         keys = [load.key for load in work.loads]
         outcomes = self._blocks.load(seek.group, keys, views, seek.fetch_by_s)
+        for load, one in zip(work.loads, outcomes, strict=True):
+            load.is_remote = one.is_remote
         with self._changed:
             self._desk.loaded(work, [one.status for one in outcomes])
             self._changed.notify_all()
@@ -210,6 +212,7 @@ class Fetcher:
             group = prefix.seek.state_group or ""
             views = [self._segment.view(group, load.slot)]
             (outcome,) = self._states.load(group, [load.key], views, prefix.seek.fetch_by_s)
+            load.is_remote = outcome.is_remote
             with self._changed:
                 is_settled = self._desk.state_loaded(prefix, load, place, outcome.status)
                 self._changed.notify_all()

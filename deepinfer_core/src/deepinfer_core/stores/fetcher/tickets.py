@@ -21,28 +21,33 @@ class Tally:
 
     fetched_blocks: int = 0
     fetched_bytes: int = 0
+    fetched_batches: int = 0
     ended: Counter[str] = field(default_factory=Counter)
     written: Counter[str] = field(default_factory=Counter)
     probes: int = 0
     match_s: float = 0.0
     fetch_s: float = 0.0
+    match_timeouts: int = 0
     no_slots: int = 0
 
     def came(self, blocks: int, block_bytes: int) -> None:
         """Blocks arrived."""
         self.fetched_blocks += blocks
         self.fetched_bytes += blocks * block_bytes
+        self.fetched_batches += 1
 
     def counts(self) -> TrafficCounts:
         """As they are now."""
         return TrafficCounts(
             fetched_blocks=self.fetched_blocks,
             fetched_bytes=self.fetched_bytes,
+            fetched_batches=self.fetched_batches,
             ended=dict(self.ended),
             written=dict(+self.written),
             probes=self.probes,
             match_s=self.match_s,
             fetch_s=self.fetch_s,
+            match_timeouts=self.match_timeouts,
             no_slots=self.no_slots,
         )
 
@@ -113,6 +118,7 @@ class Tickets:
         self.tally.ended[reason] += 1
         if ticket.known_s is None:
             self.tally.match_s += now_s - ticket.asked_s
+            self.tally.match_timeouts += reason == "timeout"
         else:
             self.tally.fetch_s += now_s - ticket.known_s
         return True

@@ -15,7 +15,7 @@ from typing import Any
 
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome
-from deepinfer_core.stores.calls import HIT, LATE, MISS, is_late
+from deepinfer_core.stores.calls import LATE, MISS, is_late
 from deepinfer_core.stores.peers.announcer import BEATS
 from deepinfer_core.stores.peers.directory import Directory, registrars
 from deepinfer_core.stores.peers.links import Links, Unreachable
@@ -28,6 +28,8 @@ _BYTES_AT_ONCE = 16 << 20
 """Of blocks in one answer."""
 
 _DROP_S = 30.0
+
+_PULLED = Outcome(status="hit", is_remote=True)
 
 
 class Pool:
@@ -200,4 +202,4 @@ def _taken(
 ) -> Outcome:
     if not record:
         return MISS
-    return reader.copy(memoryview(record), key, destination) or HIT
+    return reader.copy(memoryview(record), key, destination) or _PULLED
