@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_core.interfaces.operators.catalogue import Kernels, operator_of
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec, GemmExpertsSpec
+from deepinfer_core.interfaces.operators.tunings import TunedKernel
 from deepinfer_core.numeric import QuantTensor, quantise
 from deepinfer_core.testing.bits import assert_same_bits
 from deepinfer_core.testing.seeds import seed_of
@@ -12,11 +13,19 @@ from deepinfer_nvidia.gemm.packing import pack_experts
 from deepinfer_nvidia.kernels.catalogue import catalogue
 from deepinfer_nvidia.kernels.hopper import gemm_experts
 from deepinfer_nvidia.kernels.hopper.gemm_experts import Tuning
-from deepinfer_nvidia.kernels.tuning.table import Measured, entries
+from deepinfer_nvidia.kernels.tuning.table import entries, shipped_table
 
 pytestmark = pytest.mark.slow
 
-DENSE_TILES = [*entries("gemm_dense"), *entries("hopper/gemm_dense")]
+DENSE_TILES = [
+    *(
+        TunedKernel(kernel=one.kernel, tuning=one.tuning)
+        for kernel in ("gemm_dense", "hopper/gemm_dense")
+        for one in entries(kernel)
+    ),
+    *(one.choice for choices in shipped_table().choices.values() for one in choices),
+]
+DENSE_TILES = [one for one in dict.fromkeys(DENSE_TILES) if operator_of(one.kernel) == "gemm_dense"]
 EXPERT_TUNINGS = [one.tuning for one in entries("hopper/gemm_experts")]
 ROWS = [1, 7, 33, 64, 129, 300]
 EXPERTS = GemmExpertsSpec(
@@ -43,7 +52,7 @@ def generator(request: pytest.FixtureRequest) -> torch.Generator:
     return torch.Generator().manual_seed(seed_of(request))
 
 
-def dense(kernels: Kernels, tile: Measured, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def dense(kernels: Kernels, tile: TunedKernel, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     (rows, groups, in_width), out_width = x.shape, w.shape[1]
     spec = GemmDenseSpec(in_width=in_width, out_width=out_width, groups=groups, out_dtype="float32")
     out = torch.full((rows, groups, out_width), torch.nan, device="cuda")
@@ -52,13 +61,13 @@ def dense(kernels: Kernels, tile: Measured, x: torch.Tensor, w: torch.Tensor) ->
     return out.cpu()
 
 
-def parts(tile: Measured) -> int:
+def parts(tile: TunedKernel) -> int:
     return getattr(tile.tuning, "parts", 1)
 
 
 @pytest.mark.parametrize("tile", DENSE_TILES, ids=lambda tile: f"{tile.kernel}-{tile.tuning}")
 def test_every_dense_tile_gives_the_bits_of_the_first_with_as_many_parts(
-    kernels: Kernels, tile: Measured, generator: torch.Generator
+    kernels: Kernels, tile: TunedKernel, generator: torch.Generator
 ) -> None:
     """Of 21 steps, eight parts have three each and the last none."""
     groups, in_width = (2, 320) if parts(tile) == 1 else (1, 1344)

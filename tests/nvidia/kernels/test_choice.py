@@ -1,16 +1,24 @@
 """Do the kernels and tiles that launches choose exist: do they fit a core, and divide the work?"""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from deepinfer_core.interfaces.operators.attention import KeySourceSpec, SparseAttentionSpec
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec, GemmExpertsSpec
+from deepinfer_core.interfaces.operators.tunings import FastestTuning, TunedKernel
 from deepinfer_core.testing.kernel_cases import cases_of
+from deepinfer_core.testing.kernel_cases.tuned import tuned_loads
+from deepinfer_nvidia.kernels import catalogue as catalogue_module
+from deepinfer_nvidia.kernels import choice as choice_module
 from deepinfer_nvidia.kernels.catalogue import catalogue
 from deepinfer_nvidia.kernels.choice import Choice, Target, choose
+from deepinfer_nvidia.kernels.hopper.ring import Tuning as HopperTuning
+from deepinfer_nvidia.kernels.product_times import parts_of
 from deepinfer_nvidia.kernels.tuning import KernelTuning
-from deepinfer_nvidia.kernels.tuning.table import entries
+from deepinfer_nvidia.kernels.tuning.device_tunings import DeviceTunings
+from deepinfer_nvidia.kernels.tuning.table import Table, entries
 
 SHARED_BYTES = 227 * 1024
 """What a block of Hopper can have; a core has 1024 more for each block."""
@@ -159,15 +167,118 @@ def test_parts_of_k_follow_from_the_widths_and_not_from_the_rows(
     assert {getattr(tuning, "parts", 1) for tuning in chosen} == {parts}
 
 
-@pytest.mark.parametrize("one", entries("hopper/gemm_dense"), ids=lambda one: f"{one.tuning}")
-def test_dense_tiles_of_hopper_fit_a_core(one: Any) -> None:
-    tuning = one.tuning
+TUNED_SPECS = [loads[0].case.spec for loads in tuned_loads("gemm_dense")]
+TUNINGS = DeviceTunings(HOPPER)
+DENSE = dict.fromkeys(
+    one.tuning
+    for spec in TUNED_SPECS
+    for one in TUNINGS.candidates("gemm_dense", spec)
+    if one.kernel == "hopper/gemm_dense"
+)
+
+
+@pytest.mark.parametrize(
+    "tuning", [*DENSE, *(one.tuning for one in entries("hopper/gemm_dense"))], ids=str
+)
+def test_dense_tiles_of_hopper_fit_a_core(tuning: Any) -> None:
+    """Those of the table, and those that somebody may measure."""
     assert tuning.ring_bytes <= SHARED_BYTES
     assert tuning.rows // tuning.across % tuning.row_box == 0
     assert tuning.channel_box(5120) % 8 == 0
+    sums = tuning.rows * tuning.channels * tuning.held
     if tuning.is_spread:
-        assert tuning.rows * tuning.channels * 4 <= tuning.ring_bytes - 16 * tuning.stages
+        assert 4 * sums <= tuning.ring_bytes - 16 * tuning.stages
         assert tuning.parts <= 8
+        assert tuning.spread_blocks > 1
+        assert tuning.parts % tuning.held == 0
+    # Those of all parts that a thread has, beside what else it needs.
+    in_turn = 1 if tuning.is_spread or tuning.parts == 1 else 2
+    threads = 128 * tuning.groups
+    assert sums * in_turn // threads <= (tuning.registers or 168) - 32
+    assert tuning.registers * threads <= 65536 - 128 * 24
+
+
+@pytest.mark.parametrize("spec", TUNED_SPECS, ids=str)
+def test_what_is_picked_may_be_measured_and_so_may_others_with_its_bits(spec: Any) -> None:
+    candidates = TUNINGS.candidates("gemm_dense", spec)
+    assert len(set(candidates)) == len(candidates)
+    for rows in ROWS:
+        assert TUNINGS.picked("gemm_dense", spec, rows) in candidates
+    alike = [one for one in candidates if TUNINGS.bits(one) == parts_of(spec)]
+    assert len(alike) > len({one.tuning for one in entries("gemm_dense")})
+
+
+@pytest.mark.parametrize("operator", TUNINGS.operators)
+def test_every_operator_that_may_be_tuned_has_sizes_that_cover_all_rows(operator: str) -> None:
+    for loads in tuned_loads(operator):
+        ends = [load.serves[1] for load in loads]
+        assert [load.serves[0] for load in loads] == [1, *(end + 1 for end in ends[:-1])]
+        assert ends == [*(load.case.rows for load in loads[:-1]), 0]
+        assert len({load.case.spec for load in loads}) == 1
+
+
+def test_halves_of_k_are_proposed_for_few_channels_and_long_sums_alone() -> None:
+    divided = {
+        (spec.in_width, spec.out_width)
+        for spec in TUNED_SPECS
+        if any(TUNINGS.bits(one) == 2 for one in TUNINGS.candidates("gemm_dense", spec))
+    }
+    assert divided == {(4096, 4096), (5120, 4608), (8192, 5120), (2304, 5120)}
+
+
+def test_blocks_of_a_cluster_may_have_several_parts_of_k_each() -> None:
+    one = HopperTuning(channels=64, stages=8, parts=8, is_spread=True, held=4)
+    assert (one.spread_blocks, one.threads_of_a_block) == (2, 288)
+    assert replace(one, registers=224).threads_of_a_block == 384
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> HopperTuning:
+    """A table in which up to 16 rows of 8192 -> 5120 have a choice of their own."""
+    tuning = HopperTuning(channels=40, stages=8, parts=2, is_spread=True)
+    best = FastestTuning(
+        rows=16,
+        serves=(1, 16),
+        choice=TunedKernel(kernel="hopper/gemm_dense", tuning=tuning),
+        seconds=1e-6,
+        spread_s=0.0,
+    )
+    table = Table(kernels={}, choices={("gemm_dense", DIVIDED_SPEC): (best,)})
+    for module in (choice_module, catalogue_module):
+        monkeypatch.setattr(module, "shipped_table", lambda: table)
+    choose.cache_clear()
+    return tuning
+
+
+DIVIDED_SPEC = GemmDenseSpec(in_width=8192, out_width=5120, out_dtype="bfloat16")
+
+
+@pytest.fixture(autouse=True)
+def forgetful() -> Iterator[None]:
+    """What is chosen by a table of a test is not remembered."""
+    yield
+    choose.cache_clear()
+
+
+def test_what_was_the_fastest_for_a_spec_goes_before_what_should_be(chosen: HopperTuning) -> None:
+    usual = {rows: dense(8192, 5120, rows).tuning for rows in (0, 1, 16, 17)}
+    assert [usual[rows] == chosen for rows in usual] == [True, True, True, False]
+    assert dense(8192, 5112, 16).tuning != chosen
+    assert dense(8192, 5120, 16, replace(HOPPER, cores=78)).tuning == replace(chosen, cores=78)
+    assert dense(8192, 5120, 16, OTHER).kernel == "gemm_dense"
+
+
+def test_cases_are_tried_with_what_is_chosen_for_them(chosen: HopperTuning) -> None:
+    tune, choices = catalogue().tune, catalogue().choices
+    assert tune("hopper/gemm_dense", DIVIDED_SPEC, 16) == chosen
+    assert tune("hopper/gemm_dense", DIVIDED_SPEC, 17) != chosen
+    assert tune("gemm_dense", DIVIDED_SPEC, 16) != chosen
+    assert chosen in choices("hopper/gemm_dense", DIVIDED_SPEC)
+    # On small cases too; but K of products that lie side by side is never divided.
+    small = replace(DIVIDED_SPEC, in_width=64)
+    assert chosen in choices("hopper/gemm_dense", small)
+    assert chosen not in choices("hopper/gemm_dense", replace(small, groups=2))
+    assert chosen not in choices("gemm_dense", small)
 
 
 def test_a_ragged_width_with_groups_is_left_to_tilelang() -> None:

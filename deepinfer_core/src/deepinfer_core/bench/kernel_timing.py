@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deepinfer_core.interfaces.device import Device
 
-__all__ = ["Ceilings", "ceilings", "time_of"]
+__all__ = ["Ceilings", "Sample", "ceilings", "samples_in_turns", "time_of"]
 
 _REPLAYS = 30
 _CALLS = 20
+_FIRST_REPLAYS = 5
+_FAR_BEHIND = 1.3
+"""Whose median of the first replays is so many times the fastest is out of the running."""
 _COPY_BYTES = 1 << 31
 """Of the source: far more than any cache holds."""
 _SIDE = 8192
@@ -40,6 +43,19 @@ class Ceilings:
     def bound_s(self, moved_bytes: int, flops: int) -> float:
         """The shortest time in which this can be done."""
         return max(moved_bytes / self.copy_bytes_per_s, flops / self.flops_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Times of one call.
+
+    Attributes:
+        seconds: their median.
+        spread_s: between their quartiles.
+    """
+
+    seconds: float
+    spread_s: float
 
 
 def ceilings(device: Device, *, copy_bytes: int = _COPY_BYTES, side: int = _SIDE) -> Ceilings:
@@ -79,6 +95,52 @@ def time_of(
         count: calls in one timed piece.
         replays: timed pieces.
     """
+    run = _recorded(device, calls, count)
+    return statistics.median(_times(device, run, replays)) / count
+
+
+def samples_in_turns(
+    device: Device,
+    contenders: Sequence[Sequence[Callable[[], object]]],
+    *,
+    count: int = _CALLS,
+    replays: int = _REPLAYS,
+) -> list[Sample]:
+    """Times of several implementations, whose replays take turns.
+
+    So what slows the device down for a while slows all of them. Those that a few replays show to be
+    far behind the fastest are not repeated further.
+
+    Args:
+        device: where they run.
+        contenders: of each, the calls that are made in turn.
+        count: calls in one timed piece.
+        replays: timed pieces.
+    """
+    runs = [_recorded(device, calls, count) for calls in contenders]
+    times: list[list[float]] = [[] for _ in runs]
+
+    def go_on(numbers: Iterable[int], rounds: int) -> None:
+        for _ in range(rounds):
+            for number in numbers:
+                times[number] += _times(device, runs[number], 1)
+
+    go_on(range(len(runs)), _FIRST_REPLAYS)
+    medians = [statistics.median(each) for each in times]
+    near = [n for n, median in enumerate(medians) if median <= _FAR_BEHIND * min(medians)]
+    go_on(near, replays - _FIRST_REPLAYS)
+    return [_sample(each, count) for each in times]
+
+
+def _sample(times: Sequence[float], count: int) -> Sample:
+    first, median, third = statistics.quantiles(times, n=4, method="inclusive")
+    return Sample(seconds=median / count, spread_s=(third - first) / count)
+
+
+def _recorded(
+    device: Device, calls: Sequence[Callable[[], object]], count: int
+) -> Callable[[], object]:
+    """What makes ``count`` calls; warm."""
     for call in calls:
         call()
     device.synchronise()
@@ -91,10 +153,14 @@ def time_of(
     run = piece if recording is None else recording.repeat
     run()
     device.synchronise()
+    return run
+
+
+def _times(device: Device, run: Callable[[], object], replays: int) -> list[float]:
     times = []
     for _ in range(replays):
         began_s = time.perf_counter()
         run()
         device.synchronise()
         times.append(time.perf_counter() - began_s)
-    return statistics.median(times) / count
+    return times

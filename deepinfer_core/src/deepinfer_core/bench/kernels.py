@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deepinfer_core.interfaces.operators.catalogue import KernelCatalogue, Kernels
     from deepinfer_core.testing.kernel_cases import KernelCase
 
-__all__ = ["KernelTime", "kernel_times", "wrong_trials"]
+__all__ = ["KernelTime", "argument_sets", "device_arguments", "kernel_times", "wrong_trials"]
 
 _SETS = 8
 _CACHE_SHARE = 3
@@ -93,13 +93,12 @@ def kernel_times(
             continue
         if wrong is not None and trial.id in wrong:
             continue
-        given = _arguments(case, device)
+        given = device_arguments(case, device)
         words = trial.complaints(kernels, given, str(device.torch_device)) if wrong is None else ()
         if words:
             yield KernelTime(case=trial.id, complaints=tuple(words))
             continue
-        wanted = math.ceil(_CACHE_SHARE * cache_bytes / case.moved_bytes)
-        count = max(1, min(_SETS, wanted))
+        count = argument_sets(case, cache_bytes)
         own = [trial.arranged(given) for _ in range(count)]
         seconds = time_of(device, [_bound_to(partial(trial.call, kernels), one) for one in own])
         del own
@@ -111,6 +110,25 @@ def kernel_times(
             peer=peer,
             peer_s=peer_s,
         )
+
+
+def argument_sets(case: KernelCase, cache_bytes: int) -> int:
+    """Sets of arguments that no cache holds together, as far as ``_SETS`` are enough.
+
+    Args:
+        case: says what it moves.
+        cache_bytes: of the device's largest cache.
+    """
+    wanted = math.ceil(_CACHE_SHARE * cache_bytes / case.moved_bytes)
+    return max(1, min(_SETS, wanted))
+
+
+def device_arguments(case: KernelCase, device: Device) -> dict[str, torch.Tensor]:
+    """The arguments of a case, always the same numbers, on the device."""
+    import torch
+
+    made = case.arguments(torch.Generator().manual_seed(_SEED))
+    return {name: tensor.to(device.torch_device) for name, tensor in made.items()}
 
 
 def _peer_time(
@@ -166,10 +184,3 @@ def _bound_to(
     call: Callable[[dict[str, torch.Tensor]], object], given: dict[str, torch.Tensor]
 ) -> Callable[[], object]:
     return lambda: call(given)
-
-
-def _arguments(case: KernelCase, device: Device) -> dict[str, torch.Tensor]:
-    import torch
-
-    made = case.arguments(torch.Generator().manual_seed(_SEED))
-    return {name: tensor.to(device.torch_device) for name, tensor in made.items()}

@@ -3,7 +3,7 @@
 ``--evidence`` needs no device: it interprets, lowers and compiles. Without it, kernels run at the
 model's own sizes on the device that the settings name, next to their bounds and peers. ``--record``
 keeps what was shown, with what each kernel then was; ``--from`` takes that over from the record of
-another machine.
+another machine. ``--tune`` looks for faster tunings, see ``cli.tune_kernels``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.cli.output import check_writable, print_json, print_table
 from deepinfer_core.cli.parser import UsageError, add_settings_arguments, settings_from
+from deepinfer_core.cli.tune_kernels import add_tuning_arguments, check_tuning, on_device, tune
 
 if TYPE_CHECKING:
     from deepinfer_core.bench.kernels import KernelTime
@@ -56,6 +57,7 @@ def add_kernels_action(actions: argparse._SubParsersAction[Any]) -> None:
     )
     add("--json", action="store_true", help="one object a kernel or figure")
     add("--out", type=Path, metavar="FILE", help="write these objects to a file as well")
+    add_tuning_arguments(parser)
     add_settings_arguments(parser)
     parser.set_defaults(act=_run)
 
@@ -66,6 +68,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.out is not None:
         check_writable(args.out)
     _check_records(args.source, args.record)
+    check_tuning(args)
     resolution = resolve_components(settings_from(args))
     catalogues = _catalogues(resolution)
     if not catalogues:
@@ -79,11 +82,13 @@ def _run(args: argparse.Namespace) -> int:
             f"no kernel's name holds {args.operator!r}",
             hint=f"there is {', '.join(known)}",
         )
-    if args.source is not None:
+    if args.tune:
+        found, is_good = tune(args, resolution, catalogues)
+    elif args.source is not None:
         found, is_good = _taken(args, catalogues)
     else:
         found, is_good = (_evidence if args.evidence else _times)(args, resolution, catalogues)
-    if args.out is not None:
+    if args.out is not None and not args.tune:
         _write(args.out, found)
     if args.json:
         print_json(found)
@@ -193,18 +198,9 @@ def _times(
     from deepinfer_core.bench.kernel_timing import ceilings
     from deepinfer_core.bench.kernels import kernel_times
     from deepinfer_core.bench.stamp import stamp_of
-    from deepinfer_core.plugin import load
 
-    resolved = resolution.require()
-    device = load(resolved, "device")
+    resolved, device, chosen = on_device(resolution, catalogues)
     facts = resolution.report.device
-    backend = resolved.pick("device").spec.name.partition(".")[0]
-    chosen = [one for one in catalogues.values() if one.backend == backend]
-    if not chosen:
-        raise UsageError(
-            f"the device {facts.device} has no tile kernels",
-            hint="name another one, e.g. --set device=nvidia, or ask for --evidence",
-        )
     rates, stamp = ceilings(device), stamp_of(facts, 1)
     times: list[KernelTime] = []
     for catalogue in chosen:

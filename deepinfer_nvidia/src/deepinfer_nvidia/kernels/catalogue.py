@@ -18,11 +18,13 @@ from deepinfer_core.interfaces.operators.catalogue import (
 from deepinfer_nvidia.kernels.peers import peer
 from deepinfer_nvidia.kernels.product_times import fastest, fitting
 from deepinfer_nvidia.kernels.tuning import KernelTuning
-from deepinfer_nvidia.kernels.tuning.table import entries
+from deepinfer_nvidia.kernels.tuning.choices import choice_for, parts_in
+from deepinfer_nvidia.kernels.tuning.table import entries, shipped_table
 from deepinfer_nvidia.probe import kernel_folder
 
 if TYPE_CHECKING:
     import torch
+    from deepinfer_core.interfaces.operators.tunings import KernelTunings
 
 __all__ = ["ARCHITECTURES", "catalogue"]
 
@@ -52,6 +54,7 @@ def catalogue() -> KernelCatalogue:
         choices=_choices,
         peer=peer,
         judged=_HERE / "judged_races.json",
+        tunings=_tunings,
     )
 
 
@@ -67,6 +70,10 @@ def _load(kernel: str) -> Build:
 def _tune(kernel: str, spec: Any, rows: int = 0) -> Any:
     """What was measured to be fast, what the kernel's own file chooses, or the defaults."""
     if rows:
+        choices = shipped_table().choices.get((operator_of(kernel), spec), ())
+        chosen = choice_for(choices, rows)
+        if chosen is not None and chosen.choice.kernel == kernel:
+            return chosen.choice.tuning
         measured = entries(kernel)
         found = fastest(operator_of(kernel), measured, spec, rows=rows, cores=_CORES)
         if found is not None:
@@ -84,8 +91,27 @@ def _also(kernel: str, spec: Any) -> tuple[Any, ...]:
 
 
 def _choices(kernel: str, spec: Any) -> tuple[KernelTuning, ...]:
-    measured = fitting(operator_of(kernel), entries(kernel), spec)
-    return tuple(one.tuning for one in measured)
+    """Rated ones with which the spec is computed, and those chosen for any spec that fit it."""
+    operator = operator_of(kernel)
+    rated = [one.tuning for one in fitting(operator, entries(kernel), spec)]
+    chosen = [
+        one.choice.tuning
+        for (name, _), choices in shipped_table().choices.items()
+        for one in choices
+        if name == operator and one.choice.kernel == kernel
+    ]
+    # The parts of K change bits, and are within the bounds of a case whatever they are.
+    able = [one for one in chosen if parts_in(one) == 1 or spec.groups == 1]
+    return tuple(dict.fromkeys((*rated, *able)))
+
+
+def _tunings() -> KernelTunings:
+    from deepinfer_nvidia.device.gpu import current_gpu
+    from deepinfer_nvidia.kernels.choice import Target
+    from deepinfer_nvidia.kernels.tuning.device_tunings import DeviceTunings
+
+    gpu = current_gpu()
+    return DeviceTunings(Target(is_hopper=gpu.is_hopper, cores=gpu.cores))
 
 
 def _limits(kernel: str) -> KernelLimits:

@@ -2,7 +2,8 @@
 
 One pure function for all launch code. A kernel written for an architecture comes before the one in
 the tile language where the device has that architecture and the kernel takes the spec; among
-measured tunings the one that should take the least time is taken.
+measured tunings the one is taken that was the fastest for the spec and the number of rows, or that
+should take the least time.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from deepinfer_core.interfaces.operators.catalogue import Build, is_tile_kernel,
 from deepinfer_nvidia.kernels.catalogue import catalogue
 from deepinfer_nvidia.kernels.product_times import fastest
 from deepinfer_nvidia.kernels.tuning import KernelTuning
-from deepinfer_nvidia.kernels.tuning.table import entries
+from deepinfer_nvidia.kernels.tuning.choices import choice_for
+from deepinfer_nvidia.kernels.tuning.table import Measured, entries, shipped_table
 
-__all__ = ["Choice", "Target", "choose"]
+__all__ = ["Choice", "Target", "choose", "measured_for"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +61,26 @@ def choose(operator: str, spec: Any, target: Target, rows: int = 0) -> Choice:
         target: the device.
         rows: that a launch is planned for; 0 if that does not matter.
     """
-    able = [kernel for kernel in _kernels_of(operator) if _takes(kernel, spec, target)]
-    measured = [one for kernel in able for one in entries(kernel) if one.instead_of not in able]
+    if target.is_hopper:
+        chosen = choice_for(shipped_table().choices.get((operator, spec), ()), max(rows, 1))
+        if chosen is not None:
+            return _choice(chosen.choice.kernel, chosen.choice.tuning, target)
+    measured = measured_for(operator, spec, target)
     found = fastest(operator, measured, spec, rows=rows, cores=target.cores)
     if found is not None:
         return _choice(found.kernel, found.tuning, target)
-    return _choice(able[0], catalogue().tune(able[0], spec, 0), target)
+    first = _able(operator, spec, target)[0]
+    return _choice(first, catalogue().tune(first, spec, 0), target)
+
+
+def measured_for(operator: str, spec: Any, target: Target) -> list[Measured]:
+    """The rated tunings of all kernels that may serve a spec on a device; of any parts of K."""
+    able = _able(operator, spec, target)
+    return [one for kernel in able for one in entries(kernel) if one.instead_of not in able]
+
+
+def _able(operator: str, spec: Any, target: Target) -> list[str]:
+    return [kernel for kernel in _kernels_of(operator) if _takes(kernel, spec, target)]
 
 
 @cache

@@ -62,9 +62,10 @@ def _hopper_dense_us(measured: Measured, spec: GemmDenseSpec, rows: int, cores: 
     tiles = down * across * spec.groups
     steps = -(-spec.in_width // 64)
     if tuning.is_spread:
-        tiles, steps = tiles * tuning.parts, -(-steps // tuning.parts)
+        blocks = tuning.spread_blocks
+        tiles, steps = tiles * blocks, -(-steps // tuning.parts) * tuning.held
         # Blocks of a cluster lie together on the chip, which leaves some cores without one.
-        cores = (cores - cores // 8) * tuning.spread_blocks_per_core
+        cores = (cores - (cores // 8 if blocks > 2 else 0)) * tuning.spread_blocks_per_core
     step_us = _step_us(measured, tiles, cores)
     time_us: float = -(-tiles // cores) * (steps * step_us + measured.figures["tile_us"])
     return max(time_us, _weight_us(spec))

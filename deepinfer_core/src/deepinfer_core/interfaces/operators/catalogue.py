@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from deepinfer_core.interfaces.operators.tunings import KernelTunings
 from deepinfer_core.interfaces.operators.wanted import Build, KernelCompiler
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class KernelCatalogue:
         peer: from an operator's name and a spec to another implementation that is installed here
             and timed next to the kernel: its name, and a call on a case's arguments by name that
             may overwrite its outputs; None if there is none.
+        judged: JSON of what a checker says of the kernels and was found to be in order, if it is.
+        tunings: what there is to choose on the device of this machine, if anything is.
     """
 
     backend: str
@@ -122,6 +125,7 @@ class KernelCatalogue:
         lambda _operator, _spec: None
     )
     judged: Path | None = None
+    tunings: Callable[[], KernelTunings] | None = None
 
     @property
     def operators(self) -> tuple[str, ...]:

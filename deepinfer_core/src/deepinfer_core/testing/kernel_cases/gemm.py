@@ -25,7 +25,7 @@ from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors, poison
 from deepinfer_core.testing.kernel_cases.gemm_loads import DENSE_LOADS, EXPERT_LOADS
 from deepinfer_core.testing.tolerance import roundoff
 
-__all__ = ["cases"]
+__all__ = ["cases", "dense_case", "experts_case"]
 
 _TWIN = ReferenceGemm()
 _FP32, _BF16 = torch.float32, torch.bfloat16
@@ -34,23 +34,23 @@ _FP32, _BF16 = torch.float32, torch.bfloat16
 def cases() -> list[KernelCase]:
     """All cases of the family."""
     return [
-        _dense(rows=9, in_width=64, out_width=40),
-        _dense(rows=1, in_width=96, out_width=33, out_dtype="float32"),
-        _dense(rows=65, in_width=128, out_width=64, groups=2),
-        _dense(rows=260, in_width=32, out_width=24),
-        _dense(rows=70, in_width=1088, out_width=72),
+        dense_case(rows=9, in_width=64, out_width=40),
+        dense_case(rows=1, in_width=96, out_width=33, out_dtype="float32"),
+        dense_case(rows=65, in_width=128, out_width=64, groups=2),
+        dense_case(rows=260, in_width=32, out_width=24),
+        dense_case(rows=70, in_width=1088, out_width=72),
         # Few channels and a long sum, which may be divided.
-        _dense(rows=9, in_width=2560, out_width=64),
-        _dense(rows=70, in_width=2560, out_width=520),
-        _dense(rows=7, in_width=5120, out_width=4608, out_dtype="float32", small=False),
-        _dense(rows=4096, in_width=5120, out_width=4608, small=False),
-        _dense(rows=130, in_width=4096, out_width=1024, groups=8, small=False),
+        dense_case(rows=9, in_width=2560, out_width=64),
+        dense_case(rows=70, in_width=2560, out_width=520),
+        dense_case(rows=7, in_width=5120, out_width=4608, out_dtype="float32", small=False),
+        dense_case(rows=4096, in_width=5120, out_width=4608, small=False),
+        dense_case(rows=130, in_width=4096, out_width=1024, groups=8, small=False),
         _small(rows=5, in_width=32, out_width=4),
         _small(rows=2, in_width=64, out_width=65, groups=2, x_dtype="bfloat16"),
         _small(rows=17, in_width=32, out_width=12),
         _small(rows=3, in_width=20480, out_width=24, x_dtype="bfloat16", small=False),
         *(
-            _experts(
+            experts_case(
                 ends=ends,
                 in_width=96,
                 out_width=40,
@@ -60,10 +60,10 @@ def cases() -> list[KernelCase]:
             for ends in ([3, 9, 9, 12], [0, 0, 0, 0], [0, 0, 0, 70])
             for weight_format, out_dtype in (("mxfp4", "float32"), ("bfloat16", "bfloat16"))
         ),
-        _experts(ends=[0, 9, 20], in_width=608, out_width=1280),
+        experts_case(ends=[0, 9, 20], in_width=608, out_width=1280),
         # Whole tiles of eight rows, and one row more.
-        _experts(ends=[2, 2, 11], in_width=32, out_width=70, x_dtype="float32"),
-        _experts(
+        experts_case(ends=[2, 2, 11], in_width=32, out_width=70, x_dtype="float32"),
+        experts_case(
             ends=[0, 4],
             in_width=64,
             out_width=8,
@@ -71,17 +71,20 @@ def cases() -> list[KernelCase]:
             weight_format="float32",
             spare_rows=0,
         ),
-        _experts(ends=[1, 1, 9, 40], in_width=5120, out_width=4608, small=False),
-        _experts(ends=[0, 200, 200, 264], in_width=2304, out_width=5120, small=False),
+        experts_case(ends=[1, 1, 9, 40], in_width=5120, out_width=4608, small=False),
+        experts_case(ends=[0, 200, 200, 264], in_width=2304, out_width=5120, small=False),
         *(
-            _dense(rows=rows, in_width=k, out_width=n, out_dtype=out_dtype, small=False)
+            dense_case(rows=rows, in_width=k, out_width=n, out_dtype=out_dtype, small=False)
             for rows, k, n, out_dtype in DENSE_LOADS
         ),
-        *(_experts(ends=ends, in_width=k, out_width=n, small=False) for ends, k, n in EXPERT_LOADS),
+        *(
+            experts_case(ends=ends, in_width=k, out_width=n, small=False)
+            for ends, k, n in EXPERT_LOADS
+        ),
     ]
 
 
-def _dense(
+def dense_case(
     *,
     rows: int,
     in_width: int,
@@ -90,6 +93,7 @@ def _dense(
     out_dtype: str = "bfloat16",
     small: bool = True,
 ) -> KernelCase:
+    """One product of bf16 rows; a case that is not small says what it moves."""
     spec = GemmDenseSpec(in_width=in_width, out_width=out_width, groups=groups, out_dtype=out_dtype)
     arguments = _dense_arguments(
         rows, groups, in_width, out_width, "bfloat16", "bfloat16", out_dtype
@@ -194,7 +198,7 @@ def _dense_bounds(given: Tensors, expected: Tensors) -> Tensors:
     return {"out_TGN": _bound(size, x.shape[-1], expected["out_TGN"])}
 
 
-def _experts(
+def experts_case(
     *,
     ends: Sequence[int],
     in_width: int,
@@ -205,6 +209,7 @@ def _experts(
     spare_rows: int = 3,
     small: bool = True,
 ) -> KernelCase:
+    """One product of rows of experts, which end at ``ends``; rows of nobody follow."""
     experts, rows = len(ends), ends[-1] + spare_rows
     spec = GemmExpertsSpec(
         experts=experts,

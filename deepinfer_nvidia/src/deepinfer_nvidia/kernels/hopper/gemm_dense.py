@@ -14,12 +14,13 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
 
+from deepinfer_nvidia.kernels.hopper.dense_candidates import dense_candidates
 from deepinfer_nvidia.kernels.hopper.ring import SHARED_BYTES, Tuning, sources
 from deepinfer_nvidia.kernels.hopper.spread import spread
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
 from deepinfer_nvidia.kernels.tuning.table import entries
 
-__all__ = ["LIMITS", "Tuning", "build", "default_tuning"]
+__all__ = ["LIMITS", "Tuning", "build", "candidates", "default_tuning"]
 
 _FILES = ("copies.cuh", "gemm_ring.cuh", "gemm_dense.cuh")
 
@@ -35,6 +36,11 @@ LIMITS = KernelLimits(architectures=("sm_90a",), takes=_takes)
 def default_tuning(_spec: GemmDenseSpec) -> Any:
     """The smallest tile; ``choice`` has what launches use for each number of rows."""
     return entries("hopper/gemm_dense")[0].tuning
+
+
+def candidates(spec: GemmDenseSpec) -> tuple[Tuning, ...]:
+    """What may be faster than the tunings of the table."""
+    return dense_candidates(spec)
 
 
 def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
@@ -94,8 +100,6 @@ def _persistent(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     shared_bytes = tuning.ring_bytes + results.bytes
     cluster = tuning.down * tuning.across
     blocks = tuning.cores * tuning.blocks_per_core // cluster * cluster
-    # Registers are moved between warp groups, so the copying warp then gets a whole group.
-    threads = 128 * tuning.groups + (128 if tuning.registers else 32)
     map_of_rows = partial(matrix_map, columns=groups * in_width, box_rows=tuning.row_box)
 
     def map_of_results(x_TGK: Any, out_TGN: Any, rows: Any) -> Any:
@@ -110,7 +114,7 @@ def _persistent(spec: GemmDenseSpec, tuning: Tuning) -> Any:
         weight_GNK: T.Tensor((groups, out_width, in_width), "bfloat16"),
         out_TGN: T.Tensor((rows, groups, out_width), spec.out_dtype),
     ) -> None:
-        with T.Kernel(blocks, threads=threads, cluster_dims=cluster) as _:
+        with T.Kernel(blocks, threads=tuning.threads_of_a_block, cluster_dims=cluster) as _:
             T.import_source(source)
             T.annotate_min_blocks_per_sm(tuning.blocks_per_core)
             shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")

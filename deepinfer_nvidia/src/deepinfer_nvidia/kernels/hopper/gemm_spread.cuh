@@ -1,19 +1,23 @@
 // How does a product with few channels keep many SMs of Hopper busy?
 //
-// A cluster of blocks shares one tile: each multiplies its own part of K, then the parts are added
+// A cluster of blocks shares one tile: each multiplies its own parts of K, then the parts are added
 // through the shared memories of the cluster, in the order of the parts. The cut depends on the
-// widths alone, so a row's bits do not depend on the number of rows.
+// widths alone, so a row's bits do not depend on the number of rows. A block that holds several
+// parts keeps the sums of each, as sums of sums would be rounded otherwise.
 
 namespace deepinfer_dense {
 
-template <int kN, int kK, int kParts, typename Ring, typename Out> struct Spread {
+template <int kN, int kK, int kParts, int kHeld, typename Ring, typename Out, int kRegisters>
+struct Spread {
   using Part = Parts<kK, kParts>;
   static constexpr int kWarpGroups = Ring::kWarpGroups;
-  // Of a thread: four sums each, two channels of a row and of the row eight below.
+  static constexpr int kBlocks = kParts / kHeld;  // of the cluster
+  // Of a thread and part: four sums each, two channels of a row and of the row eight below.
   static constexpr int kQuads = Ring::kTiles * Ring::kSums / 4;
-  static_assert(Ring::kBlocks == 1 && kParts <= 8);
-  static_assert(Ring::kRows * Ring::kChannels * 4 <= Ring::kStages * Ring::kStageBytes,
-                "sums of a part take the place of the ring");
+  static_assert(Ring::kBlocks == 1 && kParts <= 8 && kParts % kHeld == 0);
+  static_assert(kHeld * Ring::kRows * Ring::kChannels * 4 <= Ring::kStages * Ring::kStageBytes,
+                "sums of the parts take the place of the ring");
+  static_assert(kRegisters == 0 || kWarpGroups == 2);
 
   Ring ring;
   const CUtensorMap &x;
@@ -26,48 +30,57 @@ template <int kN, int kK, int kParts, typename Ring, typename Out> struct Spread
                      : "memory");
   }
 
-  __device__ __forceinline__ void run(int part, int channel_tile, int row_tile) const {
+  __device__ __forceinline__ void run(int block, int channel_tile, int row_tile) const {
     int channel = channel_tile * Ring::kChannels, row = row_tile * Ring::kRows;
     if (threadIdx.x == 0)
       ring.start();
     __syncthreads();
     if (threadIdx.x >= kWarpGroups * 128) {
+      if constexpr (kRegisters > 0)
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(504 - kWarpGroups * kRegisters));
       if (threadIdx.x == kWarpGroups * 128) {
         typename Ring::Place at{0, 1};
         typename Ring::Source from{0, channel, row, min(Ring::kRows, rows - row),
                                    min(Ring::kChannels, kN - channel)};
-        for (int step = 0; step < Part::steps(part); ++step)
-          ring.fill(at, x, weight, from, part * Part::kEach + step, 0);
+        for (int part = block * kHeld; part < (block + 1) * kHeld; ++part)
+          for (int step = 0; step < Part::steps(part); ++step)
+            ring.fill(at, x, weight, from, part * Part::kEach + step, 0);
       }
       __syncwarp();
       meet();
     } else {
-      keep(part);
+      if constexpr (kRegisters > 0)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+      keep(block);
       meet();
-      add(part, channel, row);
+      add(block, channel, row);
     }
     meet();
   }
 
   // Sums of a thread lie 16 bytes each, one behind the other for all threads.
-  __device__ __forceinline__ uint32_t sums() const {
-    return shared_address(ring.shared) + threadIdx.x * 16;
+  __device__ __forceinline__ uint32_t sums(int held, int quad) const {
+    return shared_address(ring.shared) +
+           ((held * kQuads + quad) * kWarpGroups * 128 + threadIdx.x) * 16;
   }
 
-  __device__ __forceinline__ void keep(int part) const {
+  __device__ __forceinline__ void keep(int block) const {
     typename Ring::Place at{0, 0};
-    float sum[Ring::kTiles][Ring::kSums];
-    ring.multiply(sum, at, Part::steps(part));
+    float sum[kHeld][Ring::kTiles][Ring::kSums];
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h)
+      ring.multiply(sum[h], at, Part::steps(block * kHeld + h));
     // All have read the last stages.
     asm volatile("bar.sync 1, %0;" ::"n"(kWarpGroups * 128) : "memory");
 #pragma unroll
-    for (int q = 0; q < kQuads; ++q) {
-      const float *four = sum[q / (Ring::kSums / 4)] + q % (Ring::kSums / 4) * 4;
-      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(sums() +
-                                                                    q * kWarpGroups * 128 * 16),
-                   "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3])
-                   : "memory");
-    }
+    for (int h = 0; h < kHeld; ++h)
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        const float *four = sum[h][q / (Ring::kSums / 4)] + q % (Ring::kSums / 4) * 4;
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(sums(h, q)), "f"(four[0]),
+                     "f"(four[1]), "f"(four[2]), "f"(four[3])
+                     : "memory");
+      }
   }
 
   static __device__ __forceinline__ float4 read(uint32_t address, int block) {
@@ -81,9 +94,9 @@ template <int kN, int kK, int kParts, typename Ring, typename Out> struct Spread
   }
 
   // Blocks take turns at the sums; each adds the parts in their order.
-  __device__ __forceinline__ void add(int part, int first_channel, int first_row) const {
+  __device__ __forceinline__ void add(int block, int first_channel, int first_row) const {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = threadIdx.x / 128;
-    for (int q = part; q < kQuads; q += kParts) {
+    for (int q = block; q < kQuads; q += kBlocks) {
       int m = q / (Ring::kSums / 4), j = q % (Ring::kSums / 4);
       int row = first_row + (group * Ring::kTiles + m) * 64 + warp * 16 + lane / 4;
       int channel = first_channel + j * 8 + lane % 4 * 2;
@@ -92,7 +105,7 @@ template <int kN, int kK, int kParts, typename Ring, typename Out> struct Spread
       float4 each[kParts];
 #pragma unroll
       for (int p = 0; p < kParts; ++p)
-        each[p] = read(sums() + q * kWarpGroups * 128 * 16, p);
+        each[p] = read(sums(p % kHeld, q), p / kHeld);
       float4 total = {Part::kNothing, Part::kNothing, Part::kNothing, Part::kNothing};
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {

@@ -26,7 +26,8 @@ class Tuning(KernelTuning):
         row_box: rows of one copy; rows that do not exist cost time, so small tiles have small ones.
         parts: parts of K, summed on their own and added in order. The one number here that changes
             bits: it follows from the widths of a product, and is the same for all numbers of rows.
-        is_spread: the parts are multiplied by as many blocks, not one after the other by one.
+        is_spread: the parts are multiplied by the blocks of a cluster, not all by one.
+        held: parts that each of these blocks multiplies.
         band: clusters of rows that run next to each other, if blocks stay.
         blocks_per_core: blocks that share a core, if they stay.
         cores: streaming multiprocessors of the device.
@@ -42,6 +43,7 @@ class Tuning(KernelTuning):
     row_box: int = 64
     parts: int = 1
     is_spread: bool = False
+    held: int = 1
     band: int = 8
     blocks_per_core: int = 1
     cores: int = 132
@@ -56,6 +58,16 @@ class Tuning(KernelTuning):
     def ring_bytes(self) -> int:
         """Stages and their barriers."""
         return self.stages * ((self.rows + self.channels) * 128 + 16)
+
+    @property
+    def threads_of_a_block(self) -> int:
+        """A warp copies; where registers are moved between warp groups it gets a whole one."""
+        return 128 * self.groups + (128 if self.registers else 32)
+
+    @property
+    def spread_blocks(self) -> int:
+        """Of a cluster that divides K."""
+        return self.parts // self.held
 
     @property
     def spread_blocks_per_core(self) -> int:

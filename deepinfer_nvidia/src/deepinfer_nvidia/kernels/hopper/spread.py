@@ -17,18 +17,20 @@ _FILES = ("copies.cuh", "gemm_ring.cuh", "gemm_spread.cuh")
 
 
 def spread(spec: GemmDenseSpec, tuning: Tuning) -> Any:
-    """The kernel of ``hopper.gemm_dense`` with a block for each part of K, and a block a tile."""
+    """The kernel of ``hopper.gemm_dense`` with the parts of K spread over a cluster, one a tile."""
     rows = T.dynamic("rows")
-    out_width, in_width, parts = spec.out_width, spec.in_width, tuning.parts
+    out_width, in_width, blocks = spec.out_width, spec.in_width, tuning.spread_blocks
     out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
-    numbers = (out_width, in_width, parts, tuning.ring(out_width), out_type)
+    cut = (tuning.parts, tuning.held)
+    ring = tuning.ring(out_width)
+    numbers = (out_width, in_width, *cut, ring, out_type, tuning.registers)
     entry = f"""
 namespace deepinfer_dense {{
 __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensorMap &x,
-    const CUtensorMap &weight, {out_type} *out, int rows, int part, int channel_tile,
+    const CUtensorMap &weight, {out_type} *out, int rows, int block, int channel_tile,
     int row_tile) {{
   Spread<{", ".join(map(str, numbers))}> kernel{{{{(char *)shared}}, x, weight, out, rows}};
-  kernel.run(part, channel_tile, row_tile);
+  kernel.run(block, channel_tile, row_tile);
 }}
 }}
 """
@@ -42,12 +44,12 @@ __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensor
         out_TGN: T.Tensor((rows, 1, out_width), spec.out_dtype),
     ) -> None:
         with T.Kernel(
-            parts,
+            blocks,
             -(-out_width // tuning.channels),
             T.ceildiv(rows, tuning.rows),
-            threads=128 * tuning.groups + 32,
-            cluster_dims=parts,
-        ) as (part, channel_tile, row_tile):
+            threads=tuning.threads_of_a_block,
+            cluster_dims=blocks,
+        ) as (block, channel_tile, row_tile):
             T.import_source(source)
             shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")
             T.call_extern(
@@ -58,7 +60,7 @@ __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensor
                 matrix_map(weight_GNK, out_width, in_width, tuning.channel_box(out_width)),
                 T.address_of(out_TGN[0, 0, 0]),
                 rows,
-                part,
+                block,
                 channel_tile,
                 row_tile,
             )

@@ -3,26 +3,29 @@
 One JSON file an architecture, read and checked once. ``kernels`` has a list for each kernel with
 more than one tuning. An item of it has the fields of the kernel's ``Tuning`` under ``tuning``, and
 beside it the figures by which ``choice`` chooses; ``instead_of`` names a kernel before which it is
-never chosen. Another architecture uses the file of SM90 until
+never chosen. Another architecture uses this list of SM90 until
 it has one of its own: a tuning changes how fast a kernel is, never what it computes.
+``choices`` has what was the fastest of all for some widths and rows, see ``tuning.choices``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any
 
-from deepinfer_core.errors import ConfigError
+from deepinfer_core.interfaces.operators.tunings import FastestTuning
 
 from deepinfer_nvidia.kernels.tuning import KernelTuning
+from deepinfer_nvidia.kernels.tuning.choices import read_choices
+from deepinfer_nvidia.kernels.tuning.fields import read_tuning, require_names, wrong
 
-__all__ = ["FIGURES", "Measured", "entries", "read_table"]
+__all__ = ["FIGURES", "Measured", "Table", "entries", "read_table", "shipped_table", "shipped_text"]
 
 FIGURES: dict[str, tuple[str, ...]] = {
     "attention_index_scores": ("rows_each", "least_scores"),
@@ -59,15 +62,33 @@ class Measured:
     instead_of: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A file.
+
+    Attributes:
+        kernels: the list of each kernel that has one.
+        choices: for widths that were measured by themselves, by operator and spec.
+    """
+
+    kernels: Mapping[str, tuple[Measured, ...]]
+    choices: Mapping[tuple[str, Any], tuple[FastestTuning, ...]]
+
+
 def entries(kernel: str) -> tuple[Measured, ...]:
     """The list of a kernel; empty if it has none."""
-    return _table().get(kernel, ())
+    return shipped_table().kernels.get(kernel, ())
 
 
 @cache
-def _table() -> dict[str, tuple[Measured, ...]]:
-    text = files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    return read_table(_FILE, text, _tuning_of)
+def shipped_table() -> Table:
+    """What launches choose by."""
+    return read_table(_FILE, shipped_text(), _tuning_of)
+
+
+def shipped_text() -> str:
+    """JSON."""
+    return files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
 
 
 def _tuning_of(kernel: str) -> type[KernelTuning]:
@@ -76,9 +97,7 @@ def _tuning_of(kernel: str) -> type[KernelTuning]:
     return found
 
 
-def read_table(
-    file: str, text: str, tuning_of: Callable[[str], type[KernelTuning]]
-) -> dict[str, tuple[Measured, ...]]:
+def read_table(file: str, text: str, tuning_of: Callable[[str], type[KernelTuning]]) -> Table:
     """Read and check a table.
 
     Args:
@@ -90,18 +109,21 @@ def read_table(
         ConfigError: names the kernel or the field that is unknown, missing or of another type.
     """
     found = json.loads(text)
-    _require_names(file, found, (*_STAMP, "kernels"))
+    require_names(file, found, (*_STAMP, "kernels", "choices"))
     lists = found["kernels"]
     for kernel in lists:
         if kernel not in FIGURES:
-            raise _error(file, f"a kernel {kernel!r}", f"there is {', '.join(sorted(FIGURES))}")
-    return {
-        kernel: tuple(
-            _measured(f"{file}: {kernel}[{number}]", kernel, item, tuning_of(kernel))
-            for number, item in enumerate(items)
-        )
-        for kernel, items in lists.items()
-    }
+            raise wrong(file, f"a kernel {kernel!r}", f"there is {', '.join(sorted(FIGURES))}")
+    return Table(
+        kernels={
+            kernel: tuple(
+                _measured(f"{file}: {kernel}[{number}]", kernel, item, tuning_of(kernel))
+                for number, item in enumerate(items)
+            )
+            for kernel, items in lists.items()
+        },
+        choices=read_choices(file, found["choices"], tuning_of),
+    )
 
 
 def _measured(
@@ -110,42 +132,15 @@ def _measured(
     names = FIGURES[kernel]
     instead_of = item.get("instead_of", "")
     if instead_of and instead_of not in FIGURES:
-        raise _error(place, f"instead_of = {instead_of!r}", "it names a kernel of the table")
-    _require_names(place, item, (*names, "tuning", *(["instead_of"] if instead_of else [])))
+        raise wrong(place, f"instead_of = {instead_of!r}", "it names a kernel of the table")
+    require_names(place, item, (*names, "tuning", *(["instead_of"] if instead_of else [])))
     for name in names:
         if type(item[name]) not in (int, float):
-            raise _error(place, f"{name} = {item[name]!r}", "it is a number")
+            raise wrong(place, f"{name} = {item[name]!r}", "it is a number")
     figures = MappingProxyType({name: float(item[name]) for name in names})
     return Measured(
         kernel=kernel,
-        tuning=_read_tuning(place, item["tuning"], tuning),
+        tuning=read_tuning(place, item["tuning"], tuning),
         figures=figures,
         instead_of=instead_of,
     )
-
-
-def _read_tuning(place: str, given: dict[str, Any], tuning: type[KernelTuning]) -> KernelTuning:
-    """The tuning; compiler switches belong to the kernel's file, not to a table."""
-    known = {one.name: one for one in fields(tuning) if one.name != "pass_configs"}
-    types = get_type_hints(tuning)
-    for name, value in given.items():
-        if name not in known:
-            raise _error(place, f"tuning.{name}", f"there is {', '.join(sorted(known))}")
-        if type(value) is not types[name]:
-            advice = f"it is of type {types[name].__name__}"
-            raise _error(place, f"tuning.{name} = {value!r}", advice)
-    missing = [name for name, one in known.items() if one.default is MISSING and name not in given]
-    if missing:
-        raise _error(place, "a tuning", f"it needs {', '.join(missing)}")
-    return tuning(**given)
-
-
-def _require_names(place: str, given: dict[str, Any], names: tuple[str, ...]) -> None:
-    for name in (*given, *names):
-        if (name in given) != (name in names):
-            word = "unknown" if name in given else "missing"
-            raise _error(place, f"{word} {name!r}", f"it has {', '.join(names)}")
-
-
-def _error(place: str, found: str, advice: str) -> ConfigError:
-    return ConfigError(f"asked for the tunings of {place}, found {found}", hint=advice)
