@@ -32,6 +32,7 @@ from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.reuse_settings import reuse_policy
 from deepinfer_core.engine.stored.opening import check_store, open_exchange
+from deepinfer_core.engine.stored.parts import parts_of
 from deepinfer_core.engine.tokenizer import open_tokenizer
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.model.config import ModelConfig
@@ -161,6 +162,8 @@ def _instruments(
         version=__version__,
         model=checkpoint_name(settings.model.path, folder),
         components=resolution.report.picked(),
+        classes=settings.engine.kv_store.classes,
+        parts=parts_of(resolution.require()),
         statistics_interval_s=settings.telemetry.statistics_interval_s,
     )
 
