@@ -13,7 +13,7 @@ from deepinfer_core.engine.llm import LLM
 from deepinfer_core.engine.outputs import Completion
 from deepinfer_core.engine.request_options import RequestOptions
 from deepinfer_core.engine.sampling_params import SamplingParams
-from deepinfer_core.errors import ConfigError
+from deepinfer_core.errors import ConfigError, WeightsError
 from deepinfer_core.testing.beginnings import words
 
 MakeLLM = Callable[..., LLM]
@@ -84,3 +84,35 @@ def test_settings_that_make_a_store_useless_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         make_llm(components={"kv_store": {"use": "core.memory"}}, **settings)
+
+
+@pytest.fixture
+def without_weights(byte_checkpoint: Path, tmp_path: Path) -> Path:
+    """A checkpoint of which all can be read but its weights."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        if (byte_checkpoint / name).exists():
+            (bare / name).write_bytes((byte_checkpoint / name).read_bytes())
+    return bare
+
+
+def on_disk(folder: Path) -> dict[str, object]:
+    options = {"folder": str(folder), "capacity_bytes": 1 << 26, "durable": False}
+    return {"kv_store": {"use": "core.disk", "options": options}}
+
+
+def test_a_store_that_cannot_be_opened_is_told_before_weights_are_read(
+    without_weights: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is a file, not a folder"):
+        LLM(without_weights, components=on_disk(tmp_path / "file"))
+
+
+def test_weights_that_cannot_be_read_leave_the_store_to_others(
+    without_weights: Path, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with pytest.raises(WeightsError):
+            LLM(without_weights, components=on_disk(tmp_path / "store"))

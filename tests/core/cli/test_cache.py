@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from deepinfer_core.cache.stored import stored_groups
@@ -355,3 +357,120 @@ options = {{ codec = "numpy", children = [{", ".join(children)}] }}
         assert "warning: child 1 (core.disk): the store is closed" in cache(action).stderr
         problem = data_of(cache(action, "--json"))["problem"]
         assert problem == "child 1 (core.disk): the store is closed"
+
+
+@pytest.mark.parametrize(
+    ("verb", "hint"),
+    [
+        (("stats",), "deepinfer cache stats --url http://HOST:PORT"),
+        (("verify",), "the service checks each block"),
+        (("verify", "--repair"), "the service checks each block"),
+        (("gc",), "the service sweeps once a minute"),
+        (("purge", "--all"), "end the service"),
+        (("purge", "--all", "--yes"), "end the service"),
+    ],
+)
+def test_each_verb_says_what_to_do_about_a_store_in_memory(
+    deepinfer: Run, byte_checkpoint: Path, verb: tuple[str, ...], hint: str
+) -> None:
+    named = (f"model.path={byte_checkpoint}", "components.kv_store.use=core.memory")
+    options = [word for one in named for word in ("--set", one)]
+    done = deepinfer("cache", *verb, *options, PLUGINS_AUTOLOAD="0")
+    assert done.returncode == 2
+    assert "core.memory keeps blocks in the memory of the process" in done.stderr
+    assert hint in done.stderr
+
+
+def test_what_is_empty_says_why(cache: Run, place: Place) -> None:
+    place.opened().close()
+    found = data_of(cache("stats", "--json"))
+    assert found["why"] == {
+        "blocks": "nothing was stored, or all of it has gone",
+        "group blocks": "the store holds nothing",
+        f"group {place.groups[1].name}": (
+            "a store that outlives processes is given no states; --url tells of those"
+        ),
+    }
+    assert "blocks: nothing was stored, or all of it has gone" in cache("stats").stdout
+
+
+def test_a_salt_without_blocks_says_why(cache: Run, place: Place) -> None:
+    place.filled()
+    done = cache("stats", "--salt", "nobody")
+    assert done.returncode == 0
+    assert "is the namespace of the salt, blocks 0" in done.stdout
+    assert "salt: the store holds nothing in this namespace" in done.stdout
+    assert data_of(cache("stats", "--json", "--salt", "nobody"))["salt"]["blocks"] == 0
+
+
+METRICS = """\
+deepinfer_build_info{model="m",version="1"} 1.0
+deepinfer_component_info{component="core.memory",slot="kv_store"} 1.0
+deepinfer_kv_store_usable 1.0
+deepinfer_kv_store_fetched_blocks_total 23.0
+"""
+
+
+@contextmanager
+def service(text: str, key: str = "") -> Iterator[str]:
+    """Something that answers as a service does; its address."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_known = not key or self.headers["Authorization"] == f"Bearer {key}"
+            self.send_response(200 if is_known and self.path == "/metrics" else 401)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_service_tells_about_a_store_in_its_memory(deepinfer: Run) -> None:
+    with service(METRICS) as url:
+        found = data_of(deepinfer("cache", "stats", "--url", url, "--json"))
+        shown = deepinfer("cache", "stats", "--url", f"{url}/").stdout
+    assert found["store"] == "core.memory"
+    by_name = {one["figure"]: one for one in found["figures"]}
+    assert (by_name["blocks that came"]["value"], by_name["blocks that came"]["why"]) == (23, "")
+    assert by_name["input tokens: host"]["why"] == "no request has ended"
+    assert "no request has ended" in shown
+
+
+def test_a_service_that_wants_a_key_gets_it(deepinfer: Run, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("secret\nmore\n")
+    with service(METRICS, key="secret") as url:
+        assert deepinfer("cache", "stats", "--url", url, "--key-file", str(file)).returncode == 0
+        done = deepinfer("cache", "stats", "--url", url)
+    assert done.returncode == 2
+    assert "wants a key, found none" in done.stderr
+    assert "--key-file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("localhost:8000", "give that of the service: http://HOST:PORT"),
+        ("http://127.0.0.1:1", "found nobody: Connection refused"),
+    ],
+)
+def test_an_address_that_is_none_is_an_error(deepinfer: Run, url: str, message: str) -> None:
+    done = deepinfer("cache", "stats", "--url", url)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_text_that_is_no_metrics_is_an_error(deepinfer: Run) -> None:
+    with service("hello") as url:
+        done = deepinfer("cache", "stats", "--url", url)
+    assert done.returncode == 1
+    assert "found other text" in done.stderr

@@ -105,5 +105,5 @@ def test_a_store_that_does_not_list_its_blocks_says_so() -> None:
         groups = MappingProxyType({"blocks": BLOCKS})
 
     Plain.__abstractmethods__ = frozenset()
-    with pytest.raises(NotSupported, match="Plain, which does not tell"):
+    with pytest.raises(NotSupported, match="Plain, which lists none"):
         contents(Plain())

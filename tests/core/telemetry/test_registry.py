@@ -17,7 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 @pytest.fixture
 def board() -> Board:
     return Board(
-        {"build_info": (("1.2", "m"),), "component_info": (("gemm", "a"), ("sampler", "b"))}
+        {"build_info": (("1.2", "m"),), "component_info": (("gemm", "a"), ("sampler", "b"))},
+        labelled={
+            one.name: (tuple("ab" if label == "class" else label for label in one.labels),)
+            for one in METRICS
+            if {"class", "part"} & set(one.labels)
+        },
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.cli.output import check_writable, complain, print_json, print_table
 from deepinfer_core.cli.parser import UsageError
+from deepinfer_core.cli.service_call import key_in
 
 if TYPE_CHECKING:
     from deepinfer_core.bench.serve.campaign import Campaign
@@ -130,7 +131,7 @@ def _campaign(args: argparse.Namespace) -> Campaign:
             raise UsageError(f"{name} is {value}", hint=f"give {least:g} or more")
     kinds = tuple(kind for kind in args.kinds.split(",") if kind)
     return Campaign(
-        target=parse_target(args.url, _key(args.key_file)),
+        target=parse_target(args.url, key_in(args.key_file)),
         endpoint=args.endpoint,
         model=args.model,
         hardware=args.hardware,
@@ -159,15 +160,6 @@ def _levels(args: argparse.Namespace) -> tuple[Level, ...]:
     return tuple(
         Level(kind="closed" if args.rate is None else "open", value=value) for value in values
     )
-
-
-def _key(file: Path | None) -> str:
-    if file is None:
-        return ""
-    try:
-        return file.read_text(encoding="utf-8").split("\n")[0].strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}", hint="give a text file") from error
 
 
 def _fields(text: str) -> dict[str, Any]:

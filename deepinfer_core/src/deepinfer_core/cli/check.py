@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from deepinfer_core.cli.memory_check import check_memory, configured_needs
 from deepinfer_core.cli.output import complain, print_json, print_table
 from deepinfer_core.cli.parser import add_settings_arguments, settings_from
+from deepinfer_core.cli.store_check import check_store_opens
 from deepinfer_core.errors import DeepInferError
 from deepinfer_core.interfaces.kinds import PROVEN
 
@@ -83,7 +84,7 @@ def check_strict(loaded: LoadedSettings, resolution: Resolution) -> Finding:
     )
 
 
-CHECKS: tuple[Check, ...] = (check_components, check_strict, check_memory)
+CHECKS: tuple[Check, ...] = (check_components, check_strict, check_memory, check_store_opens)
 """All checks, in the order of their tables."""
 
 

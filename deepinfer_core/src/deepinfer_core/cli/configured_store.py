@@ -60,12 +60,13 @@ def configured_store(loaded: LoadedSettings) -> ConfiguredStore:
 
 
 @contextmanager
-def open_store(configured: ConfiguredStore, *, writes: bool) -> Iterator[KvStore]:
+def open_store(configured: ConfiguredStore, *, writes: bool, otherwise: str) -> Iterator[KvStore]:
     """The store, open for the groups of the configured checkpoint.
 
     Args:
         configured: as of the service.
         writes: whether it is to be changed.
+        otherwise: what to do where others cannot see it.
 
     Raises:
         UsageError: others cannot see it.
@@ -78,7 +79,7 @@ def open_store(configured: ConfiguredStore, *, writes: bool) -> Iterator[KvStore
     if not lasting:
         raise UsageError(
             f"{configured.name} keeps blocks in the memory of the process that uses it",
-            hint="GET /metrics of the service tells about them",
+            hint=otherwise,
         )
     if len(lasting) > 1:
         raise UsageError(

@@ -293,6 +293,7 @@ class Engine:
         ended_s = self.clock_s()
         completion = completion_of(sequence, reason, error, load_s=self.load_s, ended_s=ended_s)
         assert completion.timeline is not None
-        self.instruments.finished(reason, completion.usage, completion.timeline)
+        retention = sequence.request.options.retention
+        self.instruments.finished(reason, completion.usage, completion.timeline, retention)
         delta = last_delta(sequence, completion, drawn=drawn)
         return Update(sequence.sequence_id, delta)

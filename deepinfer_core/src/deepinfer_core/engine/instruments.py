@@ -16,7 +16,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from deepinfer_core.engine.outputs import FinishReason, Timeline, Usage
+from deepinfer_core.engine.prompt_sources import PromptSources, source_labels
 from deepinfer_core.engine.stored.counts import StoreCounts
+from deepinfer_core.engine.stored.parts import Part, part_labels
 from deepinfer_core.telemetry.board import Board
 from deepinfer_core.telemetry.metric_list import DRAFT_PLACES, FINISH_REASONS, STEP_KINDS
 from deepinfer_core.telemetry.statistics import Report, StatisticsLine, log_figures
@@ -109,6 +111,8 @@ class Instruments:
         version: of the package.
         model: a name of the checkpoint that may be shown.
         components: by slot.
+        classes: of traffic that requests may belong to.
+        parts: the store and those that it consists of.
         statistics_interval_s: seconds between two statistics lines; 0: none.
         report: gets the figures of each line.
         clock_s: the monotonic clock of all times.
@@ -124,17 +128,18 @@ class Instruments:
         version: str,
         model: str,
         components: Mapping[str, str] | None = None,
+        classes: Sequence[str] = ("agent", "chat"),
+        parts: Sequence[Part] = (),
         statistics_interval_s: float = 0.0,
         report: Report = log_figures,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        described = {
-            "build_info": ((version, model),),
-            "component_info": tuple(sorted((components or {}).items())),
-        }
-        self.board = Board(described, self._refresh)
-        self._read = read
-        self._clock_s = clock_s
+        picked = tuple(sorted((components or {}).items()))
+        described = {"build_info": ((version, model),), "component_info": picked}
+        labels = {"prompt_source_tokens_total": source_labels(classes), **part_labels(parts)}
+        self.board = Board(described, self._refresh, labelled=labels)
+        self._read, self._clock_s, self._parts = read, clock_s, parts
+        self._sources = PromptSources(self.board, classes)
         self._find_series()
         self._line: StatisticsLine | None = None
         if statistics_interval_s > 0:
@@ -146,9 +151,7 @@ class Instruments:
         """Look up once what steps and requests change."""
         board = self.board
         self._arrived = board.number("requests_total")
-        self._ended = {
-            name: board.number("requests_finished_total", name) for name in FINISH_REASONS
-        }
+        self._ended = {one: board.number("requests_finished_total", one) for one in FINISH_REASONS}
         self._aborted = board.number("requests_aborted_total")
         self._prompt_tokens = board.number("prompt_tokens_total")
         self._cached_tokens = board.number("prompt_cached_tokens_total")
@@ -156,10 +159,10 @@ class Instruments:
         self._stored_tokens = board.number("prompt_stored_tokens_total")
         self._drawn_tokens = board.number("generation_tokens_total")
         self._draft_rounds = board.number("draft_rounds_total")
-        self._drafts = [board.number("draft_tokens_total", place) for place in DRAFT_PLACES]
-        self._accepted = [
-            board.number("accepted_draft_tokens_total", place) for place in DRAFT_PLACES
-        ]
+        self._drafts, self._accepted = (
+            [board.number(name, place) for place in DRAFT_PLACES]
+            for name in ("draft_tokens_total", "accepted_draft_tokens_total")
+        )
         self._prompt_rows = board.number("rows_total", "prompt")
         self._decode_rows = board.number("rows_total", "decode")
         self._queue = board.distribution("queue_seconds")
@@ -176,9 +179,8 @@ class Instruments:
         self._send = board.distribution("step_send_seconds")
         self._grammar_hits = board.number("grammar_cache_hits_total")
         self._grammar_misses = board.number("grammar_cache_misses_total")
-        self._grammars = {
-            state: board.number("grammars", state) for state in ("waiting", "compiling")
-        }
+        self._grammars_waiting = board.number("grammars", "waiting")
+        self._grammars_compiling = board.number("grammars", "compiling")
         self._grammar_compile = board.distribution("grammar_compile_seconds")
 
     @cached_property
@@ -241,8 +243,7 @@ class Instruments:
     def grammars_now(self, *, waiting: int, compiling: int) -> None:
         """So many grammars wait for their turn to be compiled, and so many have it."""
         with self.board.lock:
-            self._grammars["waiting"].value = waiting
-            self._grammars["compiling"].value = compiling
+            self._grammars_waiting.value, self._grammars_compiling.value = waiting, compiling
 
     def _verified(self, drafts: int, accepted: int, times: int) -> None:
         """So many sequences had so many drafts verified and accepted."""
@@ -251,7 +252,9 @@ class Instruments:
             for place in range(many):
                 counts[min(place, len(counts) - 1)].value += times
 
-    def finished(self, reason: FinishReason, usage: Usage, timeline: Timeline) -> None:
+    def finished(
+        self, reason: FinishReason, usage: Usage, timeline: Timeline, retention: str = "agent"
+    ) -> None:
         """A request that had arrived ended."""
         with self.board.lock:
             self._ended[reason].value += 1
@@ -260,6 +263,7 @@ class Instruments:
             self._cached_tokens.value += usage.cached_tokens
             self._replayed_tokens.value += usage.replayed_tokens
             self._stored_tokens.value += usage.stored_tokens
+            self._sources.count(usage, retention)
             self._request.observe(timeline.total_s)
             self._prompt_length.observe(usage.prompt_tokens)
             self._output_length.observe(usage.completion_tokens)
@@ -289,8 +293,7 @@ class Instruments:
             ("prefix_cache_evicted_snapshots_total",): readings.evicted_snapshots,
             ("late_kernels_total",): readings.late_kernels,
         }
-        for series, value in (
-            *levels.items(),
-            *(readings.store.levels() if readings.store else ()),
-        ):
+        for series, value in levels.items():
             board.number(*series).value = value
+        if readings.store is not None:
+            readings.store.show(board, self._parts, self._clock_s())

@@ -1,8 +1,8 @@
 """How do settings become a running engine?
 
 In this order, so that the cheap questions are answered first: the checkpoint's config, the
-components, the memory, the tensors' headers, the kernels, the weights. Nothing here is remembered
-between calls: two engines share nothing.
+components, the store, the memory, the tensors' headers, the kernels, the weights. Nothing here is
+remembered between calls: two engines share nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from deepinfer_core.engine.observers import tell_resolved, tell_started
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.reuse_settings import reuse_policy
-from deepinfer_core.engine.stored.opening import check_store, open_exchange
+from deepinfer_core.engine.stored.opening import check_store, exchange_over, open_traffic
+from deepinfer_core.engine.stored.parts import parts_of
 from deepinfer_core.engine.tokenizer import open_tokenizer
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved, load
 from deepinfer_core.plugin.resolution import Resolution
 from deepinfer_core.schedule.snapshot import Limits
+from deepinfer_core.stores.traffic import BlockTraffic
 from deepinfer_core.telemetry.progress import ProgressStream
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
 
     Raises:
         ConfigError: a setting or the checkpoint's config cannot be used.
+        DeepInferError: the store cannot be opened.
         PluginError: a slot cannot be filled, or its component breaks what ``strict`` asks for.
         WeightsError: the checkpoint is missing or damaged.
         DeviceError: there is not enough memory, or a kernel cannot be compiled.
@@ -93,6 +96,26 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
     tell_resolved(resolution)
     resolved = resolution.require()
     check_store(settings, resolved)
+    traffic = open_traffic(settings, resolved, config)
+    try:
+        return _load(loaded, folder, config, resolution, traffic, stream, began_s)
+    except BaseException:
+        if traffic is not None:
+            traffic.close()
+        raise
+
+
+def _load(
+    loaded: LoadedSettings,
+    folder: Path,
+    config: ModelConfig,
+    resolution: Resolution,
+    traffic: BlockTraffic | None,
+    stream: ProgressStream,
+    began_s: float,
+) -> Loaded:
+    """All that takes long, once the cheap questions are answered and the store is open."""
+    settings, resolved = loaded.settings, resolution.require()
     tokenizer = open_tokenizer(folder)
     runner, memory, policy = _build_runner(folder, config, settings, resolved, stream)
     limits = Limits(
@@ -110,7 +133,7 @@ def load_engine(loaded: LoadedSettings, progress: ProgressStream | None = None) 
 
     built = _make_ready(runner, limits, memory, settings, stream)
     drafting = open_drafting(runner, limits, settings)
-    exchange = open_exchange(settings, resolved, policy, runner)
+    exchange = None if traffic is None else exchange_over(traffic, settings, policy, runner)
     batch = Batch(limits, counts, policy, drafting, exchange)
     instruments = _instruments(batch, built, folder, resolution, settings)
     engine = Engine(
@@ -150,17 +173,15 @@ def _make_ready(
 
 
 def _instruments(
-    batch: Batch,
-    built: BuiltKernels,
-    folder: Path,
-    resolution: Resolution,
-    settings: Settings,
+    batch: Batch, built: BuiltKernels, folder: Path, resolution: Resolution, settings: Settings
 ) -> Instruments:
     return Instruments(
         lambda: batch.readings()._replace(late_kernels=built.late),
         version=__version__,
         model=checkpoint_name(settings.model.path, folder),
         components=resolution.report.picked(),
+        classes=settings.engine.kv_store.classes,
+        parts=parts_of(resolution.require()),
         statistics_interval_s=settings.telemetry.statistics_interval_s,
     )
 

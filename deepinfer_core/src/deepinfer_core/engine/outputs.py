@@ -46,6 +46,8 @@ class Usage:
         cached_tokens: prompt tokens whose cache entries were found when the request started.
         replayed_tokens: of these, tokens that were fed again to get their window keys back.
         stored_tokens: of the cached ones, those that came from a store for this request.
+        peer_tokens: of these, those that came from the memory of other machines.
+        has_peer_state: whether the state that it resumed from did.
         drafted_tokens: drafts that were verified.
         accepted_tokens: of these, drafts that were accepted; some may lie behind the end.
     """
@@ -55,6 +57,8 @@ class Usage:
     cached_tokens: int = 0
     replayed_tokens: int = 0
     stored_tokens: int = 0
+    peer_tokens: int = 0
+    has_peer_state: bool = False
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 

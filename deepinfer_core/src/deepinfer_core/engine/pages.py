@@ -130,9 +130,9 @@ class Pages:
         if sequence.leader is not None:
             self._forks.leave(sequence)
         if self.exchange is not None:
-            came = self.exchange.admitted(sequence, len(entry.block_ids))
+            taken = self.exchange.admitted(sequence, len(entry.block_ids))
             if sequence.admissions == 1:
-                sequence.stored_tokens = came * self.policy.block_tokens
+                sequence.note_taken(taken, self.policy.block_tokens)
         return None if source is None else Copy(source, slot)
 
     def may_fork(self, leader: Sequence) -> bool:

@@ -101,6 +101,8 @@ def completion_of(
             cached_tokens=sequence.cached_tokens or 0,
             replayed_tokens=sequence.replayed_tokens,
             stored_tokens=sequence.stored_tokens,
+            peer_tokens=sequence.peer_tokens,
+            has_peer_state=sequence.has_peer_state,
             drafted_tokens=sequence.drafted_tokens,
             accepted_tokens=sequence.accepted_tokens,
         ),

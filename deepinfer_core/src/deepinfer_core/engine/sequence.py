@@ -21,7 +21,7 @@ from deepinfer_core.engine.grammar_constraint import Constraint
 from deepinfer_core.engine.outputs import TokenLogprob
 from deepinfer_core.engine.request import Request
 from deepinfer_core.engine.rows import RowSettings
-from deepinfer_core.engine.stored.fetch import Fetch
+from deepinfer_core.engine.stored.fetch import Fetch, Taken
 from deepinfer_core.engine.text import TextStream
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep
 from deepinfer_core.schedule.snapshot import SequenceView
@@ -95,8 +95,8 @@ class Sequence:
 
         drafts: of the tokens behind its last one.
 
-        cached_tokens, replayed_tokens, stored_tokens: as in ``Usage``, of its first admission;
-            None before.
+        cached_tokens, replayed_tokens, stored_tokens, peer_tokens, has_peer_state: as in
+            ``Usage``, of its first admission; None before.
         drafted_tokens, accepted_tokens: as in ``Usage``.
         logprobs: one for each output token, if asked for.
         prompt_logprobs: by position of the prompt token, if asked for.
@@ -150,6 +150,8 @@ class Sequence:
     cached_tokens: int | None = None
     replayed_tokens: int = 0
     stored_tokens: int = 0
+    peer_tokens: int = 0
+    has_peer_state: bool = False
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -172,6 +174,14 @@ class Sequence:
         self.longest = self.prompt_tokens + request.max_tokens
         self.wants_logprobs = params.alternatives is not None
         self.is_scored = params.prompt_alternatives is not None
+
+    def note_taken(self, taken: Taken, block_tokens: int) -> None:
+        """What of the cached tokens came from a store for it, at its first admission."""
+        self.stored_tokens = taken.stored * block_tokens
+        self.peer_tokens = taken.peers * block_tokens
+        resumes_at_end = bool(self.cached_tokens) and not self.replayed_tokens
+        if resumes_at_end and taken.remote_state is not None:
+            self.has_peer_state = (taken.remote_state + 1) * block_tokens == self.cached_tokens
 
     @property
     def output_ids(self) -> tuple[int, ...]:

@@ -159,7 +159,8 @@ def _listed(store: KvStore, group: BlockGroup) -> Iterator[BlockFacts]:
 def _upkeep(store: KvStore) -> Upkeep:
     if not isinstance(store, Upkeep):
         raise NotSupported(
-            f"asked what a store keeps, found {type(store).__name__}, which does not tell",
-            hint="ask its authors for interfaces.kv_upkeep:Upkeep",
+            f"asked for single blocks of a store, found {type(store).__name__}, which lists none",
+            hint="deepinfer cache stats --url asks the service how much is kept, gc and purge --all"
+            " --yes need no list; a store that has interfaces.kv_upkeep:Upkeep can be looked at",
         )
     return store

@@ -16,33 +16,22 @@ from deepinfer_core.telemetry.metric import (
     powers_of_two,
     steps_of_ten,
 )
+from deepinfer_core.telemetry.store_metrics import STORE_METRICS
 
 __all__ = [
     "DRAFT_PLACES",
     "FINISH_REASONS",
     "METRICS",
+    "PROMPT_SOURCES",
+    "STATE_PLACES",
     "STEP_KINDS",
-    "STORE_FETCHES",
-    "STORE_KINDS",
-    "STORE_REMOVALS",
-    "STORE_UNASKED",
-    "STORE_WRITES",
 ]
 
 FINISH_REASONS: Final = ("stop", "length", "abort", "error")
 STEP_KINDS: Final = ("prefill", "decode", "mixed")
+PROMPT_SOURCES: Final = ("computed", "host", "store", "peer", "replayed")
+STATE_PLACES: Final = ("local", "peer", "missed")
 DRAFT_PLACES: Final = ("1", "2", "3", "4", "5", "6", "7", "later")
-
-STORE_FETCHES: Final = (
-    "done", "miss", "corrupt", "version", "timeout", "unavailable", "full", "lost", "abandoned",
-    "no_room", "failed", "left",
-)  # fmt: skip
-STORE_KINDS: Final = ("blocks", "state")
-STORE_REMOVALS: Final = ("expired", "room", "quota", "dropped", "damaged", "discarded")
-STORE_UNASKED: Final = ("in_memory", "too_short", "busy")
-STORE_WRITES: Final = (
-    "stored", "exists", "timeout", "unavailable", "lost", "dropped", "failed",
-)  # fmt: skip
 
 _OVERHEAD_S = steps_of_ten(-5, -2)
 _STEP_S = steps_of_ten(-4, 1)
@@ -88,6 +77,21 @@ METRICS: Final[tuple[Metric, ...]] = (
         "prompt_stored_tokens_total",
         "Those of the cached ones that came from a store for their request.",
     ),
+    counter(
+        "prompt_source_tokens_total",
+        "Tokens of the prompts of requests that ended, by class of traffic and what became of them:"
+        " computed, or found in the engine's memory (host), a store or other machines' memory"
+        " (peer), or found and fed again (replayed).",
+        "class",
+        "source",
+    ),
+    counter(
+        "prompt_states_total",
+        "Prompts that found a prefix, by where the state at its end lay; missed: nowhere, so rows"
+        " were fed again.",
+        "where",
+        values=STATE_PLACES,
+    ),
     counter("generation_tokens_total", "Tokens drawn, counted in the step that drew them."),
     counter("draft_rounds_total", "Times that drafts of one sequence were verified."),
     counter(
@@ -112,57 +116,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     counter("prefix_cache_hit_blocks_total", "Blocks that lookups took over."),
     counter("prefix_cache_evicted_blocks_total", "Cached blocks that made room for others."),
     counter("prefix_cache_evicted_snapshots_total", "Snapshots that made room for others."),
-    gauge("kv_store_usable", "1: a store can be asked; 0: it cannot now, or there is none."),
-    counter(
-        "kv_store_fetches_total",
-        "Prefixes that a store was asked for, by how that ended.",
-        "outcome",
-        values=STORE_FETCHES,
-    ),
-    counter(
-        "kv_store_unasked_total",
-        "Requests that no store was asked for, by reason.",
-        "reason",
-        values=STORE_UNASKED,
-    ),
-    counter("kv_store_probes_total", "Blocks that a store was asked about."),
-    counter("kv_store_match_seconds_total", "Time until it was known how much is stored, summed."),
-    counter("kv_store_fetch_seconds_total", "Time from then until it had come, summed."),
-    counter("kv_store_fetched_blocks_total", "Blocks and states that came from a store."),
-    counter("kv_store_fetched_bytes_total", "Bytes of these."),
-    counter("kv_store_fetched_states_total", "States that came and can be resumed from."),
-    counter(
-        "kv_store_written_blocks_total",
-        "Blocks and states for a store, by what became of them.",
-        "outcome",
-        values=STORE_WRITES,
-    ),
-    gauge(
-        "kv_store_pending_blocks",
-        "Blocks for a store that wait to be copied from the device, or to be stored.",
-        "state",
-        values=("waiting", "writing"),
-    ),
-    gauge(
-        "kv_store_kept_blocks",
-        "Blocks in the store, and states in it or beside it, as it told lately.",
-        "of",
-        values=STORE_KINDS,
-    ),
-    gauge("kv_store_kept_bytes", "Bytes that they take.", "of", values=STORE_KINDS),
-    gauge(
-        "kv_store_capacity_bytes",
-        "Bytes that they may take; 0: unknown.",
-        "of",
-        values=STORE_KINDS,
-    ),
-    counter(
-        "kv_store_removed_blocks_total",
-        "Blocks and states that the store removed since its fetcher started, by reason.",
-        "reason",
-        values=STORE_REMOVALS,
-    ),
-    counter("kv_store_restarts_total", "Times that the fetcher was started again."),
+    *STORE_METRICS,
     counter("late_kernels_total", "Kernels compiled or loaded after the engine was ready."),
     gauge(
         "grammars",

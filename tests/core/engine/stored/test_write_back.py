@@ -256,3 +256,15 @@ def test_a_state_is_known_for_no_longer_than_the_store_keeps_it(make_stored, tex
         stored.forget()
         stored.ask(text[:10])
         assert len(stored.traffic.stored["state"]) == times
+
+
+def test_blocks_that_the_store_has_are_counted_and_not_offered(make_stored, text) -> None:
+    first = make_stored()
+    first.ask(text[:18])
+    assert first.exchange.counts.written["known"] == 0
+    first.ask(text[:18])
+    assert first.exchange.counts.written["known"] == 4
+    second = make_stored(first.traffic.store)
+    second.ask(text[:18])
+    assert second.exchange.counts.written["known"] == 4
+    assert second.stored == []

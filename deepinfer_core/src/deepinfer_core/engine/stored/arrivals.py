@@ -84,8 +84,10 @@ class Arrivals:
         fetch.arriving += 1
         if piece.is_state:
             fetch.state = piece.first + 1
+            fetch.remote_state = piece.first if piece.remote else None
         else:
             fetch.came = piece.first + len(piece.slots)
+            fetch.remote |= piece.remote
         self._pieces.append((fetch, piece))
 
     def tend(self, reserve_blocks: int) -> None:

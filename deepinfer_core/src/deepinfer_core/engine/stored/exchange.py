@@ -10,6 +10,7 @@ from deepinfer_core.engine.page_memory import PageMemory
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.stored.counts import StoreCounts
+from deepinfer_core.engine.stored.fetch import Taken
 from deepinfer_core.engine.stored.fetching import Fetching
 from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.engine.stored.pace import Pace
@@ -112,8 +113,8 @@ class Exchange:
         """A step has ended; see ``Pace``."""
         self._pace.saw(prompt_rows, decode_rows, elapsed_s)
 
-    def admitted(self, sequence: Sequence, blocks: int) -> int:
-        """A sequence has taken over so many cached blocks; how many of them came for it."""
+    def admitted(self, sequence: Sequence, blocks: int) -> Taken:
+        """A sequence has taken over so many cached blocks; what of them came for it."""
         found = self._fetching.admitted(sequence, blocks)
         self._writing.offer(sequence)
         return found
@@ -161,6 +162,10 @@ class Exchange:
     def _count(self) -> None:
         before, now = self.counts.traffic, self._traffic.counts()
         self.counts.traffic = now
+        if not now.problem:
+            self.counts.unusable_since_s = None
+        elif not before.problem:
+            self.counts.unusable_since_s = self._clock_s()
         if now.restarts != before.restarts:
             self._writing.forget_all()
         if now.problem and not before.problem:

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-__all__ = ["Fetch"]
+__all__ = ["Fetch", "Taken"]
+
+
+class Taken(NamedTuple):
+    """What of the blocks that a sequence takes over came from a store for it.
+
+    Attributes:
+        stored: blocks.
+        peers: those of them that came from the memory of other machines.
+        remote_state: number in the chain of the block at whose end a state is that did; None: none.
+    """
+
+    stored: int = 0
+    peers: int = 0
+    remote_state: int | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -22,6 +37,8 @@ class Fetch:
         came: leading keys whose blocks have come from the store.
         state: leading keys up to that whose state has come; 0: none has.
         stored: numbers of the blocks that came and were not cached.
+        remote: places among the keys of blocks that came from other machines' memory.
+        remote_state: that of the block at whose end a state is that did; None: none did.
     """
 
     keys: tuple[bytes, ...]
@@ -33,8 +50,20 @@ class Fetch:
     came: int = 0
     state: int = 0
     stored: list[int] = field(default_factory=list)
+    remote: set[int] = field(default_factory=set)
+    remote_state: int | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether the sequence is to wait for it."""
         return self.ticket is not None or self.arriving > 0
+
+    def taken(self, blocks: int) -> Taken:
+        """What a sequence has of it that takes so many leading blocks over."""
+        came = [number for number in self.stored if number < blocks]
+        remote = self.remote_state
+        return Taken(
+            len(came),
+            sum(number - self.first in self.remote for number in came),
+            None if remote is None else self.first + remote,
+        )

@@ -17,7 +17,7 @@ from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.stored.arrivals import Arrivals
 from deepinfer_core.engine.stored.asking import is_on_its_own, question_of
 from deepinfer_core.engine.stored.counts import StoreCounts
-from deepinfer_core.engine.stored.fetch import Fetch
+from deepinfer_core.engine.stored.fetch import Fetch, Taken
 from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.engine.stored.pace import Pace
 from deepinfer_core.stores.traffic import Arrived, BlockTraffic, Ended, Wanted
@@ -109,14 +109,14 @@ class Fetching:
         """Whether slots are to be given back though no sequence waits."""
         return self._arrivals.is_busy
 
-    def admitted(self, sequence: Sequence, blocks: int) -> int:
-        """A sequence has taken over so many cached blocks; how many of them it has fetched."""
+    def admitted(self, sequence: Sequence, blocks: int) -> Taken:
+        """A sequence has taken over so many cached blocks; what of them it has fetched."""
         fetch, sequence.fetch = sequence.fetch, None
         if fetch is None:
             self._counts.unasked["busy"] += is_on_its_own(sequence)
-            return 0
+            return Taken()
         self._drop(fetch)
-        return sum(number < blocks for number in fetch.stored)
+        return fetch.taken(blocks)
 
     def leave(self, sequence: Sequence) -> None:
         """A sequence is gone."""

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 from deepinfer_core.cache.stored import stored_groups
 from deepinfer_core.config.settings import Settings
+from deepinfer_core.engine.memory_plan import planned_layout
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.stored.exchange import Exchange
 from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.kv_store import BlockGroup
+from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved
+from deepinfer_core.stores.traffic import BlockTraffic
 
 if TYPE_CHECKING:
     from deepinfer_core.engine.runner import ModelRunner
 
-__all__ = ["check_store", "open_exchange"]
+__all__ = ["check_store", "exchange_over", "open_traffic"]
 
 
 def check_store(settings: Settings, resolved: Resolved) -> None:
@@ -51,30 +54,30 @@ def check_store(settings: Settings, resolved: Resolved) -> None:
         )
 
 
-def open_exchange(
-    settings: Settings, resolved: Resolved, policy: ReusePolicy, runner: ModelRunner
-) -> Exchange | None:
+def open_traffic(
+    settings: Settings, resolved: Resolved, config: ModelConfig
+) -> BlockTraffic | None:
     """Start the fetcher, which opens the store; None: no store was chosen.
+
+    Neither weights nor caches are needed, so whatever is wrong with a store is known before them.
 
     Args:
         settings: of the engine.
         resolved: its components.
-        policy: what is reused.
-        runner: has the caches and the stream.
+        config: of the checkpoint.
 
     Raises:
-        DeepInferError: the store cannot be opened.
+        DeepInferError: the store cannot be opened, or shared memory has no room for a block.
     """
     if not resolved.fills("kv_store"):
         return None
-    from deepinfer_core.engine.device_pages import DevicePages
     from deepinfer_core.stores.fetcher.engine_end import FetcherTraffic
     from deepinfer_core.stores.fetcher.options import TrafficOptions
 
     chosen = settings.engine.kv_store
-    traffic = FetcherTraffic(
+    return FetcherTraffic(
         resolved,
-        _groups(settings, resolved, runner),
+        _groups(settings, resolved, config),
         TrafficOptions(
             arriving_bytes=chosen.fetch_bytes,
             departing_bytes=chosen.write_bytes,
@@ -83,6 +86,22 @@ def open_exchange(
         ),
         telemetry=settings.telemetry,
     )
+
+
+def exchange_over(
+    traffic: BlockTraffic, settings: Settings, policy: ReusePolicy, runner: ModelRunner
+) -> Exchange:
+    """What an engine knows of its store.
+
+    Args:
+        traffic: the way to the store; closed with the exchange.
+        settings: of the engine.
+        policy: what is reused.
+        runner: has the caches and the stream.
+    """
+    from deepinfer_core.engine.device_pages import DevicePages
+
+    chosen = settings.engine.kv_store
     limits = StoreLimits(
         match_timeout_s=chosen.match_timeout_s,
         fetch_timeout_s=chosen.fetch_timeout_s,
@@ -96,11 +115,12 @@ def open_exchange(
     )
 
 
-def _groups(settings: Settings, resolved: Resolved, runner: ModelRunner) -> tuple[BlockGroup, ...]:
+def _groups(settings: Settings, resolved: Resolved, config: ModelConfig) -> tuple[BlockGroup, ...]:
     """Blocks, and states if they are wanted and have slots to be restored from."""
     drafter = resolved.pick("drafter").identity if settings.drafts else ""
     truncates = settings.engine.replay != "off"
-    blocks, states = stored_groups(runner.caches.layout, truncates=truncates, drafter=drafter)
+    layout = planned_layout(config, settings)
+    blocks, states = stored_groups(layout, truncates=truncates, drafter=drafter)
     has_states = settings.engine.kv_store.states and settings.engine.snapshot_slots != 0
     return (blocks, states) if has_states else (blocks,)
 

@@ -140,7 +140,9 @@ class WriteBack:
             chain.extend(sequence.tokens)  # it started at another sample's computed prompt
         for number in range(sequence.offered, sequence.published):
             key = chain.keys[number]
-            if key not in self._known:
+            if key in self._known:
+                self._counts.written["known"] += 1
+            else:
                 if len(self._backlog) >= self._limits.backlog_blocks:
                     return
                 block_id = sequence.block_ids[number]

@@ -1,0 +1,63 @@
+"""Can the configured store be opened, for the blocks of the configured checkpoint?
+
+It is opened as an engine does it, by a fetcher, and closed again: so whatever an engine would be
+refused for is found. A folder that is not there yet is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from deepinfer_core.errors import DeepInferError
+
+if TYPE_CHECKING:
+    from deepinfer_core.cli.check import Finding
+    from deepinfer_core.config import LoadedSettings
+    from deepinfer_core.plugin.resolution import Resolution
+    from deepinfer_core.plugin.resolved import Resolved
+
+__all__ = ["check_store_opens"]
+
+
+def check_store_opens(loaded: LoadedSettings, resolution: Resolution) -> Finding:
+    """Open the store; nothing is found where none is configured, or components cannot be used."""
+    from deepinfer_core.cli.check import Finding
+
+    resolved = resolution.resolved
+    if resolved is None:
+        return Finding(name="store", table=[], data={})
+    try:
+        table, data = _opened(loaded, resolved)
+    except DeepInferError as error:
+        return Finding(name="store", table=[], data={}, problems=(error,))
+    return Finding(name="store", table=table, data=data)
+
+
+def _opened(
+    loaded: LoadedSettings, resolved: Resolved
+) -> tuple[list[tuple[str, ...]], dict[str, Any]]:
+    from deepinfer_core.config import checkpoint_folder
+    from deepinfer_core.config.checkpoints import shipped_checkpoints
+    from deepinfer_core.engine.model_folder import read_config
+    from deepinfer_core.engine.stored.opening import check_store, open_traffic
+
+    settings = loaded.settings
+    check_store(settings, resolved)
+    if not resolved.fills("kv_store"):
+        return [], {}
+    name = resolved.pick("kv_store").spec.name
+    if settings.model.path is None and not shipped_checkpoints():
+        return [("store", "not opened: no checkpoint is configured")], {"component": name}
+    try:
+        config = read_config(checkpoint_folder(settings.model.path), settings)
+    except DeepInferError:  # what is wrong with it is found where memory is added up
+        return [("store", "not opened: the checkpoint cannot be read")], {"component": name}
+    traffic = open_traffic(settings, resolved, config)
+    assert traffic is not None
+    groups = {name: group.block_bytes for name, group in traffic.groups.items()}
+    traffic.close()
+    rows = [(name, "opens", group, f"{size:,}") for group, size in groups.items()]
+    return (
+        [("store", "state", "blocks of", "bytes of one"), *rows],
+        {"component": name, "block_bytes": groups},
+    )

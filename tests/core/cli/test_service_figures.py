@@ -1,0 +1,176 @@
+"""Has every zero of a service's store a reason, and the right one?"""
+
+from typing import Any
+
+import pytest
+from deepinfer_core.cli.service_figures import Figure, figures_of_text, told
+from deepinfer_core.engine.prompt_sources import source_labels
+from deepinfer_core.engine.stored.parts import Part, part_labels
+from deepinfer_core.telemetry.board import Board
+from deepinfer_core.telemetry.registry import exposition, new_registry
+
+PARTS = (
+    Part("store", "core.tiered"),
+    Part("tiers.0", "core.memory"),
+    Part("tiers.1", "core.disk"),
+)
+BUSY: dict[Any, float] = {
+    "prompt_tokens_total": 1000,
+    "prefix_cache_lookups_total": 10,
+    "kv_store_usable": 1,
+}
+"""A service that has answered."""
+
+
+def figures(
+    values: dict[Any, float], *, parts: tuple[Part, ...] = PARTS[:1], store: str = "core.disk"
+) -> dict[str, Figure]:
+    """What is told where series have these values: by name, or by name and labels."""
+    described = {
+        "build_info": (("1", "m"),),
+        "component_info": (("kv_store", store), ("sampler", "s")) if store else (("sampler", "s"),),
+    }
+    labels = {"prompt_source_tokens_total": source_labels(("agent", "chat")), **part_labels(parts)}
+    board = Board(described, labelled=labels)
+    for series, value in values.items():
+        board.number(*(series if isinstance(series, tuple) else (series,))).value = value
+    return {one.name: one for one in told(figures_of_text(exposition(new_registry(board))))}
+
+
+def why(name: str, values: dict[Any, float], **more: Any) -> str:
+    return figures(values, **more)[name].why
+
+
+@pytest.mark.parametrize("store", ["core.disk", ""])
+@pytest.mark.parametrize("values", [{}, BUSY, {**BUSY, ("kv_store_kept_blocks", "blocks"): 7}])
+def test_every_zero_has_a_reason_and_nothing_else_has(values: dict[Any, float], store: str) -> None:
+    for one in figures(values, store=store, parts=PARTS if store else ()).values():
+        assert bool(one.why) == (not one.value)
+
+
+def test_without_requests_that_is_the_reason() -> None:
+    found = figures({"kv_store_usable": 1})
+    assert {one.why for name, one in found.items() if name.startswith("input")} == {
+        "no request has ended"
+    }
+    assert found["blocks stored"].why == "no request has ended"
+
+
+def test_a_service_without_a_store_says_so() -> None:
+    assert "has no store" in why("blocks that came", BUSY, store="")
+    assert "has no store" in why("input tokens: store", BUSY, store="")
+
+
+def test_an_open_circuit_says_since_when() -> None:
+    down = {**BUSY, "kv_store_usable": 0, "kv_store_unusable_seconds": 34}
+    for name in ("prefixes asked for", "blocks stored", "blocks that came"):
+        assert why(name, down).startswith("the store cannot be asked since 34 s")
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("too_short", "no request had a full block"),
+        ("in_memory", "was in the engine's memory"),
+        ("busy", "9 requests found too many fetches"),
+    ],
+)
+def test_what_was_not_asked_for_says_why(reason: str, text: str) -> None:
+    values = {**BUSY, ("kv_store_unasked_total", reason): 9}
+    assert text in why("prefixes asked for", values)
+    assert text in why("blocks that came", values)
+    assert text in why("input tokens: store", values)
+
+
+def test_short_prompts_are_why_nothing_was_in_memory() -> None:
+    assert why("input tokens: host", {**BUSY, ("kv_store_unasked_total", "too_short"): 10}) == (
+        "no request had a full block"
+    )
+    assert "no prompt began like one" in why("input tokens: host", BUSY)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        ("corrupt", "damaged"),
+        ("version", "another version"),
+        ("timeout", "too slow"),
+        ("abandoned", "computing is quicker"),
+        ("unavailable", "its log says why"),
+        ("lost", "the fetcher, which died"),
+        ("full", "fetch_bytes"),
+        ("no_room", "kv_cache_bytes"),
+        ("failed", "to the device"),
+        ("left", "ended before"),
+    ],
+)
+def test_nothing_came_because_of_what_ended_most_fetches(outcome: str, text: str) -> None:
+    values = {
+        **BUSY,
+        ("kv_store_fetches_total", outcome): 5,
+        ("kv_store_fetches_total", "miss"): 2,
+        ("kv_store_kept_blocks", "blocks"): 7,
+    }
+    assert text in why("blocks that came", values)
+    assert "5 " in why("blocks that came", values)
+
+
+def test_a_store_with_blocks_has_none_of_those_that_were_asked_for() -> None:
+    values = {**BUSY, ("kv_store_fetches_total", "miss"): 3}
+    full = {**values, ("kv_store_kept_blocks", "blocks"): 7}
+    assert why("blocks that came", full) == (
+        "the store has none of the 3 prefixes that it was asked for"
+    )
+    assert why("blocks that came", values).startswith("the store holds nothing: ")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        ("unavailable", "it is full"),
+        ("timeout", "waited for too long"),
+        ("dropped", "nobody had time"),
+        ("lost", "the fetcher, which died"),
+        ("failed", "from the device"),
+        ("known", "all 4 were there"),
+        ("exists", "all 4 were there"),
+    ],
+)
+def test_nothing_was_stored_because_of_what_became_of_blocks(outcome: str, text: str) -> None:
+    assert text in why("blocks stored", {**BUSY, ("kv_store_written_blocks_total", outcome): 4})
+
+
+def test_blocks_that_wait_are_not_stored_yet() -> None:
+    assert why("blocks stored", {**BUSY, ("kv_store_pending_blocks", "writing"): 6}) == (
+        "6 blocks wait"
+    )
+
+
+def test_an_empty_store_says_what_went_or_why_nothing_came() -> None:
+    gone = {**BUSY, ("kv_store_removed_blocks_total", "expired"): 5}
+    assert why("blocks kept", gone) == "all went: 5 expired"
+    stored = {**BUSY, ("kv_store_written_blocks_total", "stored"): 5}
+    assert "has not told since" in why("blocks kept", stored)
+    assert why("blocks kept", BUSY) == "nothing was stored: no request has computed a full block"
+
+
+def test_a_tier_that_gave_nothing_says_why() -> None:
+    fast, slow = PARTS[1:]
+    values = {
+        **BUSY,
+        ("kv_store_part_usable", *fast): 1,
+        ("kv_store_part_blocks_total", *fast, "miss"): 8,
+    }
+    found = figures(values, parts=PARTS)
+    assert found["blocks from tiers.0"].why == "it had none of 8 blocks that it was asked for"
+    assert "has a problem, or is not open" in found["blocks from tiers.1"].why
+    found = figures({**values, ("kv_store_part_blocks_total", *slow, "hit"): 8}, parts=PARTS)
+    assert found["blocks from tiers.1"] == ("blocks from tiers.1", 8, "")
+
+
+def test_only_core_peers_can_give_blocks_of_other_machines() -> None:
+    assert why("input tokens: peer", BUSY) == "no part of the store is core.peers"
+    pool = (Part("store", "core.peers"),)
+    assert why("input tokens: peer", BUSY, parts=pool, store="core.peers") == (
+        "no block came from the memory of another machine"
+    )
