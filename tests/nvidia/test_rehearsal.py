@@ -72,9 +72,17 @@ def drafter() -> str:
 
 
 @pytest.fixture
-def case(folder: Path, tmp_path: Path, drafter: str) -> Case:
+def rule() -> str:
+    return "match"
+
+
+@pytest.fixture
+def case(folder: Path, tmp_path: Path, drafter: str, rule: str) -> Case:
     own = [f"model.path={folder}", f"kernels.cache_dir={tmp_path}"]
-    loaded = load_settings(None, [*OVERRIDES, *own, f"components.drafter.use={drafter}"])
+    own += [f"components.drafter.use={drafter}"]
+    if rule == "ratio":
+        own += ["speculation.rule=ratio"]
+    loaded = load_settings(None, [*OVERRIDES, *own])
     needs = model_needs(read_config(folder, loaded.settings), loaded.settings)
     return folder, loaded, resolve_components(loaded, needs, DeviceTarget(arch="sm_90a")).require()
 
@@ -152,7 +160,7 @@ def called_with_numbers(case: Case) -> set[WantedKernel]:
     if settings.drafts:
         host = DraftHost(
             drafts=settings.drafts, vocabulary=vocabulary, max_sequences=3, max_tokens=300,
-            rule="match", torch_device=parts.device.torch_device,
+            rule=settings.speculation.rule, torch_device=parts.device.torch_device,
         )  # fmt: skip
         stage = open_stage(Bare(), host, model, caches, sampler)
     runner = ModelRunner(model, caches, sampler, InlineStream(), vocabulary=vocabulary, stage=stage)
@@ -164,14 +172,20 @@ def called_with_numbers(case: Case) -> set[WantedKernel]:
     return set(noted.wanted)
 
 
-@pytest.mark.parametrize("drafter", ["none", "dspark.block"])
-def test_a_rehearsal_names_the_kernels_that_an_engine_with_numbers_calls(case: Case) -> None:
+@pytest.mark.parametrize(
+    ("drafter", "rule"), [("none", "match"), ("dspark.block", "match"), ("dspark.block", "ratio")]
+)
+def test_a_rehearsal_names_the_kernels_that_an_engine_with_numbers_calls(
+    case: Case, rule: str
+) -> None:
     named, called = set(rehearsed(case)), called_with_numbers(case)
     assert {one.operator for one in named} >= {
         "attention_sparse",
         "gemm_experts",
         "sampler_scan_logits",
     }
+    of_ratio = {"sampler_write_laws", "sampler_verify_drafts"}
+    assert bool(of_ratio & {one.operator for one in named}) is (rule == "ratio")
     assert named == called
 
 

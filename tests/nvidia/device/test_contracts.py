@@ -12,6 +12,7 @@ from deepinfer_core.testing.contracts import (
     DenseGemmContract,
     GroupedGemmContract,
     IndexerContract,
+    RatioRuleContract,
     SamplerContract,
     TransformContract,
 )
@@ -128,7 +129,7 @@ class TestExchange(AllToAllContract):
         return exchange.build(None, CONTEXT)
 
 
-class TestSampler(SamplerContract):
+class TestSampler(SamplerContract, RatioRuleContract):
     device = "cuda"
 
     @pytest.fixture

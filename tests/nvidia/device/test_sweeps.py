@@ -110,8 +110,6 @@ class TestCompany(CompanySweep):
 class TestDrafts(DraftsSweep):
     """With drafts, right, wrong and none."""
 
-    has_ratio_rule = False
-
 
 class TestRecordedCompany(TestCompany):
     """The same with decode steps that are repeated from recordings."""

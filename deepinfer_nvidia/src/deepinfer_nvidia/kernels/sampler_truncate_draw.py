@@ -2,7 +2,8 @@
 
 A block a row. It gathers a beginning of the row's order; if truncation ends within it, a thread a
 token finds out how many tokens and how much weight come before, and what weights the survivors
-have among themselves. A row whose truncation ends later, or that has none, is left pending.
+have among themselves. A row whose truncation ends later, or that has none, is left pending. Of the
+others it is written down where they are cut, as ``sampler_cut_rows`` does of pending ones.
 """
 
 from typing import Any
@@ -60,6 +61,9 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
         peak_R: T.Tensor((rows,), "float64"),
         total_R: T.Tensor((rows,), "float64"),
         pending_R: T.Tensor((rows,), "int32"),
+        cut_value_R: T.Tensor((rows,), "float64"),
+        cut_token_R: T.Tensor((rows,), "int32"),
+        kept_total_R: T.Tensor((rows,), "float64"),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
             thread = T.get_thread_binding()
@@ -72,6 +76,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
             threshold = T.alloc_shared((1,), dtype)
             counts = T.alloc_shared((2,), "int32")
             found = T.alloc_shared((1,), "int32")
+            last = T.alloc_shared((1,), "int32")
             distance = T.alloc_shared((1,), "float64")
             peak = T.alloc_var("float64")
             raw_peak = T.alloc_var("float64")
@@ -154,6 +159,7 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                     size[thread] = law.weight(share[thread], T.float64(1) / total)
             if thread == 0:
                 found[0] = -1
+                last[0] = -1
             T.sync_threads()
             rank = 0
             before = T.int64(0)
@@ -190,6 +196,8 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
             # Survivors among themselves; shares are added from the best on.
             if thread < count:
                 share[rank] = kept
+            if survives == 1:
+                T.atomic_max(last[0], rank)
             T.sync_threads()
             kept_total = T.float64(0)
             for step in T.serial(steps):
@@ -213,6 +221,10 @@ def build(spec: SampleSpec, tuning: KernelTuning) -> Any:
                 if drawn == T.cast(token[thread], "int64"):
                     found[0] = token[thread]
                     distance[0] = (value[thread] - peak) * inverse - T.log(kept_total)
+                if decided == 1 and rank == last[0]:
+                    cut_value_R[row] = value[thread]
+                    cut_token_R[row] = token[thread]
+                    kept_total_R[row] = kept_total
             T.sync_threads()
 
             if thread == 0:

@@ -11,6 +11,9 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.sampler import SEGMENT_TOKENS, SHORT_TOKENS
 
 __all__ = [
+    "ACCEPTANCE_CASE",
+    "FRESH_CASE",
+    "RESIDUAL_CASE",
     "THREADS",
     "VECTOR",
     "VECTORS",
@@ -35,6 +38,10 @@ VECTORS = SEGMENT_TOKENS // (THREADS * VECTOR)
 
 WEIGHT_ONE = 2.0**31
 """The weight of probability 1."""
+
+FRESH_CASE, RESIDUAL_CASE, ACCEPTANCE_CASE = 0, 1, 2
+"""Which of a position's random numbers: of an ordinary draw, of the draw of a token that takes a
+rejected draft's place, and of the test of a draft."""
 
 _WEIGHTLESS = -21.6
 """31 natural logarithms of 2, and a little."""
@@ -93,10 +100,10 @@ def weight(share: Any, inverse_total: Any) -> Any:
     return T.cast(T.floor(share * inverse_total * T.float64(WEIGHT_ONE)), "int64")
 
 
-def uniform_bits(seed: Any, position: Any) -> Any:
-    """The 53 bits of a fresh draw, int64; see ``deepinfer_core.reference.random_numbers``."""
+def uniform_bits(seed: Any, position: Any, case: int = FRESH_CASE) -> Any:
+    """The 53 bits of a draw, int64; see ``deepinfer_core.reference.random_numbers``."""
     three, golden = T.uint64(3), T.uint64(_GOLDEN)
-    s = T.cast(position, "uint64") * three * golden
+    s = (T.cast(position, "uint64") * three + T.uint64(case)) * golden
     z = T.cast(seed, "uint64") + (s ^ (s << T.uint64(13))) + golden
     z = (z ^ (z >> T.uint64(30))) * T.uint64(_FIRST_MIX)
     z = (z ^ (z >> T.uint64(27))) * T.uint64(_SECOND_MIX)

@@ -1,57 +1,55 @@
 """How are tokens drawn by kernels in TileLang?
 
-One kernel reads the logits and sums up segments of them; the next draws from every row whose
-truncation ends among its best few hundred tokens, as top-k up to 256 and most settings of top-p do.
-Rows that are not decided there are cut, weighed and drawn from by three more kernels, which are
-launched always and do nothing for the others, so that a call never waits for the device. Masks and
-rules are applied to a copy of the logits.
-
 Tokens are those of ``core.reference``: the same whole-number weights, random numbers and orders.
 A probability is off by at most 2^-47 of itself (a temperature of 1, logits up to 30; the twin by as
 much), so that a weight differs by one where a whole number lies between the two: in one row of
 65536 for one of its tokens, and then in one of 2^31 draws from it the token is its neighbour.
+Under the ratio rule the laws of rows are written down as those whole numbers; what follows is
+exact.
 
-Shapes: R rows, V vocabulary, A alternatives.
+Shapes: R rows, V vocabulary, P rows of kept laws.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.component import Plan, Properties
 from deepinfer_core.interfaces.operators.catalogue import Kernels
-from deepinfer_core.interfaces.operators.sampler import (
-    ApplyRulesSpec,
-    MaskLogitsSpec,
-    SampleSpec,
-    TopLogprobsSpec,
+from deepinfer_core.interfaces.operators.sampler import SampleSpec
+from deepinfer_core.interfaces.sampler import (
+    DraftedRows,
+    Sampler,
+    SamplerOutputs,
+    SamplerRows,
+    SamplerSpec,
+    Verdicts,
 )
-from deepinfer_core.interfaces.sampler import Sampler, SamplerOutputs, SamplerRows, SamplerSpec
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_nvidia.device.gpu import gpu_of
-from deepinfer_nvidia.kernels import (
-    sampler_apply_rules,
-    sampler_cut_rows,
-    sampler_draw_chunks,
-    sampler_mask_logits,
-    sampler_scan_logits,
-    sampler_top_logprobs,
-    sampler_truncate_draw,
-    sampler_weigh_chunks,
-)
+from deepinfer_nvidia.kernels import sampler_verify_drafts
 from deepinfer_nvidia.kernels.launch import kernels_for
 from deepinfer_nvidia.sampler.arguments import NAMES, check, columns
-from deepinfer_nvidia.sampler.workspace import SamplerWorkspace, TileLangSamplerPlan, typed_rows
+from deepinfer_nvidia.sampler.draws import Draws
+from deepinfer_nvidia.sampler.workspace import (
+    KeptLaws,
+    RatioWorkspace,
+    SamplerWorkspace,
+    TileLangRatioPlan,
+    TileLangSamplerPlan,
+)
 
 __all__ = ["TileLangSampler", "build"]
 
 _MOST_TOKENS = 1 << 22
 _ADJUSTED_BYTES = 1 << 26
-
-Tensors = dict[str, torch.Tensor]
+_LAW_BYTES = 1 << 26
+_MOST_ROWS = 65535
+"""Rows of one launch: what the second axis of a grid may have."""
 
 
 class TileLangSampler(Sampler):
@@ -64,6 +62,7 @@ class TileLangSampler(Sampler):
 
     def __init__(self, kernels: Kernels, device: str = "cuda") -> None:
         self._kernels = kernels
+        self._draws = Draws(kernels)
         self._device = device
 
     @property
@@ -93,7 +92,8 @@ class TileLangSampler(Sampler):
                 hint="use another sampler",
             )
         tile_rows = min(max_rows, max(_ADJUSTED_BYTES // (8 * spec.vocabulary), 1))
-        workspace = SamplerWorkspace.empty(spec.vocabulary, max_rows, tile_rows, self._device)
+        rows = min(max_rows, _MOST_ROWS)
+        workspace = SamplerWorkspace.empty(spec.vocabulary, rows, tile_rows, self._device)
         return TileLangSamplerPlan(max_rows=max_rows, spec=spec, workspace=workspace)
 
     def run(
@@ -101,166 +101,96 @@ class TileLangSampler(Sampler):
     ) -> None:
         """Sample; rows that are masked or have rules a tile at a time."""
         assert isinstance(plan, TileLangSamplerPlan)
-        count = logits_RV.shape[0]
         check(logits_RV, plan)
-        tile_rows = count
-        if rows.rules is not None or logits_RV.dtype == torch.float64:
-            tile_rows = plan.workspace.adjusted_XV.shape[0]
-        elif rows.allowed_RW is not None:
-            tile_rows = 2 * plan.workspace.adjusted_XV.shape[0]
-        for start in range(0, count, max(tile_rows, 1)):
-            tile = slice(start, start + tile_rows)
-            self._sample(plan, logits_RV[tile], rows.tile(tile), out.tile(tile))
+        for tile in _tiles(plan, logits_RV, rows, logits_RV.shape[0]):
+            self._draws.sample(plan, logits_RV[tile], rows.tile(tile), out.tile(tile))
 
-    def _sample(
-        self,
-        plan: TileLangSamplerPlan,
-        raw_RV: torch.Tensor,
-        rows: SamplerRows,
-        out: SamplerOutputs,
-    ) -> None:
-        work, count = plan.workspace, raw_RV.shape[0]
-        raw = work.raw.arguments(count, raw_RV.dtype)
-        logits_RV = self._adjusted(plan, raw_RV, rows)
-        spec = SampleSpec(
-            vocabulary=raw_RV.shape[1],
-            dtype=NAMES[logits_RV.dtype],
-            raw_dtype=NAMES[raw_RV.dtype],
+    def plan_ratio(self, spec: SamplerSpec, max_rows: int) -> TileLangRatioPlan:
+        """As ``plan``, and 64 MiB more for laws of rows.
+
+        Raises:
+            NotSupported: as ``plan``.
+        """
+        plan = self.plan(spec, max_rows)
+        tile_rows = min(max_rows, max(_LAW_BYTES // (4 * spec.vocabulary), 1))
+        memory = RatioWorkspace.empty(spec.vocabulary, max_rows, tile_rows, self._device)
+        return TileLangRatioPlan(
+            max_rows=max_rows, spec=spec, workspace=plan.workspace, ratio=memory
         )
-        laws = columns(rows, "temperature_R", "top_p_R", "top_k_R")
-        if logits_RV is raw_RV:
-            self._scan(raw_RV, laws, raw)
-            scan = raw
-        else:
-            self._scan(raw_RV, {**laws, "temperature_R": work.zero_R[:count]}, raw)
-            scan = work.adjusted.arguments(count, logits_RV.dtype)
-            self._scan(logits_RV, laws, scan)
-        logits = {"raw_logits_RV": raw_RV, "logits_RV": logits_RV}
-        self._draw(work, spec, logits, raw, scan, rows, out)
-        if plan.spec.alternatives:
-            self._alternatives(plan, raw_RV, raw["group_RG"], out)
 
-    def _adjusted(
-        self, plan: TileLangSamplerPlan, raw_RV: torch.Tensor, rows: SamplerRows
-    ) -> torch.Tensor:
-        """The logits to draw from; the raw ones if nothing is to be changed."""
-        mask, rules = rows.allowed_RW, rows.rules
-        if mask is None and rules is None:
-            return raw_RV
+    def verify(
+        self,
+        plan: Plan,
+        logits_RV: torch.Tensor,
+        rows: SamplerRows,
+        drafted: DraftedRows,
+        out: SamplerOutputs,
+        verdicts: Verdicts,
+    ) -> None:
+        """Draw from every row, then accept or replace the drafts; a tile of rows at a time."""
+        assert isinstance(plan, TileLangRatioPlan)
+        check(logits_RV, plan)
+        most = plan.ratio.law_XV.shape[0]
+        for tile in _tiles(plan, logits_RV, rows, most):
+            own = plan.ratio.own_laws(logits_RV[tile].shape[0])
+            settings, drawn = rows.tile(tile), out.tile(tile)
+            logits = self._draws.sample(plan, logits_RV[tile], settings, drawn, own)
+            self._verify(
+                plan, logits, settings, drafted.tile(tile), own, drawn, verdicts.tile(tile)
+            )
+
+    def _verify(
+        self,
+        plan: TileLangRatioPlan,
+        logits: dict[str, torch.Tensor],
+        rows: SamplerRows,
+        drafted: DraftedRows,
+        own: KeptLaws,
+        out: SamplerOutputs,
+        verdicts: Verdicts,
+    ) -> None:
+        raw_RV, logits_RV = logits["raw_logits_RV"], logits["logits_RV"]
         count, vocabulary = raw_RV.shape
-        dtype = raw_RV.dtype if rules is None else torch.float64
-        logits_RV = typed_rows(plan.workspace.adjusted_XV, count, dtype)
-        if mask is None:
-            logits_RV.copy_(raw_RV)
-        else:
-            self._call(
-                sampler_mask_logits,
-                MaskLogitsSpec(
-                    vocabulary=vocabulary, raw_dtype=NAMES[raw_RV.dtype], dtype=NAMES[dtype]
-                ),
-                raw_logits_RV=raw_RV,
-                allowed_RW=mask.contiguous(),
-                logits_RV=logits_RV,
-            )
-        if rules is not None:
-            lists = ("bias_token_RB", "bias_RB", "seen_token_RN", "output_count_RN")
-            self._call(
-                sampler_apply_rules,
-                ApplyRulesSpec(vocabulary=vocabulary),
-                **columns(rules, *lists, "repetition_R", "frequency_R", "presence_R"),
-                logits_RV=logits_RV,
-            )
-        return logits_RV
-
-    def _scan(self, logits_RV: torch.Tensor, laws: Tensors, found: Tensors) -> None:
-        name = NAMES[logits_RV.dtype]
-        spec = SampleSpec(vocabulary=logits_RV.shape[1], dtype=name, raw_dtype=name)
-        self._call(sampler_scan_logits, spec, logits_RV=logits_RV, **laws, **found)
-
-    def _draw(
-        self,
-        work: SamplerWorkspace,
-        spec: SampleSpec,
-        logits: Tensors,
-        raw: Tensors,
-        scan: Tensors,
-        rows: SamplerRows,
-        out: SamplerOutputs,
-    ) -> None:
-        count = logits["logits_RV"].shape[0]
-        keys = columns(rows, "seed_R", "position_R", "forced_R")
-        laws = columns(rows, "temperature_R", "top_p_R", "top_k_R", "min_p_R")
-        drawn = {
-            "token_R": out.token_R,
-            "logprob_R": out.logprob_R,
-            "processed_logprob_R": out.processed_logprob_R,
-        }
-        self._call(
-            sampler_truncate_draw,
-            spec,
-            **logits,
-            **laws,
-            **keys,
-            **{f"raw_{name}": raw[name] for name in ("peak_RS", "sum_RS", "bad_RS")},
-            **{
-                name: scan[name]
-                for name in ("peak_RS", "peak_token_RS", "scaled_sum_RS", "group_RG")
-            },
-            **drawn,
-            invalid_R=out.invalid_R,
-            **work.rows(count, "log_total_R", "peak_R", "total_R", "pending_R"),
-        )
-        self._draw_pending(work, spec, logits, laws, keys, drawn)
-
-    def _draw_pending(
-        self,
-        work: SamplerWorkspace,
-        spec: SampleSpec,
-        logits: Tensors,
-        laws: Tensors,
-        keys: Tensors,
-        drawn: Tensors,
-    ) -> None:
-        """What is left; nothing for most rows."""
-        count, logits_RV = logits["logits_RV"].shape[0], logits["logits_RV"]
-        thin = {name: laws[name] for name in ("temperature_R", "min_p_R")}
-        pending = work.rows(count, "peak_R", "pending_R")
-        cut = work.rows(count, "cut_value_R", "cut_token_R", "kept_total_R")
-        chunks = work.rows(count, "chunk_RG")
-        total = work.rows(count, "total_R")
-        self._call(sampler_cut_rows, spec, logits_RV=logits_RV, **laws, **pending, **total, **cut)
-        thin |= pending | cut | chunks
-        self._call(sampler_weigh_chunks, spec, logits_RV=logits_RV, **thin)
-        log_total = work.rows(count, "log_total_R")
-        self._call(sampler_draw_chunks, spec, **logits, **thin, **keys, **log_total, **drawn)
-
-    def _alternatives(
-        self,
-        plan: TileLangSamplerPlan,
-        raw_RV: torch.Tensor,
-        group_RG: torch.Tensor,
-        out: SamplerOutputs,
-    ) -> None:
-        name = NAMES[raw_RV.dtype]
-        self._call(
-            sampler_top_logprobs,
-            TopLogprobsSpec(
-                vocabulary=raw_RV.shape[1],
-                dtype=name,
-                raw_dtype=name,
-                alternatives=plan.spec.alternatives,
+        self._draws.call(
+            sampler_verify_drafts,
+            SampleSpec(
+                vocabulary=vocabulary, dtype=NAMES[logits_RV.dtype], raw_dtype=NAMES[raw_RV.dtype]
             ),
-            raw_logits_RV=raw_RV,
-            group_RG=group_RG,
-            log_total_R=plan.workspace.log_total_R[: raw_RV.shape[0]],
-            invalid_R=out.invalid_R,
-            top_token_RA=out.top_token_RA,
-            top_logprob_RA=out.top_logprob_RA,
+            **logits,
+            **columns(rows, "temperature_R", "min_p_R", "seed_R", "position_R", "forced_R"),
+            **plan.workspace.rows(
+                count, "log_total_R", "peak_R", "cut_value_R", "cut_token_R", "kept_total_R"
+            ),
+            own_law_RV=own.law_PV[:count],
+            draft_R=drafted.draft_R.contiguous(),
+            law_row_R=drafted.law_row_R.contiguous(),
+            # Certain drafts alone have no laws, and none is read then.
+            law_PV=own.law_PV if drafted.law_PV is None else drafted.law_PV,
+            token_R=out.token_R,
+            logprob_R=out.logprob_R,
+            processed_logprob_R=out.processed_logprob_R,
+            accepted_R=verdicts.accepted_R,
+            overlap_R=verdicts.overlap_R,
         )
 
-    def _call(self, kernel: Any, spec: Any, **tensors: torch.Tensor) -> None:
-        """Run the kernel of a file."""
-        self._kernels.call(kernel.build, spec, kernel.default_tuning(spec), **tensors)
+    def draw_drafts(
+        self,
+        plan: Plan,
+        logits_RV: torch.Tensor,
+        rows: SamplerRows,
+        law_row_R: torch.Tensor,
+        law_PV: torch.Tensor,
+        token_R: torch.Tensor,
+    ) -> None:
+        """Draw as from any row, and write down its law."""
+        assert isinstance(plan, TileLangRatioPlan)
+        check(logits_RV, plan)
+        law_row_R = law_row_R.contiguous()
+        out = plan.ratio.outputs(token_R)
+        without = replace(plan, spec=replace(plan.spec, alternatives=0))
+        for tile in _tiles(plan, logits_RV, rows, logits_RV.shape[0]):
+            kept = KeptLaws(law_row_R=law_row_R[tile], law_PV=law_PV)
+            self._draws.sample(without, logits_RV[tile], rows.tile(tile), out.tile(tile), kept)
 
 
 def build(options: None, context: BuildContext) -> TileLangSampler:
@@ -271,3 +201,16 @@ def build(options: None, context: BuildContext) -> TileLangSampler:
         context: says where compiled kernels are kept.
     """
     return TileLangSampler(kernels_for(context), gpu_of(context).torch_device)
+
+
+def _tiles(
+    plan: TileLangSamplerPlan, logits_RV: torch.Tensor, rows: SamplerRows, most: int
+) -> Iterator[slice]:
+    """At most so many rows at a time, and no more than the memory for adjusted logits holds."""
+    count, tile_rows = logits_RV.shape[0], min(most, _MOST_ROWS)
+    if rows.rules is not None or logits_RV.dtype == torch.float64:
+        tile_rows = min(tile_rows, plan.workspace.adjusted_XV.shape[0])
+    elif rows.allowed_RW is not None:
+        tile_rows = min(tile_rows, 2 * plan.workspace.adjusted_XV.shape[0])
+    for start in range(0, count, max(tile_rows, 1)):
+        yield slice(start, start + tile_rows)

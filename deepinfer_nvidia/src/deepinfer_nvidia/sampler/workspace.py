@@ -1,6 +1,6 @@
 """Where do a sampler's kernels leave for each other what they found out about rows?
 
-Shapes: R rows, V vocabulary, S segments, G groups.
+Shapes: R rows, V vocabulary, S segments, G groups, X rows of a tile.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ from dataclasses import dataclass
 import torch
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.sampler import SampleSpec
-from deepinfer_core.interfaces.sampler import SamplerSpec
+from deepinfer_core.interfaces.sampler import SamplerOutputs, SamplerSpec
 
-__all__ = ["RowScan", "SamplerWorkspace", "TileLangSamplerPlan"]
+__all__ = [
+    "KeptLaws",
+    "RatioWorkspace",
+    "RowScan",
+    "SamplerWorkspace",
+    "TileLangRatioPlan",
+    "TileLangSamplerPlan",
+]
 
 _FP32, _FP64, _INT32, _INT64 = torch.float32, torch.float64, torch.int32, torch.int64
 
@@ -132,3 +139,66 @@ class TileLangSamplerPlan(Plan):
 
     spec: SamplerSpec
     workspace: SamplerWorkspace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLaws:
+    """Where the laws of rows are written.
+
+    Attributes:
+        law_row_R: int64 rows of ``law_PV``.
+        law_PV: int32.
+    """
+
+    law_row_R: torch.Tensor
+    law_PV: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioWorkspace:
+    """What the ratio rule needs besides.
+
+    Attributes:
+        law_XV: int32 laws of a tile of rows.
+        number_R: int64, 0, 1, 2, ...: the rows of ``law_XV``.
+        logprob_2R: fp32 that nobody reads: both log-probabilities of drafts.
+        invalid_R: bool, of drafts.
+    """
+
+    law_XV: torch.Tensor
+    number_R: torch.Tensor
+    logprob_2R: torch.Tensor
+    invalid_R: torch.Tensor
+
+    @classmethod
+    def empty(cls, vocabulary: int, rows: int, tile_rows: int, device: str) -> RatioWorkspace:
+        """For so many rows, of which ``tile_rows`` are verified at a time."""
+        return cls(
+            law_XV=torch.empty(tile_rows, vocabulary, dtype=_INT32, device=device),
+            number_R=torch.arange(tile_rows, device=device),
+            logprob_2R=torch.empty(2, rows, dtype=_FP32, device=device),
+            invalid_R=torch.empty(rows, dtype=torch.bool, device=device),
+        )
+
+    def own_laws(self, rows: int) -> KeptLaws:
+        """Where the laws of the first rows go."""
+        return KeptLaws(law_row_R=self.number_R[:rows], law_PV=self.law_XV)
+
+    def outputs(self, token_R: torch.Tensor) -> SamplerOutputs:
+        """Buffers of drafts, of which their tokens alone count."""
+        count = token_R.shape[0]
+        return SamplerOutputs(
+            token_R=token_R,
+            logprob_R=self.logprob_2R[0, :count],
+            processed_logprob_R=self.logprob_2R[1, :count],
+            top_token_RA=token_R[:, None][:, :0],
+            top_logprob_RA=self.logprob_2R[:1, :0].expand(count, 0),
+            invalid_R=self.invalid_R[:count],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileLangRatioPlan(TileLangSamplerPlan):
+    """Memory for laws, too."""
+
+    ratio: RatioWorkspace

@@ -70,6 +70,9 @@ def _truncate(shape: SampleShape) -> KernelCase:
         return log_bounds(expected, "logprob_R", "processed_logprob_R") | {
             "log_total_R": tiny * (expected["log_total_R"].abs() + 1),
             "total_R": tiny * expected["total_R"],
+            # The two zeros are one logit, of either sign.
+            "cut_value_R": torch.zeros_like(expected["cut_value_R"]),
+            "kept_total_R": tiny * expected["kept_total_R"],
         }
 
     return make_case(
@@ -79,7 +82,8 @@ def _truncate(shape: SampleShape) -> KernelCase:
         twins.truncate_draw,
         "raw_logits_RV logits_RV temperature_R top_p_R top_k_R min_p_R seed_R position_R forced_R "
         "raw_peak_RS raw_sum_RS raw_bad_RS peak_RS peak_token_RS scaled_sum_RS group_RG",
-        "token_R logprob_R processed_logprob_R invalid_R log_total_R peak_R total_R pending_R",
+        "token_R logprob_R processed_logprob_R invalid_R log_total_R peak_R total_R pending_R "
+        "cut_value_R cut_token_R kept_total_R",
         bounds,
     )
 

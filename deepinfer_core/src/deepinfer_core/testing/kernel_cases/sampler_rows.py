@@ -25,6 +25,7 @@ __all__ = [
     "TRUE_VOCABULARY",
     "SampleShape",
     "Setting",
+    "cut",
     "cut_outputs",
     "dtype_name",
     "log_bounds",
@@ -141,7 +142,7 @@ def scanned(shape: SampleShape, generator: torch.Generator) -> Tensors:
 
 
 def truncated(shape: SampleShape, generator: torch.Generator) -> Tensors:
-    given = scanned(shape, generator)
+    given = scanned(shape, generator) | cut_outputs(shape.rows)
     return given | twins.truncate_draw(given)
 
 
@@ -156,6 +157,12 @@ def cut_outputs(rows: int) -> Tensors:
         "cut_token_R": _marked(rows, dtype=torch.int32),
         "kept_total_R": _marked(rows, dtype=_FP64),
     }
+
+
+def cut(shape: SampleShape, generator: torch.Generator) -> Tensors:
+    """Every row that is drawn from, pending or not, with where it is cut."""
+    given = truncated(shape, generator)
+    return given | twins.cut_rows(given)
 
 
 def weighed(shape: SampleShape, generator: torch.Generator) -> Tensors:

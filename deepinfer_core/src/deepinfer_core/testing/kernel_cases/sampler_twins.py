@@ -20,7 +20,15 @@ from deepinfer_core.interfaces.operators.sampler import (
 from deepinfer_core.reference.laws import invert
 from deepinfer_core.reference.random_numbers import FRESH_CASE, uniform_bits
 
-__all__ = ["cut_rows", "draw_chunks", "scan_logits", "truncate_draw", "weigh_chunks"]
+__all__ = [
+    "cut_rows",
+    "draw_chunks",
+    "kept_weights",
+    "logarithms",
+    "scan_logits",
+    "truncate_draw",
+    "weigh_chunks",
+]
 
 Tensors = dict[str, torch.Tensor]
 
@@ -51,7 +59,10 @@ def scan_logits(given: Tensors) -> Tensors:
 
 
 def truncate_draw(given: Tensors) -> Tensors:
-    """Draws from rows that candidates decide; zeros where there is nothing to report."""
+    """Draws from rows that candidates decide; zeros where there is nothing to report.
+
+    Where they are cut, too; what other rows had stays.
+    """
     law = _row_law(given)
     peak_R, total_R, invalid_R = law["peak_R"], law["total_R"], law["invalid_R"]
     is_greedy_R = given["temperature_R"] == 0
@@ -74,7 +85,15 @@ def truncate_draw(given: Tensors) -> Tensors:
     log_R = _log_kept(logits_RV, peak_R, inverse_R, kept_total_R, kept_RV, token_R)
     log_R = torch.where(is_greedy_R, torch.where(token_R == best_R, 0.0, -torch.inf), log_R)
     raw_R = _at(given["raw_logits_RV"].double(), token_R) - law["log_total_R"]
-    return {
+    is_cut_R = is_drawn_R & ~invalid_R
+    order_RV = logits_RV.sort(dim=-1, descending=True, stable=True).indices
+    last_R = _at(order_RV, (kept_RV.sum(-1) - 1).clamp_min(0))
+    cut = {
+        "cut_value_R": _at(logits_RV, last_R),
+        "cut_token_R": last_R.int(),
+        "kept_total_R": kept_total_R,
+    }
+    return {name: torch.where(is_cut_R, value, given[name]) for name, value in cut.items()} | {
         "token_R": token_R,
         "logprob_R": raw_R.float().masked_fill(~is_reported_R, 0),
         "processed_logprob_R": log_R.float().masked_fill(~is_reported_R, 0),
@@ -109,28 +128,29 @@ def cut_rows(given: Tensors) -> Tensors:
 
 def weigh_chunks(given: Tensors) -> Tensors:
     """Sums of the weights of survivors."""
-    _, _, weight_RV = _kept(given)
+    _, _, weight_RV = kept_weights(given)
     chunk_RG = _split(_segments(weight_RV, 0), -1, CHUNK_TOKENS).sum(-1).flatten(1)
     return _where_pending(given, {"chunk_RG": chunk_RG})
 
 
 def draw_chunks(given: Tensors) -> Tensors:
     """Tokens and their log-probabilities."""
-    logits_RV, kept_RV, weight_RV = _kept(given)
+    weight_RV = kept_weights(given)[2]
     is_pending_R = given["pending_R"] != 0
     bits_R = uniform_bits(given["seed_R"], given["position_R"], FRESH_CASE)
     token_R = invert(weight_RV.masked_fill(~is_pending_R[:, None], 1), bits_R)
     token_R = torch.where(given["forced_R"] >= 0, given["forced_R"], token_R)
+    return _where_pending(given, {"token_R": token_R, **logarithms(given, token_R)})
+
+
+def logarithms(given: Tensors, token_R: torch.Tensor) -> Tensors:
+    """Log-probabilities of tokens in rows that are cut."""
+    logits_RV, kept_RV, _ = kept_weights(given)
     inverse_R = 1 / given["temperature_R"].double()
     kept_total_R = given["kept_total_R"]
     log_R = _log_kept(logits_RV, given["peak_R"], inverse_R, kept_total_R, kept_RV, token_R)
     raw_R = _at(given["raw_logits_RV"].double(), token_R) - given["log_total_R"]
-    found = {
-        "token_R": token_R,
-        "logprob_R": raw_R.float(),
-        "processed_logprob_R": log_R.float(),
-    }
-    return _where_pending(given, found)
+    return {"logprob_R": raw_R.float(), "processed_logprob_R": log_R.float()}
 
 
 def _row_law(given: Tensors) -> Tensors:
@@ -247,7 +267,7 @@ def _shares(given: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     return logits_RV, (distance_RV * inverse_R[:, None]).exp()
 
 
-def _kept(given: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def kept_weights(given: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Logits, whether each survives the cut, and weights of survivors."""
     logits_RV, share_RV = _shares(given)
     value_R1, token_R1 = given["cut_value_R"][:, None], given["cut_token_R"][:, None]
