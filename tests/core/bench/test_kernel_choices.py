@@ -1,5 +1,6 @@
 """Does a choice change only for a reason, and bits only where nobody loses by it?"""
 
+import math
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ SERVES = [(1, 8), (9, 64), (65, 0)]
 ROWS = [8, 64, 4096]
 
 
-def size(index: int, times: dict[TunedKernel, Any]) -> LoadTimes:
+def size(index: int, times: dict[TunedKernel, Any], peer_s: float = math.nan) -> LoadTimes:
     """Times in seconds, with their spread if it is not 0."""
     samples = {
         one: Sample(seconds=given[0], spread_s=given[1])
@@ -26,7 +27,7 @@ def size(index: int, times: dict[TunedKernel, Any]) -> LoadTimes:
         for one, given in times.items()
     }
     where = load(ROWS[index], SERVES[index])
-    return LoadTimes(load=where, picked=NOW, samples=samples, problems={})
+    return LoadTimes(load=where, picked=NOW, samples=samples, problems={}, peer_s=peer_s)
 
 
 def decided(
@@ -108,6 +109,14 @@ def test_bits_stay_where_not_all_rows_were_timed() -> None:
     decisions, _ = decided({NOW: 10.0, DIVIDED: 7.0}, is_whole=False)
     assert names(decisions) == ["now"]
     assert decisions[0].others == (DIVIDED,)
+
+
+@pytest.mark.parametrize(("peer_s", "name"), [(56.0, "divided"), (54.0, "now")])
+def test_a_loss_is_borne_as_long_as_the_peer_is_slower(peer_s: float, name: str) -> None:
+    few = size(0, {NOW: 10.0, DIVIDED: 7.0}, peer_s)
+    many = size(1, {NOW: 50.0, DIVIDED: 55.0}, peer_s)
+    decisions, _ = decide(TUNINGS, [few, many], is_whole=True)
+    assert names(decisions) == [name, name]
 
 
 def test_a_loss_within_the_spread_is_no_loss() -> None:

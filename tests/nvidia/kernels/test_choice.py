@@ -223,7 +223,7 @@ def test_halves_of_k_are_proposed_for_few_channels_and_long_sums_alone() -> None
         for spec in TUNED_SPECS
         if any(TUNINGS.bits(one) == 2 for one in TUNINGS.candidates("gemm_dense", spec))
     }
-    assert divided == {(4096, 4096), (5120, 4608), (8192, 5120), (2304, 5120)}
+    assert divided == {(4096, 4096), (5120, 4608), (8192, 5120)}
 
 
 def test_blocks_of_a_cluster_may_have_several_parts_of_k_each() -> None:

@@ -1,8 +1,9 @@
 """Which tunings should serve a spec, by the times that they took?
 
 A choice changes only if that is worth more than the spread of both times. K may be divided
-otherwise than it is now, which changes the bits of the spec, if no number of rows loses more than a
-fiftieth by it and all of them gain more than that on average.
+otherwise than it is now, which changes the bits of the spec, if all numbers of rows gain more than
+a fiftieth by it on average, and none of them loses more than that unless it stays ahead of the
+peer.
 """
 
 from __future__ import annotations
@@ -111,14 +112,14 @@ def _is_better(
     ones: Sequence[TunedKernel | None],
     others: Sequence[TunedKernel | None],
 ) -> bool:
-    """Whether the ones cost next to nothing anywhere, and gain on average."""
+    """Whether the ones cost nothing that counts anywhere, and gain on average."""
     gain = 0.0
     for size, one, other in zip(sizes, ones, others, strict=True):
         if one is None or other is None:
             return False
         new, old = size.samples[one], size.samples[other]
-        limit = (1 + _HIDDEN_SHARE) * old.seconds
-        if new.seconds > limit and _is_faster(old, new):
+        is_slower = new.seconds > (1 + _HIDDEN_SHARE) * old.seconds and _is_faster(old, new)
+        if is_slower and not new.seconds <= size.peer_s:
             return False
         gain += 1 - new.seconds / old.seconds
     return gain > _HIDDEN_SHARE * len(sizes)

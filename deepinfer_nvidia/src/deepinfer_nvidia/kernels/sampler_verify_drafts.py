@@ -27,8 +27,8 @@ _SUM_BITS = 36
 
 
 def default_tuning(_spec: SampleSpec) -> KernelTuning:
-    """All threads that a block can have: reading is all there is."""
-    return KernelTuning(threads=1024, pass_configs=OWN_BARRIERS)
+    """As many as have registers enough that none is spilled: reading is all there is."""
+    return KernelTuning(threads=512, pass_configs=OWN_BARRIERS)
 
 
 def build(spec: SampleSpec, tuning: KernelTuning) -> Any:

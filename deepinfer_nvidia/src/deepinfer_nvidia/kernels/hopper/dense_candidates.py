@@ -1,8 +1,8 @@
 """Which tiles of dense products on Hopper has nobody rated yet, and are worth a measurement?
 
-``bench kernels --tune`` times them beside those of the table. Each answers one of two questions: is
-a tile with fewer channels faster where what comes into a core bounds a few rows, and what does it
-take to divide K, in how many blocks of a cluster?
+``bench kernels --tune`` times them beside those of the table. Each answers one of three questions:
+is a tile with fewer channels faster where what comes into a core bounds a few rows, what does it
+take to divide K, in how many blocks of a cluster, and in boxes of how many rows do they come best?
 """
 
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
@@ -16,49 +16,45 @@ _MOST_STAGES = 12
 _RESULT_BYTES = 27 * 1024
 """Shared memory that persistent blocks leave to results."""
 
+_BOXES = (64, 128)
+"""Rows of one copy for tiles of 128 rows; 32 suits 96 rows alone, and costs others a fifth."""
+
 _ALONE = (
-    (1, 96, 16),
-    (1, 112, 16),
-    (2, 32, 32),
-    (2, 40, 32),
-    (2, 48, 32),
-    (2, 64, 32),
-    (2, 80, 32),
+    *((channels, 32) for channels in (40, 48, 64)),
+    *((channels, box) for channels in (32, 40, 48) for box in _BOXES),
+    *((channels, 128) for channels in (64, 72, 80, 128, 160)),
 )
-"""Warp groups, channels, rows of a copy: tiles of blocks that divide nothing."""
+"""Channels, rows of a copy: tiles of 128 rows of blocks that divide nothing."""
 
 _SPREAD: dict[int, tuple[tuple[int, int, int, int], ...]] = {
     2: (
-        *((1, 1, channels, 1) for channels in (32, 48, 64, 72, 80, 128)),
-        *((2, 1, channels, 1) for channels in (32, 48, 64, 72, 80, 128, 144, 160)),
-        (2, 2, 128, 1),
+        *((1, channels, 1, 16) for channels in (64, 72, 80)),
+        *((2, channels, 1, 32) for channels in (64, 72, 80)),
+        *((2, channels, 1, box) for channels in (64, 72, 80, 128, 144, 160) for box in _BOXES),
     ),
     4: (
-        *((1, 1, channels, 1) for channels in (48, 80, 128)),
-        *((2, 1, channels, 1) for channels in (96, 192)),
-        *((1, 1, channels, 2) for channels in (40, 80)),
-        *((2, 1, channels, 2) for channels in (40, 64, 80, 96, 160)),
-        (3, 1, 128, 1),
+        (1, 128, 1, 16),
+        *((2, channels, 1, box) for channels in (96, 192) for box in _BOXES),
+        *((2, channels, 2, box) for channels in (80, 160) for box in _BOXES),
+        (3, 128, 1, 64),
     ),
     8: (
-        *((2, 1, channels, 1) for channels in (48, 96, 128)),
-        *((1, 1, channels, held) for channels in (32, 64) for held in (2, 4)),
-        *((2, 1, channels, 2) for channels in (64, 96, 128, 176)),
-        *((2, 1, channels, 4) for channels in (32, 48, 64)),
-        *((3, 1, channels, 2) for channels in (64, 128)),
+        *((2, channels, 1, box) for channels in (48, 96, 128) for box in _BOXES),
+        *((2, channels, 2, box) for channels in (64, 96, 128) for box in _BOXES),
+        *((2, channels, 4, box) for channels in (48, 64) for box in _BOXES),
     ),
 }
-"""By parts of K: warp groups, tiles of each, channels, and parts of K that a block multiplies."""
+"""By parts of K: warp groups, channels, parts of K that a block multiplies, rows of a copy."""
 
 _IN_TURN: dict[int, tuple[tuple[int, int], ...]] = {
-    2: ((1, 80), (2, 64), (2, 72), (2, 80), (2, 128), (2, 144), (2, 160), (2, 192)),
-    4: ((1, 80), (2, 128), (2, 192)),
-    8: ((2, 160), (2, 192)),
+    2: tuple((channels, box) for channels in (64, 72, 80, 128, 144, 160, 192) for box in _BOXES),
+    4: tuple((channels, 128) for channels in (80, 128, 160)),
+    8: tuple((channels, 128) for channels in (64, 96, 128)),
 }
-"""By parts of K that one block multiplies one after the other: warp groups and channels."""
+"""By parts of K that one block multiplies one after the other: channels and rows of a copy."""
 
 _MOST_DIVIDED = 5120
-_LEAST_DIVIDED = 2304
+_LEAST_DIVIDED = 4096
 """Channels up to which, and inputs from which, halves of K are worth a look: more channels keep all
 cores busy as they are, and fewer inputs are multiplied sooner than parts are added."""
 
@@ -66,11 +62,11 @@ cores busy as they are, and fewer inputs are multiplied sooner than parts are ad
 def dense_candidates(spec: GemmDenseSpec) -> tuple[Tuning, ...]:
     """Tunings that the table need not have; of as many parts of K as now, and of twice one."""
     parts = parts_of(spec)
-    found = [_alone(*tile) for tile in _ALONE] if parts == 1 else []
     if parts > 1:
         return tuple(_divided(parts))
     is_long = spec.in_width >= _LEAST_DIVIDED and spec.out_width <= _MOST_DIVIDED
-    return (*found, *(_divided(2) if is_long and spec.groups == 1 else ()))
+    alone = [_alone(*tile) for tile in _ALONE]
+    return (*alone, *(_divided(2) if is_long and spec.groups == 1 else ()))
 
 
 def _divided(parts: int) -> list[Tuning]:
@@ -78,31 +74,31 @@ def _divided(parts: int) -> list[Tuning]:
     return spread + [_in_turn(parts, *tile) for tile in _IN_TURN[parts]]
 
 
-def _alone(groups: int, channels: int, row_box: int) -> Tuning:
-    stages = _stages(groups * 64, channels, _RESULT_BYTES)
-    registers = 224 if groups == 2 and channels > 80 else 0
+def _alone(channels: int, row_box: int) -> Tuning:
+    stages = _stages(128, channels, _RESULT_BYTES)
     return Tuning(
-        groups=groups, channels=channels, stages=stages, row_box=row_box, registers=registers
+        channels=channels,
+        stages=stages,
+        row_box=row_box,
+        registers=224 if channels > 80 else 0,
     )
 
 
-def _in_turn(parts: int, groups: int, channels: int) -> Tuning:
+def _in_turn(parts: int, channels: int, row_box: int) -> Tuning:
     """Twice the sums in registers: of the parts before, and of the one that is multiplied."""
-    stages = _stages(groups * 64, channels, _RESULT_BYTES)
-    registers = 0 if groups == 1 or channels <= 80 else 232 if channels > 160 else 224
+    stages = _stages(128, channels, _RESULT_BYTES)
+    registers = 0 if channels <= 80 else 232 if channels > 160 else 224
     return Tuning(
-        groups=groups, channels=channels, stages=stages, registers=registers, parts=parts,
-        row_box=16 if groups == 1 else 32,
-    )  # fmt: skip
+        channels=channels, stages=stages, row_box=row_box, registers=registers, parts=parts
+    )
 
 
-def _spread(parts: int, groups: int, tiles: int, channels: int, held: int) -> Tuning:
+def _spread(parts: int, groups: int, channels: int, held: int, row_box: int) -> Tuning:
     # Nine warps have up to 168 registers a thread.
-    registers = 224 if groups == 2 and held * tiles * channels // 2 > 128 else 0
+    registers = 224 if groups == 2 and held * channels // 2 > 128 else 0
     return Tuning(
-        groups=groups, tiles=tiles, channels=channels, parts=parts, is_spread=True, held=held,
-        stages=_stages(groups * tiles * 64, channels, 0), row_box=16 if groups == 1 else 32,
-        registers=registers,
+        groups=groups, channels=channels, parts=parts, is_spread=True, held=held,
+        stages=_stages(groups * 64, channels, 0), row_box=row_box, registers=registers,
     )  # fmt: skip
 
 
