@@ -45,6 +45,8 @@ OPERATORS = (
     "grouped.run_experts",
     "indexer.scores",
     "indexer.select",
+    "transform.add_expand",
+    "transform.collapse_norm",
     "transform.engram_gate",
     "transform.engram_rows",
     "transform.fake_quantise",
@@ -52,10 +54,15 @@ OPERATORS = (
     "transform.mhc_collapse",
     "transform.mhc_expand",
     "transform.mhc_mixes",
-    "transform.rms_norm",
+    "transform.norm_rope",
+    "transform.rms_norm_rounded",
     "transform.rope",
-    "transform.swiglu",
+    "transform.rope_rounded",
+    "transform.swiglu_rounded",
 )
+
+SCRATCH = {("transform.rope_rounded", "x_THD"), ("transform.add_expand", "x_TD")}
+"""What an operator may overwrite, with anything."""
 
 
 class TiledAttention(ReferenceAttention):
@@ -177,7 +184,8 @@ def test_every_operator_rounds_where_the_reference_does(chunk: int, tmp_path: Pa
     logits(side_by_side(specified, interpreted_parts(numerics), seen), tmp_path, chunk)
     slot = "decode.run" if chunk == 6 else "prefill.run"
     assert {one.operator for one in seen} >= {slot, *OPERATORS}
-    strayed = [one for one in seen if not error_of(one) <= allowed(one)]
+    results = [one for one in seen if (one.operator, one.argument) not in SCRATCH]
+    strayed = [one for one in results if not error_of(one) <= allowed(one)]
     assert [(one.operator, one.argument, error_of(one)) for one in strayed] == []
 
 

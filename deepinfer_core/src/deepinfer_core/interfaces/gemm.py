@@ -69,6 +69,16 @@ class GroupedSpec:
 class DenseGemm(Component):
     """Products of all rows with one weight."""
 
+    @property
+    def wants_rounded_rows(self) -> bool:
+        """Whether rows had better come rounded, in bfloat16, from whoever makes them.
+
+        True where rounding is a pass of its own. Then the model rounds where all products want it,
+        and the specs name bfloat16; a component that is asked for a block format rounds all the
+        same.
+        """
+        return False
+
     @abstractmethod
     def prepare(self, weight: QuantTensor) -> PreparedWeight:
         """Take over a weight [N, K] (or [G * N, K], groups stacked along the rows).
@@ -97,6 +107,11 @@ class DenseGemm(Component):
 
 class GroupedGemm(Component):
     """Products of rows, sorted by expert, with the weight of their expert."""
+
+    @property
+    def wants_rounded_rows(self) -> bool:
+        """As for ``DenseGemm``."""
+        return False
 
     @abstractmethod
     def prepare_experts(self, weight: QuantTensor) -> PreparedWeight:

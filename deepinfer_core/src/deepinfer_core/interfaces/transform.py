@@ -1,248 +1,138 @@
-"""Which row-wise operators does the model need besides products and attention?
+"""Which row-wise operators does the model ask for, one by one and several in one call?
 
-Every operator works on rows independently, writes into the caller's buffers and never synchronises
-with the host. Sums are fp32 (fp64 when the inputs are fp64), whatever the storage dtype.
+Behind ``TransformOperators`` come the runs of them that the model makes again and again. Here each
+run is its operators, one after the other, with the same bits; what does it in one pass replaces it.
 
-Shapes: T rows, D width, H heads, S residual streams (4), M = S * (2 + S) mixes, E experts,
-k experts per token, C hash columns, I expert width, W image rows (a flag per row).
+Shapes: T rows, D width, H heads, P rotated pairs, S residual streams, I expert width.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deepinfer_core.interfaces.component import Component, Plan
+from deepinfer_core.interfaces.transform_operators import (
+    EngramHash,
+    MixSpec,
+    TransformOperators,
+    TransformSpec,
+)
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["EngramHash", "MixSpec", "Transform", "TransformSpec"]
+    from deepinfer_core.interfaces.component import Plan
+
+__all__ = ["EngramHash", "MixSpec", "Rounded", "Transform", "TransformSpec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformSpec:
-    """Widths that a backend may compile for.
+class Rounded:
+    """Where rows go as a product wants them: what ``fake_quantise`` makes of a result.
 
     Attributes:
-        hidden_width: width of one residual stream.
-        streams: number of residual streams.
-        compute: dtype name of activations.
+        number_format: a block format, whose groups divide the rows.
+        out_TD: out, bfloat16 or the dtype of the rows, without gaps.
     """
 
-    hidden_width: int
-    streams: int
-    compute: str
+    number_format: str
+    out_TD: torch.Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixSpec:
-    """Constants of the hyper-connection mixes.
+class Transform(TransformOperators):
+    """All row-wise operators, and their runs."""
 
-    Attributes:
-        sinkhorn_iterations: number of column normalisations.
-        eps: added to the pre mixes and inside Sinkhorn (hc_eps).
-        norm_eps: added to the mean square of the trunk.
-    """
+    def rms_norm_rounded(
+        self, plan: Plan, x_TD: torch.Tensor, weight_D: torch.Tensor, eps: float, rounded: Rounded
+    ) -> None:
+        """``rms_norm`` into the dtype of the rows, then rounded."""
+        normed_TD = x_TD.new_empty(x_TD.shape)
+        self.rms_norm(plan, x_TD, weight_D, eps, normed_TD)
+        self.fake_quantise(plan, normed_TD, rounded.number_format, rounded.out_TD)
 
-    sinkhorn_iterations: int
-    eps: float
-    norm_eps: float
+    def collapse_norm(
+        self,
+        plan: Plan,
+        trunk_TSD: torch.Tensor,
+        pre_TS: torch.Tensor,
+        weight_D: torch.Tensor,
+        eps: float,
+        out_TD: torch.Tensor,
+        rounded: Rounded | None = None,
+    ) -> None:
+        """``mhc_collapse`` into the dtype of the trunk, then ``rms_norm``; the same rounded too."""
+        collapsed_TD = trunk_TSD.new_empty(out_TD.shape)
+        self.mhc_collapse(plan, trunk_TSD, pre_TS, collapsed_TD)
+        self.rms_norm(plan, collapsed_TD, weight_D, eps, out_TD)
+        if rounded is not None:
+            self.fake_quantise(plan, out_TD, rounded.number_format, rounded.out_TD)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngramHash:
-    """The n-gram hash of one Engram layer; all tensors int64, for a model on the device of the ids.
-
-    Attributes:
-        multiplier_N: one odd multiplier a lookback distance, [n-gram size].
-        prime_C: table size of each column, [C], n-gram order major, then head.
-        offset_C: first row of each column's table, [C].
-        order_C: n-gram order of each column (2 and up), [C].
-        on_host: the same on the host, for a component that compiles numbers in; None: these are.
-    """
-
-    multiplier_N: torch.Tensor
-    prime_C: torch.Tensor
-    offset_C: torch.Tensor
-    order_C: torch.Tensor
-    on_host: EngramHash | None = None
-
-
-class Transform(Component):
-    """Norms, rotary positions, hyper-connections, Engram, routing and the expert activation."""
-
-    @abstractmethod
-    def plan(self, spec: TransformSpec, max_rows: int) -> Plan:
-        """Prepare for at most ``max_rows`` rows of the given widths."""
-
-    @abstractmethod
-    def rms_norm(
+    def norm_rope(
         self,
         plan: Plan,
         x_TD: torch.Tensor,
         weight_D: torch.Tensor,
         eps: float,
+        cosine_TP: torch.Tensor,
+        sine_TP: torch.Tensor,
+        normed_TD: torch.Tensor | None,
         out_TD: torch.Tensor,
     ) -> None:
-        """``x * rsqrt(mean(x^2) + eps) * weight`` over the last axis, rounded once at the end."""
+        """``rms_norm``, then ``rope`` of each row as one head.
 
-    def add(self, plan: Plan, x_TD: torch.Tensor, y_TD: torch.Tensor, out_TD: torch.Tensor) -> None:
-        """``out = x + y`` of accumulators, rounded once; may overwrite x.
-
-        What adds and rounds in one pass replaces this.
+        Args:
+            plan: from ``plan``.
+            x_TD: rows.
+            weight_D: of the norm.
+            eps: of the norm.
+            cosine_TP: as in ``rope``.
+            sine_TP: as in ``rope``.
+            normed_TD: out, what the norm gave; None if nobody wants it.
+            out_TD: out, the same rotated.
         """
-        out_TD.copy_(x_TD.add_(y_TD))
+        if normed_TD is None:
+            normed_TD = out_TD
+        self.rms_norm(plan, x_TD, weight_D, eps, normed_TD)
+        self.rope(plan, normed_TD.unsqueeze(1), cosine_TP, sine_TP, out_TD.unsqueeze(1))
 
-    @abstractmethod
-    def rope(
+    def rope_rounded(
         self,
         plan: Plan,
         x_THD: torch.Tensor,
         cosine_TP: torch.Tensor,
         sine_TP: torch.Tensor,
-        out_THD: torch.Tensor,
+        rounded: Rounded,
         *,
         inverse: bool = False,
     ) -> None:
-        """Rotate the last 2 * P channels in interleaved pairs; the others are copied.
+        """``rope``, then rounded, to rows [T, H * D]; may overwrite ``x_THD``."""
+        self.rope(plan, x_THD, cosine_TP, sine_TP, x_THD, inverse=inverse)
+        self.fake_quantise(plan, x_THD.flatten(1), rounded.number_format, rounded.out_TD)
 
-        Args:
-            plan: from ``plan``.
-            x_THD: [T, H, D].
-            cosine_TP: fp32 cosines of each row's angles, [T, P].
-            sine_TP: fp32 sines.
-            out_THD: result; may be ``x_THD`` itself.
-            inverse: rotate by the negative angle.
-        """
-
-    @abstractmethod
-    def fake_quantise(
-        self, plan: Plan, x_TD: torch.Tensor, number_format: str, out_TD: torch.Tensor
-    ) -> None:
-        """Round to a block format and back along the last axis; a plain dtype name copies."""
-
-    def prepare_mixes(self, fn_MK: torch.Tensor) -> torch.Tensor:
-        """Take over a projection of ``mhc_mixes``, once, at load; that is what it is called with.
-
-        What multiplies the projection as it is needs no other form.
-
-        Args:
-            fn_MK: fp32 [M, S * D], the norm's weight already folded in.
-
-        Returns:
-            The projection in a form that is the backend's own affair.
-        """
-        return fn_MK
-
-    @abstractmethod
-    def mhc_mixes(
-        self,
-        plan: Plan,
-        trunk_TSD: torch.Tensor,
-        projection: torch.Tensor,
-        base_M: torch.Tensor,
-        scale_3: torch.Tensor,
-        spec: MixSpec,
-        pre_TS: torch.Tensor,
-        post_TS: torch.Tensor,
-        comb_TSS: torch.Tensor,
-    ) -> None:
-        """Compute a sublayer's pre, post and comb mixes from the trunk.
-
-        Args:
-            plan: from ``plan``.
-            trunk_TSD: [T, S, D]; flattened stream-major for the product.
-            projection: from ``prepare_mixes``.
-            base_M: fp32 [M].
-            scale_3: fp32, one factor each for pre, post and comb.
-            spec: constants.
-            pre_TS: fp32 out, ``sigmoid + eps``.
-            post_TS: fp32 out, ``2 * sigmoid``.
-            comb_TSS: fp32 out, [T, source, destination], columns sum to 1.
-
-        Source: manifold-constrained hyper-connections of DeepSeek-V4.1-Flash.
-        """
-
-    @abstractmethod
-    def mhc_collapse(
-        self, plan: Plan, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor, out_TD: torch.Tensor
-    ) -> None:
-        """``out = sum over streams of pre * trunk``."""
-
-    @abstractmethod
-    def mhc_expand(
-        self,
-        plan: Plan,
-        trunk_TSD: torch.Tensor,
-        y_TD: torch.Tensor,
-        post_TS: torch.Tensor,
-        comb_TSS: torch.Tensor,
-        out_TSD: torch.Tensor,
-    ) -> None:
-        """``out[n] = post[n] * y + sum over m of comb[m][n] * trunk[m]``; may write in place."""
-
-    @abstractmethod
-    def gate_topk(
-        self,
-        plan: Plan,
-        logits_TE: torch.Tensor,
-        bias_E: torch.Tensor,
-        image_bias_E: torch.Tensor,
-        image_T: torch.Tensor,
-        scaling: float,
-        expert_Tk: torch.Tensor,
-        weight_Tk: torch.Tensor,
-    ) -> None:
-        """Choose experts by ``sqrt(softplus(logit)) + bias``; weigh them without the bias.
-
-        Args:
-            plan: from ``plan``.
-            logits_TE: fp32.
-            bias_E: fp32 selection bias of text rows.
-            image_bias_E: fp32 selection bias of rows inside an image span.
-            image_T: bool.
-            scaling: factor on the normalised weights.
-            expert_Tk: int64 out, best first; ties go to the lower index.
-            weight_Tk: fp32 out.
-        """
-
-    @abstractmethod
-    def swiglu(
+    def swiglu_rounded(
         self,
         plan: Plan,
         gate_up_R2I: torch.Tensor,
         route_R: torch.Tensor | None,
         limit: float,
-        out_RI: torch.Tensor,
+        rounded: Rounded,
     ) -> None:
-        """``silu(min(gate, limit)) * clamp(up, +-limit) * route``; gate is the first half."""
+        """``swiglu`` into the dtype of gate and up, then rounded."""
+        active_RI = gate_up_R2I.new_empty(rounded.out_TD.shape)
+        self.swiglu(plan, gate_up_R2I, route_R, limit, active_RI)
+        self.fake_quantise(plan, active_RI, rounded.number_format, rounded.out_TD)
 
-    @abstractmethod
-    def engram_rows(
-        self, plan: Plan, compressed_TN: torch.Tensor, spec: EngramHash, row_TC: torch.Tensor
-    ) -> None:
-        """Hash n-grams of compressed ids to table rows.
-
-        Args:
-            plan: from ``plan``.
-            compressed_TN: int64, ids at distance 0, 1, .. n-1 before each row, padding filled in.
-            spec: the layer's multipliers and tables.
-            row_TC: int64 out.
-        """
-
-    @abstractmethod
-    def engram_gate(
+    def add_expand(
         self,
         plan: Plan,
         trunk_TSD: torch.Tensor,
-        key_TSD: torch.Tensor,
-        value_TD: torch.Tensor,
-        query_weight_SD: torch.Tensor,
-        key_weight_SD: torch.Tensor,
-        image_T: torch.Tensor,
-        norm_eps: float,
+        x_TD: torch.Tensor,
+        y_TD: torch.Tensor,
+        post_TS: torch.Tensor,
+        comb_TSS: torch.Tensor,
         out_TSD: torch.Tensor,
     ) -> None:
-        """Add the gated n-gram value to every stream, but not to image rows; may be in place."""
+        """``add`` of two accumulators into the dtype of the trunk, then ``mhc_expand``."""
+        sum_TD = trunk_TSD.new_empty(x_TD.shape)
+        self.add(plan, x_TD, y_TD, sum_TD)
+        self.mhc_expand(plan, trunk_TSD, sum_TD, post_TS, comb_TSS, out_TSD)

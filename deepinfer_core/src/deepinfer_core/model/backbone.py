@@ -21,9 +21,10 @@ from deepinfer_core.model.drafter import Choose, Drafter, DraftRound, greedy
 from deepinfer_core.model.embedding import embed
 from deepinfer_core.model.engram_vocabulary import compressed_history
 from deepinfer_core.model.layer import first_pre_mix
-from deepinfer_core.model.operators import Linear, RowOperators
+from deepinfer_core.model.operators import Linear
 from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.model.replay import check_replay, decoder_rows
+from deepinfer_core.model.row_operators import RowOperators
 from deepinfer_core.model.step import StepInputs
 from deepinfer_core.numeric import QuantTensor
 
@@ -126,8 +127,8 @@ class TextModel:
         check_replay(step, self.config, caches.layout)
         flow = self._run_layers(self._context(step, caches, probe))
         wanted = flow.context.inputs.sample_row_R
-        out_RD = self.rows.collapse(flow.trunk_TSD[wanted], flow.pre_TS[wanted])
-        return self.head(self.rows.norm(out_RD, self.norm_D))
+        trunk_RSD, pre_RS = flow.trunk_TSD[wanted], flow.pre_TS[wanted]
+        return self.head(self.rows.collapse_norm(trunk_RSD, pre_RS, self.norm_D))
 
     @torch.inference_mode()
     def draft(

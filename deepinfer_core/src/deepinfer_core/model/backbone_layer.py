@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from deepinfer_core.interfaces.attention import KeySource
+from deepinfer_core.model.activations import Activations
 from deepinfer_core.model.compressor import Compressor
 from deepinfer_core.model.context import StepContext
 from deepinfer_core.model.engram import Engram
@@ -52,8 +53,8 @@ class BackboneLayer:
     ) -> torch.Tensor:
         """Run the layer on the trunk in place; returns the pre mixes for the next sublayer."""
 
-        def attend(x_TD: torch.Tensor) -> torch.Tensor:
-            return self._attend(x_TD, step)
+        def attend(x: Activations) -> torch.Tensor:
+            return self._attend(x, step)
 
         return self.layer(trunk_TSD, pre_TS, attend, step.inputs.image_T, step.probe)
 
@@ -64,15 +65,15 @@ class BackboneLayer:
         if self.compressor is not None:
             self.compressor(self.layer.attention_input(trunk_TSD, pre_TS), step)
 
-    def _attend(self, x_TD: torch.Tensor, step: StepContext) -> torch.Tensor:
+    def _attend(self, x: Activations, step: StepContext) -> torch.Tensor:
         by = step.compressed if self.plan.ratio else step.plain
-        latent_TK = self.projections.query_latent(x_TD)
-        key_TW = self.projections.window_key(x_TD, by)
+        latent_TK = self.projections.query_latent(x.rounded_TD)
+        key_TW = self.projections.window_key(x.rounded_TD, by)
         step.report(f"layers.{self.plan.index}.attn.key", key_TW)
         if self.compressor is not None and step.makes_entries:
-            self.compressor(x_TD, step)
+            self.compressor(x.plain_TD, step)
         if self.selector is not None:
-            self.selector(x_TD, latent_TK, step)
+            self.selector(x.plain_TD, latent_TK, step)
         attended_TNW = self.attention(
             self.projections.queries(latent_TK, by),
             key_TW,

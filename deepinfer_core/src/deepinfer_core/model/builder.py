@@ -16,9 +16,10 @@ from deepinfer_core.model.drafter import Drafter
 from deepinfer_core.model.engram_hash import hash_constants
 from deepinfer_core.model.layer_builder import LayerBuilder
 from deepinfer_core.model.markov import MarkovHead
-from deepinfer_core.model.operators import Linear, RowOperators
+from deepinfer_core.model.operators import Linear
 from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.model.rope import plain_frequencies, yarn_frequencies
+from deepinfer_core.model.row_operators import RowOperators
 from deepinfer_core.model.sparse_attention import StepAttention
 from deepinfer_core.model.tensor_source import TensorSource
 from deepinfer_core.model.weight_reader import WeightReader
@@ -116,7 +117,7 @@ def _row_operators(text: TextConfig, parts: ModelParts) -> RowOperators:
     mix = MixSpec(
         sinkhorn_iterations=text.hc_sinkhorn_iters, eps=text.hc_eps, norm_eps=text.rms_norm_eps
     )
-    return RowOperators(parts.transform, spec, mix, parts.numerics)
+    return RowOperators(parts.transform, spec, mix, parts.numerics, rounding=parts.rounding)
 
 
 def _frequencies(text: TextConfig, parts: ModelParts) -> Frequencies:

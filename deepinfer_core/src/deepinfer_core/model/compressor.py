@@ -14,7 +14,8 @@ import torch
 
 from deepinfer_core.interfaces.attention import CacheCodec
 from deepinfer_core.model.context import StepContext
-from deepinfer_core.model.operators import Linear, RowOperators
+from deepinfer_core.model.operators import Linear
+from deepinfer_core.model.row_operators import RowOperators
 
 __all__ = ["Compressor", "IndexKeys"]
 
@@ -54,13 +55,15 @@ class Compressor:
     def __call__(self, x_TD: torch.Tensor, step: StepContext) -> None:
         """Write the entries, and index keys, that the rows complete."""
         entries = step.entries[self.ratio]
-        latent_TW = self.rows.norm(self._blended(x_TD, step), self.norm_W)
-        if self.index is not None:
-            key_TJ = self.rows.norm(self.index.project(latent_TW), self.index.norm_J)
-            self.rows.rotate(key_TJ.unsqueeze(1), entries.rotation)
+        by, blended_TW = entries.rotation, self._blended(x_TD, step)
+        if self.index is None:
+            entry_TW = self.rows.norm_rotate(blended_TW, self.norm_W, by)
+        else:
+            latent_TW, entry_TW = self.rows.norm_and_rotate(blended_TW, self.norm_W, by)
+            projected_TJ = self.index.project(latent_TW)
+            key_TJ = self.rows.norm_rotate(projected_TJ, self.index.norm_J, by)
             self.codec.store(key_TJ, entries.slot_T, step.caches.index_keys(self.layer))
-        self.rows.rotate(latent_TW.unsqueeze(1), entries.rotation)
-        self.codec.store(latent_TW, entries.slot_T, step.caches.entries(self.layer))
+        self.codec.store(entry_TW, entries.slot_T, step.caches.entries(self.layer))
 
     def _blended(self, x_TD: torch.Tensor, step: StepContext) -> torch.Tensor:
         value_TW = self.value(x_TD)

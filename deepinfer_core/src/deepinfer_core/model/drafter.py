@@ -20,13 +20,15 @@ import torch
 from deepinfer_core.cache.storage import Caches
 from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import CacheCodec, KeySource
+from deepinfer_core.model.activations import Activations
 from deepinfer_core.model.context import StepContext
 from deepinfer_core.model.embedding import embed
 from deepinfer_core.model.layer import Layer, first_pre_mix
 from deepinfer_core.model.markov import MarkovHead
-from deepinfer_core.model.operators import Linear, RowOperators
+from deepinfer_core.model.operators import Linear
 from deepinfer_core.model.projections import AttentionProjections
 from deepinfer_core.model.rope import Rotation, rotation
+from deepinfer_core.model.row_operators import RowOperators
 from deepinfer_core.model.sparse_attention import ListedAttention
 from deepinfer_core.model.windows import ring_slots
 from deepinfer_core.numeric import QuantTensor
@@ -117,7 +119,8 @@ class Drafter:
             step: the backbone's step.
         """
         joined_TF = torch.cat([features[layer] for layer in self.target_layers], dim=-1)
-        context_TD = self.rows.norm(self.features(joined_TF), self.features_norm_D)
+        features_TD = self.features(self.rows.for_product(joined_TF))
+        context_TD = self.rows.norm_for_product(features_TD, self.features_norm_D)
         for number, layer in enumerate(self.layers):
             key_TW = layer.projections.window_key(context_TD, step.plain)
             step.report(f"mtp.{number}.key", key_TW)
@@ -176,25 +179,25 @@ class Drafter:
         for number, layer in enumerate(self.layers):
 
             def attend(
-                x_BD: torch.Tensor, layer: DraftLayer = layer, number: int = number
+                x: Activations, layer: DraftLayer = layer, number: int = number
             ) -> torch.Tensor:
-                return self._attend(x_BD, layer.projections, block, caches, number)
+                return self._attend(x, layer.projections, block, caches, number)
 
             pre_BS = layer.layer(trunk_BSD, pre_BS, attend, block.image_B)
         return self.rows.collapse(trunk_BSD, pre_BS)
 
     def _attend(
         self,
-        x_BD: torch.Tensor,
+        x: Activations,
         projections: AttentionProjections,
         block: _Block,
         caches: Caches,
         number: int,
     ) -> torch.Tensor:
         rings = caches.drafter(number)
-        key_BW = projections.window_key(x_BD, block.rotation)
+        key_BW = projections.window_key(x.rounded_TD, block.rotation)
         self.codec.store(key_BW, block.write_slot_B, rings)
-        q_BNW = projections.queries(projections.query_latent(x_BD), block.rotation)
+        q_BNW = projections.queries(projections.query_latent(x.rounded_TD), block.rotation)
         source = KeySource(pages=rings, slot_TL=block.slot_BL)
         attended_BNW = self.attention(q_BNW, (source,), projections.sink_N)
         return projections.output(attended_BNW, block.rotation)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from deepinfer_core.interfaces.transform import EngramHash
-from deepinfer_core.model.operators import Linear, RowOperators
+from deepinfer_core.model.operators import Linear
+from deepinfer_core.model.row_operators import RowOperators
 from deepinfer_core.numeric import QuantTensor
 
 __all__ = ["Engram", "gather_rows"]

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 import torch
 
+from deepinfer_core.model.activations import Activations, Mixes, MixWeights
 from deepinfer_core.model.context import Probe
 from deepinfer_core.model.mixture import Mixture
-from deepinfer_core.model.operators import Mixes, MixWeights, RowOperators
+from deepinfer_core.model.row_operators import RowOperators
 
 __all__ = ["Layer", "Sublayer", "first_pre_mix"]
 
-Attend = Callable[[torch.Tensor], torch.Tensor]
-"""From the normed input to the attention's output, both [T, D]."""
+Attend = Callable[[Activations], torch.Tensor]
+"""From the normed input to the attention's output, [T, D]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,30 +78,25 @@ class Layer:
         """
         if probe is not None:
             probe(f"{self.name}.trunk", trunk_TSD)
-        mixes, x_TD = self._enter(trunk_TSD, pre_TS, self.attention)
+        mixes, x = self._enter(trunk_TSD, pre_TS, self.attention)
         if probe is not None:
             for kind in ("pre_TS", "post_TS", "comb_TSS"):
                 probe(f"{self.name}.attn.{kind.split('_')[0]}", getattr(mixes, kind))
-        self.rows.expand(trunk_TSD, attend(x_TD), mixes)
-        next_mixes, x_TD = self._enter(trunk_TSD, mixes.pre_TS, self.feed_forward)
-        y_TD = self.mixture(x_TD, image_T, self.name, probe)
-        self.rows.expand(trunk_TSD, y_TD, next_mixes)
+        self.rows.expand(trunk_TSD, attend(x), mixes)
+        next_mixes, x = self._enter(trunk_TSD, mixes.pre_TS, self.feed_forward)
+        routed_TD, shared_TD = self.mixture(x, image_T, self.name, probe)
+        self.rows.add_expand(trunk_TSD, routed_TD, shared_TD, next_mixes)
         return next_mixes.pre_TS
 
     def attention_input(self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor) -> torch.Tensor:
-        """What the layer's attention would be given, [T, D]; the trunk stays as it is."""
-        return self._input(trunk_TSD, pre_TS, self.attention)
+        """What the layer's compressor would be given, [T, D]; the trunk stays as it is."""
+        return self.rows.collapse_norm(trunk_TSD, pre_TS, self.attention.norm_D)
 
     def _enter(
         self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor, around: Sublayer
-    ) -> tuple[Mixes, torch.Tensor]:
+    ) -> tuple[Mixes, Activations]:
         mixes = self.rows.mixes(trunk_TSD, around.mixes)
-        return mixes, self._input(trunk_TSD, pre_TS, around)
-
-    def _input(
-        self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor, around: Sublayer
-    ) -> torch.Tensor:
-        return self.rows.norm(self.rows.collapse(trunk_TSD, pre_TS), around.norm_D)
+        return mixes, self.rows.enter(trunk_TSD, pre_TS, around.norm_D)
 
 
 def first_pre_mix(trunk_TSD: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

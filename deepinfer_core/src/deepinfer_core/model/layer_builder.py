@@ -12,9 +12,10 @@ from deepinfer_core.model.engram import Engram
 from deepinfer_core.model.layer import Layer, Sublayer
 from deepinfer_core.model.layer_plan import LayerPlan
 from deepinfer_core.model.mixture import Experts, Mixture, Router, SharedExpert
-from deepinfer_core.model.operators import Planned, RowOperators
+from deepinfer_core.model.operators import Planned
 from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.model.projections import AttentionProjections
+from deepinfer_core.model.row_operators import RowOperators
 from deepinfer_core.model.selector import Selector
 from deepinfer_core.model.sparse_attention import StepAttention
 from deepinfer_core.model.weight_reader import WeightReader
@@ -110,6 +111,7 @@ class LayerBuilder:
                 down,
                 experts_per_row=plan.experts_per_token,
                 numerics=self._parts.numerics,
+                product_format=self._parts.product_format,
             ),
             shared=SharedExpert(
                 gate_up=weights.quantised(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from deepinfer_core.model.embedding import embed
-from deepinfer_core.model.operators import Linear, RowOperators
+from deepinfer_core.model.operators import Linear
+from deepinfer_core.model.row_operators import RowOperators
 from deepinfer_core.numeric import QuantTensor
 
 __all__ = ["MarkovHead"]

@@ -14,8 +14,10 @@ from deepinfer_core.interfaces.all_to_all import AllToAll, ExchangeSpec
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.gemm import GroupedGemm, GroupedSpec
 from deepinfer_core.interfaces.numerics import Numerics
+from deepinfer_core.model.activations import Activations
 from deepinfer_core.model.context import Probe
-from deepinfer_core.model.operators import Linear, Planned, RowOperators, torch_dtype
+from deepinfer_core.model.operators import Linear, Planned, torch_dtype
+from deepinfer_core.model.row_operators import RowOperators
 from deepinfer_core.numeric import QuantTensor
 
 __all__ = ["Experts", "Mixture", "Router", "SharedExpert"]
@@ -30,7 +32,8 @@ class Experts:
         gate_up: stacked first weights [E, 2 * I, D], gate above up.
         down: stacked second weights [E, D, I].
         experts_per_row: k.
-        numerics: fixes formats and dtypes.
+        numerics: fixes dtypes.
+        product_format: what the products are asked to round their rows to.
 
     Attributes:
         exchange_spec: what the exchange looks like.
@@ -47,6 +50,7 @@ class Experts:
         *,
         experts_per_row: int,
         numerics: Numerics,
+        product_format: str,
     ) -> None:
         count, double_width, hidden_width = gate_up.shape
         self._exchange = exchange
@@ -62,6 +66,7 @@ class Experts:
             width=hidden_width,
             compute=numerics.compute,
         )
+        self._product_format = product_format
         self._exchange_plan: Planned[Plan] = Planned(
             lambda rows: exchange.plan(self.exchange_spec, rows)
         )
@@ -76,7 +81,15 @@ class Experts:
         rows: RowOperators,
         limit: float,
     ) -> torch.Tensor:
-        """Return the sum of each row's experts, [T, D] in the accumulation dtype."""
+        """Return the sum of each row's experts, [T, D] in the accumulation dtype.
+
+        Args:
+            x_TD: rows for quantised products.
+            expert_Tk: experts of each row.
+            weight_Tk: their routing weights.
+            rows: row operators.
+            limit: of the activation.
+        """
         plan = self._exchange_plan(x_TD.shape[0])
         sent = self._exchange.dispatch(plan, x_TD, expert_Tk, weight_Tk)
         gate_up_R2I = self.gate_up(sent.x_RD, sent.ends_E)
@@ -106,7 +119,7 @@ class Experts:
             experts=experts,
             in_width=in_width,
             out_width=out_width,
-            activation_format=numerics.activation_format,
+            activation_format=self._product_format,
             out_dtype=numerics.accumulate,
         )
         return Planned(lambda max_rows: self._gemm.plan_experts(spec, max_rows))
@@ -166,18 +179,20 @@ class Mixture:
     limit: float
 
     def __call__(
-        self, x_TD: torch.Tensor, image_T: torch.Tensor, name: str, probe: Probe | None
-    ) -> torch.Tensor:
-        """Return the mixture's output, [T, D] in the compute dtype.
+        self, x: Activations, image_T: torch.Tensor, name: str, probe: Probe | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what routed experts and the shared one give, [T, D] in the accumulation dtype.
+
+        Their sum is the mixture's output.
 
         Args:
-            x_TD: normed input.
+            x: normed input.
             image_T: rows inside an image span, which have a selection bias of their own.
             name: the layer's name, for the probe.
             probe: receives the choice of experts.
         """
         expert_Tk, weight_Tk = self.rows.route(
-            self.router.gate(x_TD),
+            self.router.gate(x.plain_TD),
             self.router.bias_E,
             self.router.image_bias_E,
             image_T,
@@ -187,6 +202,6 @@ class Mixture:
         if probe is not None:
             probe(f"{name}.experts", expert_Tk)
             probe(f"{name}.routing_weights", weight_Tk)
-        out_TD = self.experts(x_TD, expert_Tk, weight_Tk, self.rows, self.limit)
-        active_TI = self.rows.swiglu(self.shared.gate_up(x_TD), None, self.limit)
-        return self.rows.add(out_TD, self.shared.down(active_TI))
+        routed_TD = self.experts(x.rounded_TD, expert_Tk, weight_Tk, self.rows, self.limit)
+        active_TI = self.rows.swiglu(self.shared.gate_up(x.rounded_TD), None, self.limit)
+        return routed_TD, self.shared.down(active_TI)

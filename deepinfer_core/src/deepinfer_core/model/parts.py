@@ -29,3 +29,18 @@ class ModelParts:
     transform: Transform
     all_to_all: AllToAll
     numerics: Numerics
+
+    @property
+    def rounding(self) -> str | None:
+        """Format that rows are rounded to for quantised products by what makes them.
+
+        None where nothing is rounded, or the products do it themselves.
+        """
+        wants = self.dense.wants_rounded_rows and self.grouped.wants_rounded_rows
+        is_quantised = self.numerics.activation_quantisation
+        return self.numerics.activation_format if is_quantised and wants else None
+
+    @property
+    def product_format(self) -> str:
+        """What quantised products are asked to round their rows to."""
+        return "bfloat16" if self.rounding else self.numerics.activation_format

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from deepinfer_core.model.operators import Linear, RowOperators
+from deepinfer_core.model.operators import Linear
 from deepinfer_core.model.rope import Rotation
+from deepinfer_core.model.row_operators import RowOperators
 
 __all__ = ["AttentionProjections"]
 
@@ -46,8 +47,8 @@ class AttentionProjections:
     sink_N: torch.Tensor
 
     def query_latent(self, x_TD: torch.Tensor) -> torch.Tensor:
-        """Return the normed query latent, [T, K]."""
-        return self.rows.norm(self.query_down(x_TD), self.query_norm_K)
+        """Return the normed query latent of rows for products, [T, K], for products."""
+        return self.rows.norm_for_product(self.query_down(x_TD), self.query_norm_K)
 
     def queries(self, latent_TK: torch.Tensor, by: Rotation) -> torch.Tensor:
         """Return rotated queries, [T, N, W]."""
@@ -56,15 +57,16 @@ class AttentionProjections:
         )
 
     def window_key(self, x_TD: torch.Tensor, by: Rotation) -> torch.Tensor:
-        """Return the normed and rotated key, [T, W], not yet in its cache format."""
-        key_TW = self.rows.norm(self.key(x_TD), self.key_norm_W)
-        self.rows.rotate(key_TW.unsqueeze(1), by)
-        return key_TW
+        """Return the normed and rotated key of rows for products, [T, W].
+
+        It is not yet in its cache format.
+        """
+        return self.rows.norm_rotate(self.key(x_TD), self.key_norm_W, by)
 
     def output(self, attended_TNW: torch.Tensor, by: Rotation) -> torch.Tensor:
         """Turn values back by the query's position and project them to [T, D].
 
         That makes the rotary part of the values relative. Overwrites ``attended_TNW``.
         """
-        self.rows.rotate(attended_TNW, by, inverse=True)
-        return self.out(self.group_out(attended_TNW.flatten(1)))
+        values_TX = self.rows.rotate_for_product(attended_TNW, by, inverse=True)
+        return self.out(self.rows.for_product(self.group_out(values_TX)))

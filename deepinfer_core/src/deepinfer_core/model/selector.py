@@ -15,7 +15,8 @@ import torch
 from deepinfer_core.interfaces.attention import CacheCodec, Indexer, IndexerSpec
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.model.context import StepContext
-from deepinfer_core.model.operators import Linear, Planned, RowOperators
+from deepinfer_core.model.operators import Linear, Planned
+from deepinfer_core.model.row_operators import RowOperators
 
 __all__ = ["Selector"]
 
@@ -79,13 +80,13 @@ class Selector:
     ) -> torch.Tensor:
         entries = step.entries[self.ratio]
         query_THJ = self.query(latent_TK).view(-1, self.spec.heads, self.spec.width)
-        self.rows.rotate(query_THJ, step.compressed)
+        query_THJ = self.rows.rotate_round_trip(query_THJ, step.compressed, self.index_format)
         score_TS = torch.empty(
             (x_TD.shape[0], entries.most_visible), dtype=self.rows.accumulate, device=x_TD.device
         )
         self.indexer.scores(
             plan,
-            self.rows.round_trip(query_THJ, self.index_format),
+            query_THJ,
             self.head_weight(x_TD),
             step.caches.index_keys(self.owner),
             entries.block_table_QB,

@@ -17,8 +17,9 @@ from deepinfer_core.interfaces.attention import (
     SparseAttention,
 )
 from deepinfer_core.interfaces.component import Plan
-from deepinfer_core.model.operators import Planned, RowOperators
+from deepinfer_core.model.operators import Planned
 from deepinfer_core.model.parts import ModelParts
+from deepinfer_core.model.row_operators import RowOperators
 from deepinfer_core.model.windows import ChunkWindows, WindowStep
 
 __all__ = ["ListedAttention", "StepAttention"]

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 
 from deepinfer_core.errors import NotSupported
-from deepinfer_core.model.operators import Linear, MixWeights, torch_dtype
+from deepinfer_core.model.activations import MixWeights
+from deepinfer_core.model.operators import Linear, torch_dtype
 from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.model.tensor_source import TensorSource
 from deepinfer_core.numeric import QuantTensor
@@ -30,6 +31,7 @@ class WeightReader:
         self._gemm = parts.dense
         self._transform = parts.transform
         self._numerics = parts.numerics
+        self._product_format = parts.product_format
         self._device = parts.device.torch_device
         self._reachable = parts.device.reachable
 
@@ -72,7 +74,7 @@ class WeightReader:
         return Linear(
             self._gemm,
             stacked([self.table(name) for name in names]),
-            activation_format=self._numerics.activation_format,
+            activation_format=self._product_format,
             out_dtype=out_dtype or self._numerics.compute,
             groups=groups,
         )

@@ -145,6 +145,11 @@ class CpuTransform(CpuStreams, CpuEngram):
         x_TD = row_major(x_TD)
         width = x_TD.shape[-1]
         form.check_width(width)
+        if out_TD.dtype is not x_TD.dtype:
+            rounded_TD = torch.empty_like(x_TD)
+            self.fake_quantise(plan, x_TD, number_format, rounded_TD)
+            out_TD.copy_(rounded_TD)
+            return
         self._fake_quantise(
             x_TD.data_ptr(),
             type_code(x_TD.dtype),

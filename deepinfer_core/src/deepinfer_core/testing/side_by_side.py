@@ -76,6 +76,8 @@ class _Both:
     ) -> None:
         self._slot, self._specified, self._other, self._seen = slot, specified, other, seen
         self.properties = specified.properties
+        # The model rounds rows where the other one wants them rounded, for both.
+        self.wants_rounded_rows = getattr(other, "wants_rounded_rows", False)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         specified, other = getattr(self._specified, name), getattr(self._other, name)

@@ -13,6 +13,7 @@ from deepinfer_core.errors import NotSupported
 from deepinfer_core.interfaces.attention import CacheCodec, CachePages
 from deepinfer_core.interfaces.operators.cache import (
     CompressPairsSpec,
+    EntrySlotsSpec,
     RowPagesSpec,
     RowsSpec,
 )
@@ -21,6 +22,7 @@ from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_nvidia.attention.pages import known_format, page_views
 from deepinfer_nvidia.kernels import (
     attention_compress_pairs,
+    attention_entry_slots,
     attention_keep_pairs,
     attention_load_rows,
     attention_store_rows,
@@ -43,6 +45,7 @@ class TileLangCacheCodec(CacheCodec):
     def __init__(self, kernels: Kernels) -> None:
         self._store = launches(kernels, _store_kernel)
         self._load = launches(kernels, _load_kernel)
+        self._slots = launches(kernels, _slots_kernel)
         self._compress = launches(kernels, _compress_kernel)
         self._keep = launches(kernels, _keep_kernel)
 
@@ -74,6 +77,29 @@ class TileLangCacheCodec(CacheCodec):
             **views.arguments(),
             slot_T=shaped(slot_T, _INT64, rows),
             out_TD=check(out_TD, out_TD.dtype, rows, pages.width),
+        )
+
+    def entry_slots(
+        self,
+        entry_TL: torch.Tensor,
+        block_table_QB: torch.Tensor,
+        sequence_T: torch.Tensor,
+        entries_per_block: int,
+        slot_TL: torch.Tensor,
+    ) -> None:
+        """Find the slots of listed entries in one pass."""
+        (rows, length), (sequences, blocks) = entry_TL.shape, block_table_QB.shape
+        if not entry_TL.numel():
+            return
+        if not blocks:
+            slot_TL.fill_(-1)
+            return
+        find = self._slots(entries_per_block)
+        find(
+            entry_TL=shaped(entry_TL, _INT64, rows, length),
+            block_table_QB=shaped(block_table_QB.contiguous(), _INT64, sequences, blocks),
+            sequence_T=shaped(sequence_T, _INT64, rows),
+            slot_TL=shaped(slot_TL, _INT64, rows, length),
         )
 
     def compress_pairs(
@@ -126,6 +152,11 @@ def _store_kernel(pages: RowPagesSpec, dtype: torch.dtype) -> Wanted:
 def _load_kernel(pages: RowPagesSpec, dtype: torch.dtype) -> Wanted:
     spec = RowsSpec(pages=pages, dtype=dtype_name(dtype))
     return attention_load_rows.build, spec, attention_load_rows.default_tuning(spec)
+
+
+def _slots_kernel(entries_per_block: int) -> Wanted:
+    spec = EntrySlotsSpec(entries_per_block=entries_per_block)
+    return attention_entry_slots.build, spec, attention_entry_slots.default_tuning(spec)
 
 
 def _compress_kernel(width: int, state: RowPagesSpec, dtype: torch.dtype) -> Wanted:

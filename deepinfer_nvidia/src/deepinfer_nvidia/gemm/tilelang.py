@@ -3,7 +3,8 @@
 Dense weights are widened to bf16 once; MXFP4 experts stay packed and are widened in the kernel.
 Both are exact, sums are fp32, and K is walked in one order, so a row's bits depend on that row
 alone.
-Rows that a spec wants rounded first are cast by a kernel of their own.
+Rows that a spec wants rounded first are cast by a kernel of their own, which the model spares by
+handing over rounded rows.
 
 Shapes: T rows, R rows sorted by expert, K input width, N output width, G groups, E experts.
 """
@@ -81,6 +82,11 @@ class TileLangGemm(DenseGemm, GroupedGemm):
     def kernels_built(self) -> int | None:
         """Kernels that were compiled or loaded so far."""
         return self._kernels.built
+
+    @property
+    def wants_rounded_rows(self) -> bool:
+        """Rounding is a kernel of its own here."""
+        return True
 
     def prepare(self, weight: QuantTensor) -> PreparedWeight:
         """Take over a weight [N, K], or groups stacked along the rows."""

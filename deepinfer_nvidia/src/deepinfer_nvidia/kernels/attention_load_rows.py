@@ -55,6 +55,7 @@ def _scaled(spec: RowsSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * chunks, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // chunks
             number = (block * tuning.threads + T.get_thread_binding()) % chunks
             code = T.alloc_local((stored,), data_dtype)
@@ -109,6 +110,7 @@ def _plain(spec: RowsSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             number = (block * tuning.threads + T.get_thread_binding()) % groups
             slot = T.alloc_var("int32")

@@ -60,6 +60,7 @@ def _mxfp8(spec: RowsSpec, tuning: KernelTuning) -> Any:
         ),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             number = (block * tuning.threads + T.get_thread_binding()) % groups
             x = T.alloc_local((group,), spec.dtype)
@@ -117,6 +118,7 @@ def _four_bits(spec: RowsSpec, tuning: KernelTuning) -> Any:
         ),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             number = (block * tuning.threads + T.get_thread_binding()) % groups
             x = T.alloc_local((group,), spec.dtype)
@@ -184,6 +186,7 @@ def _plain(spec: RowsSpec, tuning: KernelTuning) -> Any:
         ),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             number = (block * tuning.threads + T.get_thread_binding()) % groups
             slot = T.alloc_var("int32")

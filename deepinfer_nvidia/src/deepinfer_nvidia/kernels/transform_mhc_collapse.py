@@ -8,6 +8,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import MhcStreamsSpec
 
+from deepinfer_nvidia.kernels.stream_sums import weighted_sum
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]
@@ -32,10 +33,10 @@ def build(spec: MhcStreamsSpec, tuning: VectorTuning) -> Any:
         out_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * per_row, per_block), threads=tuning.threads) as block:
+            T.pdl_sync()
             thread = T.get_thread_binding()
             h = T.alloc_local((streams, vector), dtype)
             out = T.alloc_local((vector,), dtype)
-            total = T.alloc_local((1,), "float32")
             for step in T.unroll(tuning.vectors):
                 index = block * per_block + step * tuning.threads + thread
                 row = index // per_row
@@ -45,13 +46,11 @@ def build(spec: MhcStreamsSpec, tuning: VectorTuning) -> Any:
                         for v in T.vectorized(vector):
                             h[s, v] = trunk_TSD[row, s, first + v]
                     for v in T.unroll(vector):
-                        total[0] = T.ieee_mul(pre_TS[row, 0], T.cast(h[0, v], "float32"))
-                        for s in T.unroll(1, streams):
-                            total[0] = T.ieee_add(
-                                total[0],
-                                T.ieee_mul(pre_TS[row, s], T.cast(h[s, v], "float32")),
-                            )
-                        out[v] = T.cast(total[0], dtype)
+                        total = weighted_sum(
+                            [pre_TS[row, s] for s in range(streams)],
+                            [h[s, v] for s in range(streams)],
+                        )
+                        out[v] = T.cast(total, dtype)
                     for v in T.vectorized(vector):
                         out_TD[row, first + v] = out[v]
 

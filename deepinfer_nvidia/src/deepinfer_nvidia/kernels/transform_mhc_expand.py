@@ -9,6 +9,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import MhcStreamsSpec
 
+from deepinfer_nvidia.kernels.stream_sums import weighted_sum
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]
@@ -35,11 +36,11 @@ def build(spec: MhcStreamsSpec, tuning: VectorTuning) -> Any:
         out_TSD: T.Tensor((rows, streams, width), dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * per_row, per_block), threads=tuning.threads) as block:
+            T.pdl_sync()
             thread = T.get_thread_binding()
             h = T.alloc_local((streams, vector), dtype)
             y = T.alloc_local((vector,), dtype)
             out = T.alloc_local((streams, vector), dtype)
-            total = T.alloc_local((1,), "float32")
             for step in T.unroll(tuning.vectors):
                 index = block * per_block + step * tuning.threads + thread
                 row = index // per_row
@@ -52,13 +53,11 @@ def build(spec: MhcStreamsSpec, tuning: VectorTuning) -> Any:
                             h[s, v] = trunk_TSD[row, s, first + v]
                     for n in T.unroll(streams):
                         for v in T.unroll(vector):
-                            total[0] = T.ieee_mul(post_TS[row, n], T.cast(y[v], "float32"))
-                            for m in T.unroll(streams):
-                                total[0] = T.ieee_add(
-                                    total[0],
-                                    T.ieee_mul(comb_TSS[row, m, n], T.cast(h[m, v], "float32")),
-                                )
-                            out[n, v] = T.cast(total[0], dtype)
+                            total = weighted_sum(
+                                [post_TS[row, n], *[comb_TSS[row, m, n] for m in range(streams)]],
+                                [y[v], *[h[m, v] for m in range(streams)]],
+                            )
+                            out[n, v] = T.cast(total, dtype)
                     for n in T.unroll(streams):
                         for v in T.vectorized(vector):
                             out_TSD[row, n, first + v] = out[n, v]

@@ -83,6 +83,7 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
         square_PT: T.Tensor((pieces, rows), "float32"),
     ) -> None:
         with T.Kernel(pieces, T.ceildiv(rows, tile), threads=tuning.threads) as (piece, block):
+            T.pdl_sync()
             x = T.alloc_shared((tile, step_width), dtype)
             weight = T.alloc_shared((columns, step_width), "bfloat16")
             split = [T.alloc_shared(shape, "bfloat16") for shape in split_shapes]

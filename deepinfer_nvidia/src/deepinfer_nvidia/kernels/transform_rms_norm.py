@@ -8,19 +8,15 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import RmsNormSpec
 
+from deepinfer_nvidia.kernels.row_norm import norm_tuning
 from deepinfer_nvidia.kernels.tuning import KernelTuning
-from deepinfer_nvidia.kernels.vectors import ACCESS_BYTES, ELEMENT_BYTES, row_threads
 
 __all__ = ["build", "default_tuning"]
 
 
 def default_tuning(spec: RmsNormSpec) -> KernelTuning:
     """One warp for narrow rows, more for wide ones."""
-    vectors = spec.width * ELEMENT_BYTES[spec.dtype] // ACCESS_BYTES
-    for threads in (256, 128):
-        if vectors >= threads:
-            return KernelTuning(threads=threads)
-    return KernelTuning(threads=row_threads(spec.width, spec.dtype))
+    return norm_tuning(spec.width, spec.dtype)
 
 
 def build(spec: RmsNormSpec, tuning: KernelTuning) -> Any:
@@ -36,6 +32,7 @@ def build(spec: RmsNormSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.out_dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
+            T.pdl_sync()
             x = T.alloc_fragment((1, padded), dtype)
             square = T.alloc_fragment((1, padded), "float32")
             total = T.alloc_fragment((1,), "float32")

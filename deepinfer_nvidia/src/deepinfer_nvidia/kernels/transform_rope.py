@@ -10,6 +10,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import RopeSpec
 
+from deepinfer_nvidia.kernels.rotation import turned
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]
@@ -42,6 +43,7 @@ def build(spec: RopeSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * heads * per_head, per_block), threads=tuning.threads
         ) as block:
+            T.pdl_sync()
             thread = T.get_thread_binding()
             x = T.alloc_local((vector,), dtype)
             cosine = T.alloc_local((pairs,), "float32")
@@ -62,15 +64,9 @@ def build(spec: RopeSpec, tuning: VectorTuning) -> Any:
                         for p in T.unroll(pairs):
                             even = T.cast(x[2 * p], "float32")
                             odd = T.cast(x[2 * p + 1], "float32")
-                            turned = sine[p] * sign
-                            x[2 * p] = T.cast(
-                                T.ieee_sub(T.ieee_mul(even, cosine[p]), T.ieee_mul(odd, turned)),
-                                dtype,
-                            )
-                            x[2 * p + 1] = T.cast(
-                                T.ieee_add(T.ieee_mul(even, turned), T.ieee_mul(odd, cosine[p])),
-                                dtype,
-                            )
+                            first_of, second_of = turned(even, odd, cosine[p], sine[p] * sign)
+                            x[2 * p] = T.cast(first_of, dtype)
+                            x[2 * p + 1] = T.cast(second_of, dtype)
                     for v in T.vectorized(vector):
                         out_THD[row, head, first + v] = x[v]
 

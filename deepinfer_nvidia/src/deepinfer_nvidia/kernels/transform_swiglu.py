@@ -9,6 +9,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import SwigluSpec
 
+from deepinfer_nvidia.kernels.expert_activation import activated
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]
@@ -47,6 +48,7 @@ def _routed(spec: SwigluSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * vectors, threads * tuning.vectors), threads=threads
         ) as block:
+            T.pdl_sync()
             activate(gate_up_R2I, route_R, out_RI, rows, block)
 
     return transform_swiglu
@@ -65,6 +67,7 @@ def _plain(spec: SwigluSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * vectors, threads * tuning.vectors), threads=threads
         ) as block:
+            T.pdl_sync()
             activate(gate_up_R2I, None, out_RI, rows, block)
 
     return transform_swiglu
@@ -92,12 +95,7 @@ def _activate(spec: SwigluSpec, tuning: VectorTuning) -> Any:
                 for v in T.vectorized(vector):
                     up[v] = gate_up_R2I[row, width + first + v]
                 for v in T.unroll(vector):
-                    # Comparisons, since the device's minimum loses a NaN.
-                    g = T.cast(gate[v], "float32")
-                    g = T.if_then_else(g > limit, limit, g)
-                    u = T.cast(up[v], "float32")
-                    u = T.if_then_else(u > limit, limit, T.if_then_else(u < -limit, -limit, u))
-                    active = g / (T.exp(-g) + T.float32(1)) * u
+                    active = activated(T.cast(gate[v], "float32"), T.cast(up[v], "float32"), limit)
                     out[v] = T.cast(active if route_R is None else active * route_R[row], out_dtype)
                 for v in T.vectorized(vector):
                     out_RI[row, first + v] = out[v]

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import torch
 from deepinfer_core.interfaces.component import Plan
 from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_core.interfaces.transform import Transform
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_nvidia.kernels.arguments import check, out_rows, sliced, strided_rows
@@ -92,6 +93,13 @@ class TileKernelsTransform(TileLangTransform):
         super().__init__(kernels)
         self._calls = calls
         self._seen: set[Hashable] = set()
+
+    # Runs of operators, some of which the library computes.
+    rms_norm_rounded = Transform.rms_norm_rounded
+    collapse_norm = Transform.collapse_norm
+    norm_rope = Transform.norm_rope
+    rope_rounded = Transform.rope_rounded
+    add_expand = Transform.add_expand
 
     @property
     def kernels_built(self) -> int | None:

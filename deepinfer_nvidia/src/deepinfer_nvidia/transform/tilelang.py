@@ -27,6 +27,7 @@ from deepinfer_nvidia.transform.forms import (
     rotation_kernel,
     routing_kernel,
 )
+from deepinfer_nvidia.transform.runs import TileLangRuns
 from deepinfer_nvidia.transform.streams import TileLangStreams
 
 __all__ = ["TileLangTransform", "build"]
@@ -36,7 +37,7 @@ _MOST_CHOSEN = 32
 """A lane of a warp each."""
 
 
-class TileLangTransform(TileLangStreams, TileLangEngram):
+class TileLangTransform(TileLangRuns, TileLangStreams, TileLangEngram):
     """All row-wise operators.
 
     Args:
@@ -46,6 +47,7 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
     def __init__(self, kernels: Kernels) -> None:
         TileLangStreams.__init__(self, kernels)
         TileLangEngram.__init__(self, kernels)
+        TileLangRuns.__init__(self, kernels)
         self._norm = launches(kernels, norm_kernel)
         self._rotation = launches(kernels, rotation_kernel)
         self._cast = launches(kernels, cast_kernel)
@@ -137,7 +139,7 @@ class TileLangTransform(TileLangStreams, TileLangEngram):
             return
         x_TD, row_stride = strided_rows(x_TD)
         cast = self._cast(x_TD.shape[1], x_TD.dtype, out_TD.dtype, number_format, row_stride)
-        cast(x_TD=x_TD, out_TD=check(out_rows(out_TD), x_TD.dtype, *x_TD.shape))
+        cast(x_TD=x_TD, out_TD=check(out_rows(out_TD), out_TD.dtype, *x_TD.shape))
 
     def gate_topk(
         self,

@@ -50,7 +50,8 @@ def _dense(samples: Samples, name: str, linear: Linear, dtype: torch.dtype) -> T
 
 def grouped_trials(samples: Samples) -> Iterator[Trial]:
     """Both products of the experts; three rows of four meet in one expert."""
-    compute, wide = samples.model.rows.compute, samples.model.rows.accumulate
+    rows = samples.model.rows
+    compute, wide = (rows.for_products(dtype) for dtype in (rows.compute, rows.accumulate))
     for name, experts in _experts(samples.model):
         count, width = experts.exchange_spec.experts, experts.exchange_spec.width
         gate_up = _by_expert(samples.rows(width, dtype=compute), count, experts.gate_up)
@@ -94,7 +95,7 @@ def exchange_trials(samples: Samples) -> Iterator[Trial]:
 
 def _exchange(samples: Samples, name: str, spec: ExchangeSpec) -> Trial:
     exchange, rows = samples.model.parts.all_to_all, samples.model.rows
-    x_PD = samples.rows(spec.width, dtype=rows.compute)
+    x_PD = samples.rows(spec.width, dtype=rows.for_products(rows.compute))
     expert_Pk, weight_Pk = _choices(samples, spec, rows.accumulate)
 
     def run(order: torch.Tensor) -> list[torch.Tensor]:
@@ -146,6 +147,7 @@ def _experts(model: TextModel) -> Iterator[tuple[str, Experts]]:
 def _linears(model: TextModel) -> Iterator[_Named]:
     """Every product of the model, with the dtype of its input."""
     compute = model.rows.compute
+    rounded = model.rows.for_products(compute)
     yield "head", model.head, compute
     for layer in model.layers:
         name = layer.layer.name
@@ -157,12 +159,12 @@ def _linears(model: TextModel) -> Iterator[_Named]:
             if layer.compressor.index is not None:
                 yield f"{name}.compressor.index", layer.compressor.index.project, compute
         if layer.selector is not None:
-            yield f"{name}.indexer.query", layer.selector.query, compute
+            yield f"{name}.indexer.query", layer.selector.query, rounded
             yield f"{name}.indexer.head_weight", layer.selector.head_weight, compute
         if layer.engram is not None:
             yield f"{name}.engram", layer.engram.project, compute
     if model.drafter is not None:
-        yield "drafter.features", model.drafter.features, compute
+        yield "drafter.features", model.drafter.features, rounded
         for draft in model.drafter.layers:
             yield from _common(draft.layer.name, draft.projections, draft.layer.mixture)
         yield "markov.head", model.drafter.markov.head, compute
@@ -173,7 +175,7 @@ def _common(name: str, attention: AttentionProjections, mixture: Mixture) -> Ite
     """Products that layers of the backbone and of the drafter share."""
     rows = mixture.rows
     for part in ("query_down", "query_up", "key", "group_out", "out"):
-        yield f"{name}.{part}", getattr(attention, part), rows.compute
+        yield f"{name}.{part}", getattr(attention, part), rows.for_products(rows.compute)
     yield f"{name}.gate", mixture.router.gate, rows.compute
-    yield f"{name}.shared.gate_up", mixture.shared.gate_up, rows.compute
-    yield f"{name}.shared.down", mixture.shared.down, rows.accumulate
+    yield f"{name}.shared.gate_up", mixture.shared.gate_up, rows.for_products(rows.compute)
+    yield f"{name}.shared.down", mixture.shared.down, rows.for_products(rows.accumulate)

@@ -12,8 +12,8 @@ import torch
 
 from deepinfer_core.engine.proof.samples import Samples
 from deepinfer_core.engine.proof.trial import POOL_ROWS, Trial
+from deepinfer_core.model.activations import Mixes
 from deepinfer_core.model.engram import Engram
-from deepinfer_core.model.operators import Mixes
 from deepinfer_core.model.rope import Rotation, rotation
 
 __all__ = ["transform_trials"]
@@ -52,22 +52,43 @@ def _norms(samples: Samples) -> Iterator[tuple[str, _Run]]:
             return [rows.norm(x_PD[order], weight)]
 
         yield f"rms_norm of {width} channels", run
+    latent_PK = samples.rows(first.query_norm_K.shape[0], dtype=rows.compute)
+
+    def for_product(order: torch.Tensor) -> list[torch.Tensor]:
+        return [rows.norm_for_product(latent_PK[order], first.query_norm_K)]
+
+    yield f"rms_norm for products of {latent_PK.shape[1]} channels", for_product
 
 
 def _rotations(samples: Samples) -> Iterator[tuple[str, _Run]]:
     model, rows = samples.model, samples.model.rows
     positions = samples.integers(0, model.config.text_config.max_position_embeddings, POOL_ROWS)
-    by = rotation(positions, model.frequencies.plain_P)
+    every = rotation(positions, model.frequencies.plain_P)
+
+    def by(order: torch.Tensor) -> Rotation:
+        return Rotation(cosine_TP=every.cosine_TP[order], sine_TP=every.sine_TP[order])
+
     projections, width = model.layers[0].projections, model.config.text_config.head_dim
     for heads in {1, projections.heads}:
         x_PHW = samples.rows(heads, width, dtype=rows.compute)
 
         def run(order: torch.Tensor, x_PHW: torch.Tensor = x_PHW) -> list[torch.Tensor]:
-            there = Rotation(cosine_TP=by.cosine_TP[order], sine_TP=by.sine_TP[order])
-            back = rows.rotate(x_PHW[order], there, inverse=True)
-            return [rows.rotate(x_PHW[order], there), back]
+            back = rows.rotate(x_PHW[order], by(order), inverse=True)
+            return [rows.rotate(x_PHW[order], by(order)), back]
 
         yield f"rope of {heads} x {width} channels", run
+    value_PHW = samples.rows(projections.heads, width, dtype=rows.compute)
+
+    def for_product(order: torch.Tensor) -> list[torch.Tensor]:
+        return [rows.rotate_for_product(value_PHW[order], by(order), inverse=True)]
+
+    yield f"rope for products of {projections.heads} x {width} channels", for_product
+    key_PW = samples.rows(width, dtype=rows.compute)
+
+    def normed(order: torch.Tensor) -> list[torch.Tensor]:
+        return list(rows.norm_and_rotate(key_PW[order], projections.key_norm_W, by(order)))
+
+    yield f"norm_rope of {width} channels", normed
 
 
 def _roundings(samples: Samples) -> Iterator[tuple[str, _Run]]:
@@ -93,22 +114,28 @@ def _mixes(samples: Samples) -> Iterator[tuple[str, _Run]]:
     width, streams = model.config.text_config.hidden_size, rows.streams
     trunk_PSD = samples.rows(streams, width, dtype=rows.compute)
     y_PD = samples.rows(width, dtype=rows.compute)
+    routed_PD, shared_PD = (samples.rows(width, dtype=rows.accumulate) for _ in range(2))
     pre_PS, post_PS = (samples.rows(streams, dtype=rows.accumulate) for _ in range(2))
     comb_PSS = samples.rows(streams, streams, dtype=rows.accumulate)
     weights = model.layers[0].layer.attention.mixes
+    norm_D = model.layers[0].layer.attention.norm_D
 
     def mixes(order: torch.Tensor) -> list[torch.Tensor]:
         found = rows.mixes(trunk_PSD[order], weights)
         return [found.pre_TS, found.post_TS, found.comb_TSS]
 
     def collapse(order: torch.Tensor) -> list[torch.Tensor]:
-        return [rows.collapse(trunk_PSD[order], pre_PS[order])]
+        entered = rows.enter(trunk_PSD[order], pre_PS[order], norm_D)
+        collapsed_ND = rows.collapse(trunk_PSD[order], pre_PS[order])
+        return [collapsed_ND, entered.plain_TD, entered.rounded_TD]
 
     def expand(order: torch.Tensor) -> list[torch.Tensor]:
         trunk_NSD = trunk_PSD[order]
         given = Mixes(pre_TS=pre_PS[order], post_TS=post_PS[order], comb_TSS=comb_PSS[order])
         rows.expand(trunk_NSD, y_PD[order], given)
-        return [trunk_NSD]
+        summed_NSD = trunk_PSD[order]
+        rows.add_expand(summed_NSD, routed_PD[order], shared_PD[order], given)
+        return [trunk_NSD, summed_NSD]
 
     shape = f"of {streams} x {width} channels"
     yield f"mhc_mixes {shape}", mixes

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 __all__ = [
     "CandidateBlocksSpec",
     "CompressPairsSpec",
+    "EntrySlotsSpec",
     "IndexScoresSpec",
     "RowPagesSpec",
     "RowsSpec",
@@ -82,6 +83,19 @@ class CompressPairsSpec:
     state_strides: tuple[int, int]
     dtype: str
     alignment_bytes: int = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntrySlotsSpec:
+    """``CacheCodec.entry_slots``.
+
+    Arguments entry_TL, block_table_QB, sequence_T, and out slot_TL, all int64.
+
+    Attributes:
+        entries_per_block: rows of a page.
+    """
+
+    entries_per_block: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

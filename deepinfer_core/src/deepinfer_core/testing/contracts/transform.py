@@ -21,6 +21,7 @@ from deepinfer_core.testing.contracts.suite import (
 )
 from deepinfer_core.testing.contracts.transform_engram import EngramContract
 from deepinfer_core.testing.contracts.transform_mixes import MixContract
+from deepinfer_core.testing.contracts.transform_runs import RunContract
 from deepinfer_core.testing.contracts.transform_suite import TransformSuite, rounding_bound
 from deepinfer_core.testing.oracles import transform as oracle
 from deepinfer_core.testing.tolerance import assert_within
@@ -154,6 +155,11 @@ class RowContract(TransformSuite):
             out = self.buffer(*x_THD.shape, dtype=x_THD.dtype)
             component.fake_quantise(plan, x_THD, name, out.tensor)
             assert_same_bits(out.check().cpu(), fake_quantise(x_THD.cpu(), name))
+        narrow = self.buffer(*x_THD.shape, dtype=torch.bfloat16)
+        component.fake_quantise(plan, x_THD, number_format, narrow.tensor)
+        assert_same_bits(
+            narrow.check().cpu(), fake_quantise(x_THD.cpu(), number_format).to(torch.bfloat16)
+        )
 
     def activated(
         self, component: Transform, x_R2I: torch.Tensor, route_R: torch.Tensor | None
@@ -281,5 +287,5 @@ class RowContract(TransformSuite):
         assert_rows_stand_alone(run, 70, generator, counts=self.row_counts)
 
 
-class TransformContract(RowContract, MixContract, EngramContract):
+class TransformContract(RowContract, MixContract, RunContract, EngramContract):
     """All tests of ``Transform``."""

@@ -1,0 +1,72 @@
+"""Mixing of streams, and a sum. Twin: ``interfaces.transform``, ``add_expand``.
+
+With the bits of the twin, as ``transform_mhc_expand``; the sum of both outputs is rounded to the
+dtype of the trunk first. A thread reads its channels of all streams before it writes any, so the
+result may replace the trunk.
+"""
+
+from typing import Any
+
+import tilelang.language as T
+from deepinfer_core.interfaces.operators.transform import MhcStreamsSpec
+
+from deepinfer_nvidia.kernels.stream_sums import weighted_sum
+from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
+
+__all__ = ["build", "default_tuning"]
+
+
+def default_tuning(spec: MhcStreamsSpec) -> VectorTuning:
+    """One vector of every stream a thread."""
+    return vector_tuning(spec.dtype, spec.width)
+
+
+def build(spec: MhcStreamsSpec, tuning: VectorTuning) -> Any:
+    """Streams of ``spec.width`` channels, a multiple of ``tuning.vector``."""
+    rows = T.dynamic("rows")
+    streams, width, dtype, vector = spec.streams, spec.width, spec.dtype, tuning.vector
+    per_row = width // vector
+    per_block = tuning.threads * tuning.vectors
+
+    @T.prim_func
+    def transform_add_expand(
+        trunk_TSD: T.Tensor((rows, streams, width), dtype),
+        x_TD: T.Tensor((rows, width), "float32"),
+        y_TD: T.Tensor((rows, width), "float32"),
+        post_TS: T.Tensor((rows, streams), "float32"),
+        comb_TSS: T.Tensor((rows, streams, streams), "float32"),
+        out_TSD: T.Tensor((rows, streams, width), dtype),
+    ) -> None:
+        with T.Kernel(T.ceildiv(rows * per_row, per_block), threads=tuning.threads) as block:
+            T.pdl_sync()
+            thread = T.get_thread_binding()
+            h = T.alloc_local((streams, vector), dtype)
+            x = T.alloc_local((vector,), "float32")
+            y = T.alloc_local((vector,), "float32")
+            out = T.alloc_local((streams, vector), dtype)
+            for step in T.unroll(tuning.vectors):
+                index = block * per_block + step * tuning.threads + thread
+                row = index // per_row
+                first = index % per_row * vector
+                if index < rows * per_row:
+                    for v in T.vectorized(vector):
+                        x[v] = x_TD[row, first + v]
+                    for v in T.vectorized(vector):
+                        y[v] = y_TD[row, first + v]
+                    for v in T.unroll(vector):
+                        y[v] = T.cast(T.cast(x[v] + y[v], dtype), "float32")
+                    for s in T.unroll(streams):
+                        for v in T.vectorized(vector):
+                            h[s, v] = trunk_TSD[row, s, first + v]
+                    for n in T.unroll(streams):
+                        for v in T.unroll(vector):
+                            total = weighted_sum(
+                                [post_TS[row, n], *[comb_TSS[row, m, n] for m in range(streams)]],
+                                [y[v], *[h[m, v] for m in range(streams)]],
+                            )
+                            out[n, v] = T.cast(total, dtype)
+                    for n in T.unroll(streams):
+                        for v in T.vectorized(vector):
+                            out_TSD[row, n, first + v] = out[n, v]
+
+    return transform_add_expand
