@@ -85,3 +85,20 @@ def test_without_a_checkpoint_the_rest_is_checked(deepinfer: Run, tmp_path: Path
     )  # fmt: skip
     assert "not opened: the checkpoint cannot be read" in done.stdout
     assert done.stderr.count("error: ") == 1
+
+
+def test_a_part_that_does_not_open_is_a_warning_if_the_store_can_do_without(
+    deepinfer: Run, byte_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Two children of one folder: the second of them cannot write there."""
+    folder = f'{{ folder = "{tmp_path / "one"}", capacity_bytes = {CAPACITY} }}'
+    child = f'{{ use = "core.disk", options = {folder} }}'
+    options = f'{{ data = 1, parity = 1, codec = "numpy", children = [{child}, {child}] }}'
+    file = tmp_path / "deepinfer.toml"
+    file.write_text(
+        f'model.path = "{byte_checkpoint}"\n'
+        f'components.kv_store = {{ use = "core.erasure", options = {options} }}\n'
+    )
+    done = deepinfer("check", "-c", str(file))
+    assert done.returncode == 0
+    assert "warning: the store opens without some of its parts: child 1 (core.disk)" in done.stderr

@@ -14,11 +14,14 @@ def refusal(*overrides: str) -> ConfigError:
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
-        ("engine.max_num_seqs=0", ("engine.max_num_seqs = 0", "greater than or equal to 1")),
-        ("engine.max_num_seqs=many", ("engine.max_num_seqs = 'many'", "valid integer")),
-        ("engine.max_num_seqs=1.5", ("engine.max_num_seqs = 1.5", "fractional part")),
+        ("engine.max_num_seqs=0", ("engine.max_num_seqs = 0", "expected 1 or more")),
+        ("engine.max_num_seqs=many", ("engine.max_num_seqs = 'many'", "expected a whole number")),
+        ("engine.max_num_seqs=1.5", ("engine.max_num_seqs = 1.5", "expected a whole number")),
         ("engine.state_slots_ratio=0.9", ("engine.state_slots_ratio = 0.9",)),
-        ("engine.state_slots_ratio=16.1", ("engine.state_slots_ratio = 16.1", "equal to 16")),
+        (
+            "engine.state_slots_ratio=16.1",
+            ("engine.state_slots_ratio = 16.1", "expected 16 or less"),
+        ),
         ("engine.state_slots_ratio=inf", ("engine.state_slots_ratio = inf", "finite")),
         ("engine.seed=-1", ("engine.seed = -1",)),
         (f"engine.seed={1 << 64}", ("engine.seed", "less than")),
@@ -27,7 +30,10 @@ def refusal(*overrides: str) -> ConfigError:
         ("device=NVIDIA", ("device = 'NVIDIA'",)),
         ("strict=fast", ("strict = ", "'batch_invariant', 'deterministic' or 'graph_safe'")),
         ("telemetry.format=xml", ("telemetry.format = 'xml'", "'auto', 'console' or 'json'")),
-        ("telemetry.progress=perhaps", ("telemetry.progress = 'perhaps'", "boolean")),
+        (
+            "telemetry.progress=perhaps",
+            ("telemetry.progress = 'perhaps'", "expected true or false"),
+        ),
         ("plugins.load_timeout_s=0", ("plugins.load_timeout_s = 0",)),
         ("speculation.max_drafts=65", ("speculation.max_drafts = 65", "64")),
         ("speculation.rule=exact", ("speculation.rule = 'exact'", "'match' or 'ratio'")),
@@ -81,3 +87,21 @@ def test_a_key_with_several_types_is_reported_once() -> None:
 
 def test_a_long_value_is_cut() -> None:
     assert len(refusal(f"telemetry.format={'x' * 10_000}").message) < 250
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("engine.decode_token_blacklist={a=1}", "expected"),
+        ("engine.kv_store.classes=[]", "expected a list of 1 or more, found 0"),
+        ("engine.kv_store.fetch_patience=soon", "expected a number"),
+        ("engine.kv_store.states=perhaps", "expected true or false"),
+        ("engine.kv_store.fetch_bytes=0", "expected 1 or more"),
+        ("engine.kv_store.match_timeout_s=0", "expected more than 0"),
+    ],
+)
+def test_reasons_are_in_words_of_a_configuration(override: str, reason: str) -> None:
+    message = refusal(override).message
+    assert reason in message
+    for word in ("Input", "should", "Tuple", "String", "after validation", "parse", "greater"):
+        assert word not in message

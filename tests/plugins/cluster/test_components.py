@@ -141,3 +141,20 @@ def test_a_build_that_is_there_is_told_by_its_version() -> None:
     verdict = mooncake(context(mooncake_transfer_engine_non_cuda="0.3.13", numpy="2"))
     assert verdict.usable
     assert verdict.reason == "mooncake-transfer-engine-non-cuda 0.3.13"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "form"),
+    [
+        ("master", "x", "expected HOST:PORT"),
+        ("admin_url", "x", "expected http://HOST:PORT"),
+        ("pool", "A", "expected 1 to 32 of the characters a-z, 0-9 and _"),
+        ("retention_s", {"Agent": 5.0}, "a class is a word"),
+    ],
+)
+def test_a_wrong_option_says_which_form_is_wanted(name: str, value: object, form: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        MooncakeOptions(**{**NEEDED, name: value})
+    (item,) = caught.value.errors()
+    assert form in item["msg"]
+    assert "pattern" not in item["msg"]

@@ -11,7 +11,7 @@ from deepinfer_core.interfaces.kv_store import KvStore
 from deepinfer_core.plugin.resolved import load
 from deepinfer_core.testing.contracts.kv_store_suite import block, item, key
 from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
-from deepinfer_threefs.options import UsrbioOptions
+from deepinfer_threefs.options import PosixOptions, UsrbioOptions
 from deepinfer_threefs.store import ThreefsStore
 from pydantic import ValidationError
 
@@ -80,3 +80,9 @@ def test_options_that_no_store_can_keep_are_refused(option: dict[str, Any]) -> N
     UsrbioOptions.model_validate({"folder": "/mnt"})
     with pytest.raises(ValidationError):
         UsrbioOptions.model_validate({"folder": "/mnt", **option})
+
+
+@pytest.mark.parametrize("lane", ["", "A B", "x" * 33])
+def test_a_lane_that_is_no_folder_says_which_form_is_wanted(lane: str) -> None:
+    with pytest.raises(ValidationError, match="expected 1 to 32 of the characters a-z, 0-9 and _"):
+        PosixOptions(folder="/kv", lane=lane)

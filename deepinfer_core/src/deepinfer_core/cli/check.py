@@ -36,12 +36,14 @@ class Finding:
         table: rows for a person, with a header; empty if there is nothing to show.
         data: the same for a program.
         problems: what keeps the configuration from running.
+        warnings: what is wrong and does not.
     """
 
     name: str
     table: list[tuple[str, ...]]
     data: Mapping[str, Any]
     problems: tuple[DeepInferError, ...] = field(default=())
+    warnings: tuple[str, ...] = field(default=())
 
 
 Check = Callable[["LoadedSettings", "Resolution"], Finding]
@@ -102,9 +104,10 @@ def run(args: argparse.Namespace) -> int:
     resolution = resolve_components(loaded, configured_needs(loaded))
     findings = [check(loaded, resolution) for check in CHECKS]
     problems = [problem for finding in findings for problem in finding.problems]
+    warnings = [*resolution.report.warnings, *(w for one in findings for w in one.warnings)]
     if args.json:
         data: dict[str, Any] = {finding.name: finding.data for finding in findings}
-        data["warnings"] = list(resolution.report.warnings)
+        data["warnings"] = warnings
         data["problems"] = [
             {"code": p.code, "message": p.message, "hint": p.hint} for p in problems
         ]
@@ -114,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
             if number:
                 print()
             print_table(finding.table)
-    for warning in resolution.report.warnings:
+    for warning in warnings:
         complain(warning, "", kind="warning")
     for problem in problems:
         complain(problem.message, problem.hint)

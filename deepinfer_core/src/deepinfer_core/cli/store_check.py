@@ -6,6 +6,7 @@ refused for is found. A folder that is not there yet is made.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.errors import DeepInferError
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
     from deepinfer_core.config import LoadedSettings
     from deepinfer_core.plugin.resolution import Resolution
     from deepinfer_core.plugin.resolved import Resolved
+    from deepinfer_core.stores.traffic import BlockTraffic
 
 __all__ = ["check_store_opens"]
+
+_TELLS_WITHIN_S = 5.0
+_LOOKED_EVERY_S = 0.02
 
 
 def check_store_opens(loaded: LoadedSettings, resolution: Resolution) -> Finding:
@@ -27,15 +32,17 @@ def check_store_opens(loaded: LoadedSettings, resolution: Resolution) -> Finding
     if resolved is None:
         return Finding(name="store", table=[], data={})
     try:
-        table, data = _opened(loaded, resolved)
+        table, data, problem = _opened(loaded, resolved)
     except DeepInferError as error:
         return Finding(name="store", table=[], data={}, problems=(error,))
-    return Finding(name="store", table=table, data=data)
+    warnings = (f"the store opens without some of its parts: {problem}",) if problem else ()
+    return Finding(name="store", table=table, data=data, warnings=warnings)
 
 
 def _opened(
     loaded: LoadedSettings, resolved: Resolved
-) -> tuple[list[tuple[str, ...]], dict[str, Any]]:
+) -> tuple[list[tuple[str, ...]], dict[str, Any], str]:
+    """A table, the same as data, and the problem that the open store tells of."""
     from deepinfer_core.config import checkpoint_folder
     from deepinfer_core.config.checkpoints import shipped_checkpoints
     from deepinfer_core.engine.model_folder import read_config
@@ -44,20 +51,32 @@ def _opened(
     settings = loaded.settings
     check_store(settings, resolved)
     if not resolved.fills("kv_store"):
-        return [], {}
+        return [], {}, ""
     name = resolved.pick("kv_store").spec.name
     if settings.model.path is None and not shipped_checkpoints():
-        return [("store", "not opened: no checkpoint is configured")], {"component": name}
+        return [("store", "not opened: no checkpoint is configured")], {"component": name}, ""
     try:
         config = read_config(checkpoint_folder(settings.model.path), settings)
     except DeepInferError:  # what is wrong with it is found where memory is added up
-        return [("store", "not opened: the checkpoint cannot be read")], {"component": name}
+        return [("store", "not opened: the checkpoint cannot be read")], {"component": name}, ""
     traffic = open_traffic(settings, resolved, config)
     assert traffic is not None
-    groups = {name: group.block_bytes for name, group in traffic.groups.items()}
-    traffic.close()
+    try:
+        groups = {name: group.block_bytes for name, group in traffic.groups.items()}
+        problem = _problem_told(traffic)
+    finally:
+        traffic.close()
     rows = [(name, "opens", group, f"{size:,}") for group, size in groups.items()]
     return (
         [("store", "state", "blocks of", "bytes of one"), *rows],
-        {"component": name, "block_bytes": groups},
+        {"component": name, "block_bytes": groups, "problem": problem},
+        problem,
     )
+
+
+def _problem_told(traffic: BlockTraffic) -> str:
+    """What a store tells of itself once it is open, which it does at once."""
+    by_s = time.monotonic() + _TELLS_WITHIN_S
+    while "blocks" not in (told := traffic.counts()).stores and time.monotonic() < by_s:
+        traffic.wait(_LOOKED_EVERY_S)
+    return told.stores["blocks"].problem if "blocks" in told.stores else told.problem

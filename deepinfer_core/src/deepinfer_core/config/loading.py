@@ -99,6 +99,22 @@ def _keywords(api: Mapping[str, object]) -> list[Assignment]:
     ]
 
 
+def _not_a_table(
+    above: Path, item: Assignment, found: object, sources: Mapping[Path, Origin]
+) -> ConfigError:
+    """A key asks for a table where another source gave something else."""
+    if isinstance(found, list):
+        return ConfigError(
+            f"{item.origin} names an entry of {dotted(above)}, which is a list"
+            f" (from {sources[above]})",
+            hint=f"lists are set as a whole: --set '{dotted(above)}=[...]', or edit the file",
+        )
+    return ConfigError(
+        f"{dotted(above)} is a table, but {sources[above]} gives it one value",
+        hint=f"{item.origin} sets {dotted(item.path)} in that table",
+    )
+
+
 def _merge(assignments: Iterable[Assignment]) -> tuple[dict[str, Any], dict[Path, Origin]]:
     """Nested tables of the last value of each key, and each key's source."""
     tree: dict[str, Any] = {}
@@ -109,10 +125,7 @@ def _merge(assignments: Iterable[Assignment]) -> tuple[dict[str, Any], dict[Path
             node = node.setdefault(name, {})
             if not isinstance(node, dict):
                 above = item.path[:depth]
-                raise ConfigError(
-                    f"{dotted(above)} is a table, but {sources[above]} gives it one value",
-                    hint=f"{item.origin} sets {dotted(item.path)} in that table",
-                )
+                raise _not_a_table(above, item, node, sources)
         if item.value == {} and isinstance(node.get(item.path[-1]), dict):
             continue
         node[item.path[-1]] = item.value

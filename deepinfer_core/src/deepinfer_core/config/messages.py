@@ -12,7 +12,7 @@ from deepinfer_core.config.origins import Origin
 from deepinfer_core.config.schema import Path, dotted, key_paths
 from deepinfer_core.errors import ConfigError
 
-__all__ = ["explain", "nearest", "plain_reason", "short_value"]
+__all__ = ["explain", "nearest", "plain_reason", "short_value", "value_shown"]
 
 _LONGEST_VALUE = 80
 """Characters of a rejected value that a message repeats."""
@@ -20,6 +20,31 @@ _LONGEST_VALUE = 80
 _ABSENT_HERE: Mapping[Path, str] = {
     ("engine", "replay"): 'this version has no bounded replay; only "off" is allowed',
 }
+
+
+_EXPECTED: Mapping[str, str] = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "a table of keys",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "list_type": "a list",
+    "mapping_type": "a table of keys",
+    "model_type": "a table of keys",
+    "string_too_short": "text with a length of {min_length} or more",
+    "string_type": "text",
+    "too_long": "a list of {max_length} or fewer, found {actual_length}",
+    "too_short": "a list of {min_length} or more, found {actual_length}",
+    "tuple_type": "a list",
+}
+"""What is allowed, by pydantic's kinds of errors."""
 
 
 def explain(error: ValidationError, sources: Mapping[Path, Origin]) -> ConfigError:
@@ -33,9 +58,8 @@ def explain(error: ValidationError, sources: Mapping[Path, Origin]) -> ConfigErr
             problems.append(f"unknown key {dotted(path)} (from {source})")
             hints.append(_suggest(path))
             continue
-        text = short_value(item["input"])
         reason = _ABSENT_HERE.get(path) or plain_reason(item)
-        problem = f"{dotted(path)} = {text} (from {source}): {reason}"
+        problem = f"{dotted(path)}{value_shown(item)} (from {source}): {reason}"
         # A key that takes one of several types reports each of them.
         if not any(earlier.startswith(f"{dotted(path)} = ") for earlier in problems):
             problems.append(problem)
@@ -84,14 +108,26 @@ def _suggest(path: Path) -> str:
 
 
 def plain_reason(item: Any) -> str:
-    """Pydantic's sentence without its opening words."""
-    if item["type"] == "model_type":
-        return "expected a table of keys"
+    """What is allowed, in words of a configuration; else pydantic's without its opening words."""
+    if item["type"] in _EXPECTED:
+        limits = {name: _short_number(one) for name, one in item.get("ctx", {}).items()}
+        return "expected " + _EXPECTED[item["type"]].format(**limits)
     text: str = item["msg"]
     for opening, replacement in (("Input should be ", "expected "), ("Value error, ", "")):
         if text.startswith(opening):
             return replacement + text.removeprefix(opening)
     return text
+
+
+def _short_number(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def value_shown(item: Any) -> str:
+    """The rejected value as a message repeats it; nothing of a table whose values do not fit."""
+    if item["type"] == "value_error" and isinstance(item["input"], Mapping):
+        return ""
+    return f" = {short_value(item['input'])}"
 
 
 def short_value(value: object) -> str:

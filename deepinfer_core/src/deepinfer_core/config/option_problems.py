@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from deepinfer_core.config.messages import nearest, plain_reason, short_value
+from deepinfer_core.config.messages import nearest, plain_reason, value_shown
 from deepinfer_core.config.origins import Origin
 from deepinfer_core.errors import ConfigError, DeepInferError, PluginFailed
 from deepinfer_core.plugin.resolved import build_options
@@ -51,20 +51,39 @@ def _explain(
     key_of: Callable[[Place], str],
     origins: Mapping[str, Origin],
 ) -> ConfigError:
-    item = error.errors(include_url=False)[0]
+    items = error.errors(include_url=False)
+    # A misspelt key explains why another one is missing.
+    item = next((one for one in items if one["type"] == "extra_forbidden"), items[0])
     place = tuple(str(part) for part in item["loc"])
     key = key_of(place)
     source = _source(key, origins)
     if item["type"] == "extra_forbidden":
-        fields = sorted(resolve_name(spec.options).model_fields)
+        fields = sorted(_fields_at(resolve_name(spec.options), place[:-1]))
         close = nearest(place[-1], fields)
         hint = f"did you mean {', '.join(close)}?" if close else f"options: {', '.join(fields)}"
         return ConfigError(f"{spec.name} has no option {key} (from {source})", hint=hint)
     if item["type"] == "missing":
         hint = f"--set {key}=VALUE, or the same key in the configuration file"
+        if any(part.isdecimal() for part in key.split(".")):
+            hint = f"write {place[-1]} into that entry of the configuration file"
         return ConfigError(f"{spec.name} needs {key}, which is not set", hint=hint)
-    value = short_value(item["input"])
-    return ConfigError(f"{key} = {value} (from {source}): {plain_reason(item)}")
+    return ConfigError(f"{key}{value_shown(item)} (from {source}): {plain_reason(item)}")
+
+
+def _fields_at(schema: Any, place: Place) -> Sequence[str]:
+    """Names that the schema knows at a place: its own, or those of a table within it."""
+    for part in place:
+        if not part.isdecimal():
+            field = getattr(schema, "model_fields", {}).get(part)
+            schema = next(iter(_schemas_in(field.annotation)), None) if field else None
+    return tuple(getattr(schema, "model_fields", ()))
+
+
+def _schemas_in(annotation: Any) -> Iterator[Any]:
+    if hasattr(annotation, "model_fields"):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _schemas_in(inner)
 
 
 def _source(key: str, origins: Mapping[str, Origin]) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from deepinfer_core.config.components import Section
+from deepinfer_core.interfaces.kv_store import check_word
 
 __all__ = [
     "DiskStoreOptions",
@@ -18,6 +19,7 @@ __all__ = [
     "StoreOptions",
     "TierSettings",
     "TieredStoreOptions",
+    "with_own_classes",
 ]
 
 _GIB = 1 << 30
@@ -29,6 +31,17 @@ RETENTION_S: dict[str, float] = {"agent": 3 * 86400.0, "chat": 7 * 86400.0, "sta
 """Chats are taken up again after days, agents seldom; a state is of use for minutes."""
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def with_own_classes(retention_s: Mapping[str, float]) -> Mapping[str, float]:
+    """Classes that are given, beside those that every store has.
+
+    Raises:
+        ValueError: one has a name that no request could have.
+    """
+    for name in retention_s:
+        check_word("a class", name)
+    return {**RETENTION_S, **retention_s}
 
 
 class StoreOptions(Section):
@@ -54,7 +67,7 @@ class StoreOptions(Section):
     @field_validator("retention_s")
     @classmethod
     def _own_classes_join(cls, value: Mapping[str, float]) -> Mapping[str, float]:
-        return {**RETENTION_S, **value}
+        return with_own_classes(value)
 
     @model_validator(mode="after")
     def _marks_are_in_order(self) -> Self:
@@ -123,9 +136,21 @@ class TieredStoreOptions(Section):
         close_s: how long closing waits for them.
     """
 
-    tiers: tuple[TierSettings, ...] = Field(min_length=2, max_length=8)
+    tiers: tuple[TierSettings, ...] = Field(max_length=8)
     pending_bytes: int = Field(default=_GIB, ge=1)
     close_s: float = Field(default=10.0, ge=0, allow_inf_nan=False)
+
+    @field_validator("tiers")
+    @classmethod
+    def _is_more_than_one(cls, value: tuple[TierSettings, ...]) -> tuple[TierSettings, ...]:
+        if not value:
+            raise ValueError("expected two tiers or more, found none; list stores, fastest first")
+        if len(value) == 1:
+            raise ValueError(
+                "expected two tiers or more, found 1; add a slower one behind it, or name"
+                f" {value[0].use} itself in components.kv_store.use"
+            )
+        return value
 
 
 class PeersStoreOptions(StoreOptions):
@@ -181,6 +206,6 @@ class ErasureStoreOptions(Section):
         if len(self.children) != pieces:
             raise ValueError(
                 f"{self.data} + {self.parity} pieces need {pieces} children,"
-                f" found {len(self.children)}"
+                f" found {len(self.children)}; list so many, or set data and parity"
             )
         return self

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
-from deepinfer_core.config.store_options import RETENTION_S, Seconds
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from deepinfer_core.config.store_options import RETENTION_S, Seconds, with_own_classes
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 __all__ = ["MooncakeOptions"]
+
+
+_FORMS = {
+    "master": (r"[^\s:/]+:\d{1,5}", "HOST:PORT, such as 10.0.0.1:50051"),
+    "admin_url": (r"https?://[^\s/]+", "http://HOST:PORT without a path"),
+    "pool": (r"[a-z0-9_]{1,32}", "1 to 32 of the characters a-z, 0-9 and _"),
+}
 
 
 class MooncakeOptions(BaseModel):
@@ -35,9 +43,9 @@ class MooncakeOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    master: str = Field(pattern=r"^[^\s:/]+:\d{1,5}$")
-    admin_url: str = Field(pattern=r"^https?://[^\s/]+$")
-    pool: str = Field(default="deepinfer", pattern=r"^[a-z0-9_]{1,32}$")
+    master: str
+    admin_url: str
+    pool: str = "deepinfer"
     metadata: str = Field(default="P2PHANDSHAKE", min_length=1)
     protocol: Literal["tcp", "rdma"] = "tcp"
     devices: str = ""
@@ -52,4 +60,12 @@ class MooncakeOptions(BaseModel):
     @field_validator("retention_s")
     @classmethod
     def _own_classes_join(cls, value: Mapping[str, float]) -> Mapping[str, float]:
-        return {**RETENTION_S, **value}
+        return with_own_classes(value)
+
+    @field_validator("master", "admin_url", "pool")
+    @classmethod
+    def _has_its_form(cls, value: str, info: ValidationInfo) -> str:
+        pattern, form = _FORMS[info.field_name or ""]
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"expected {form}")
+        return value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from deepinfer_core.config.store_options import StoreOptions
-from pydantic import Field
+from pydantic import Field, field_validator
 
 __all__ = ["PosixOptions", "UsrbioOptions"]
 
@@ -26,10 +28,17 @@ class PosixOptions(StoreOptions):
 
     folder: str = Field(min_length=1)
     capacity_bytes: int = Field(default=64 * _GIB, ge=1)
-    lane: str = Field(default="0", pattern=r"^[a-z0-9_]{1,32}$")
+    lane: str = "0"
     segment_bytes: int = Field(default=_GIB, ge=4096)
     durable: bool = True
     refresh_s: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+
+    @field_validator("lane")
+    @classmethod
+    def _is_a_folder(cls, value: str) -> str:
+        if not re.fullmatch(r"[a-z0-9_]{1,32}", value):
+            raise ValueError("expected 1 to 32 of the characters a-z, 0-9 and _")
+        return value
 
 
 class UsrbioOptions(PosixOptions):
