@@ -118,9 +118,7 @@ def test_nothing_came_because_of_what_ended_most_fetches(outcome: str, text: str
 def test_a_store_with_blocks_has_none_of_those_that_were_asked_for() -> None:
     values = {**BUSY, ("kv_store_fetches_total", "miss"): 3}
     full = {**values, ("kv_store_kept_blocks", "blocks"): 7}
-    assert why("blocks that came", full) == (
-        "the store has none of the 3 prefixes that it was asked for"
-    )
+    assert why("blocks that came", full) == ("the store had none of what it was asked for, 3 times")
     assert why("blocks that came", values).startswith("the store holds nothing: ")
 
 
@@ -166,6 +164,15 @@ def test_a_tier_that_gave_nothing_says_why() -> None:
     assert "has a problem, or is not open" in found["blocks from tiers.1"].why
     found = figures({**values, ("kv_store_part_blocks_total", *slow, "hit"): 8}, parts=PARTS)
     assert found["blocks from tiers.1"] == ("blocks from tiers.1", 8, "")
+
+
+def test_states_that_nobody_had_say_why() -> None:
+    found = {**BUSY, ("prompt_states_total", "missed"): 3}
+    assert why("states: local", BUSY) == "no prefix was found"
+    assert "no state of a prefix was in memory here" in why("states: local", found)
+    assert why("states: peer", found) == "no part of the store is core.peers"
+    here = {**BUSY, ("prompt_states_total", "local"): 3}
+    assert why("states: missed", here) == "every prefix had a state at its end"
 
 
 def test_only_core_peers_can_give_blocks_of_other_machines() -> None:

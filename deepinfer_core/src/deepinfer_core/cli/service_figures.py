@@ -10,13 +10,16 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from deepinfer_core.telemetry.metric import PREFIX
-from deepinfer_core.telemetry.metric_list import PROMPT_SOURCES
+from deepinfer_core.telemetry.metric_list import PROMPT_SOURCES, STATE_PLACES
 from deepinfer_core.telemetry.store_metrics import STORE_FETCHES, STORE_REMOVALS, STORE_UNASKED
 
 __all__ = ["Figure", "Figures", "figures_of_text", "told"]
 
+_WHOLE = "store"
+"""The part that is the store itself; see ``engine.stored.parts``."""
+
 _ENDS = {
-    "miss": "the store has none of the {n:,} prefixes that it was asked for",
+    "miss": "the store had none of what it was asked for, {n:,} times",
     "corrupt": "{n:,} prefixes began with a damaged block: see deepinfer cache verify",
     "version": "{n:,} prefixes began with a block of another version: see deepinfer cache verify",
     "timeout": "{n:,} fetches were too slow: see engine.kv_store.match_timeout_s, fetch_timeout_s",
@@ -119,6 +122,9 @@ def told(figures: Figures) -> Iterator[Figure]:
     for source in PROMPT_SOURCES:
         value = sources.get(source, 0.0)
         yield Figure(f"input tokens: {source}", value, "" if value else whys[source]())
+    for place in STATE_PLACES:
+        value = figures.sum("prompt_states_total", where=place)
+        yield Figure(f"states: {place}", value, "" if value else _why_no_state(figures, place))
     asked = figures.sum("kv_store_fetches_total")
     yield Figure("prefixes asked for", asked, "" if asked else _why_nothing_asked(figures))
     came = figures.sum("kv_store_fetched_blocks_total")
@@ -136,7 +142,7 @@ def _parts(figures: Figures) -> Iterator[Figure]:
     """Blocks that each store of the store gave."""
     asked = figures.by("kv_store_part_blocks_total", "part")
     usable = figures.by("kv_store_part_usable", "part")
-    for part in asked if len(asked) > 1 else ():
+    for part in (one for one in asked if one != _WHOLE):
         hits = figures.sum("kv_store_part_blocks_total", part=part, outcome="hit")
         missed = figures.sum("kv_store_part_blocks_total", part=part, outcome="miss")
         why = "it was asked for nothing: others had it, or nobody asked"
@@ -210,6 +216,18 @@ def _why_no_replay(figures: Figures) -> str:
         return why
     found = figures.sum("prompt_states_total")
     return "every prefix had a state at its end" if found else "no prefix was found"
+
+
+def _why_no_state(figures: Figures, place: str) -> str:
+    if why := _no_request(figures):
+        return why
+    if not figures.sum("prompt_states_total"):
+        return "no prefix was found"
+    if place == "missed":
+        return "every prefix had a state at its end"
+    if place == "peer":
+        return _why_no_peer(figures)
+    return "no state of a prefix was in memory here: see engine.kv_store.state_retention_s"
 
 
 def _why_nothing_stored(figures: Figures) -> str:

@@ -33,6 +33,6 @@ def readings_of(
         snapshots=cache.snapshot_slots,
         free_slots=pages.free_slots,
         preemptions=preemptions,
-        store=None if pages.exchange is None else pages.exchange.counts,
+        store=None if pages.exchange is None else pages.exchange.figures(),
         **pages.counts()._asdict(),
     )

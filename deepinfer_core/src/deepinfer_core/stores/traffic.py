@@ -179,7 +179,7 @@ class TrafficCounts:
 
 
 class BlockTraffic(ABC):
-    """The engine's end. All calls come from one thread, that of the engine's steps."""
+    """The engine's end. All calls but ``counts`` come from one thread, that of its steps."""
 
     @property
     @abstractmethod

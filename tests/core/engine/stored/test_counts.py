@@ -181,3 +181,16 @@ def test_a_stores_problem_is_logged_when_it_changes_and_when_it_is_gone(
         ("kv_store.problem", {"of": "blocks", "reason": "tier 2: gone"}),
         ("kv_store.problem_gone", {"of": "blocks"}),
     ]
+
+
+def test_an_engine_that_stands_still_shows_what_the_store_tells_now(make_stored, text) -> None:
+    stored = make_stored()
+    stored.ask(text[:9])
+    reports = {"blocks": StoreReport(records=7)}
+    stored.traffic.counts = lambda: TrafficCounts(stores=reports, problem="circuit")
+    stored.now[0] = 5.0
+    series = stored.engine.instruments.board.read()
+    shown = {(one.metric.name, *one.labels): one.value for one in series}
+    assert shown["kv_store_kept_blocks", "blocks"] == 7
+    assert shown["kv_store_usable",] == 0
+    assert stored.exchange.counts.unusable_since_s == 5.0

@@ -41,7 +41,7 @@ class StoreCounts:
         written: blocks and states that the store never saw: ``known``: it has them; ``dropped``:
             nobody had time for them; ``failed``: a copy from the device did.
         backlog: blocks that wait to be copied now.
-        traffic: what the fetcher counted, a moment ago.
+        traffic: what the fetcher counted; of the counts that an exchange keeps, a moment ago.
         unusable_since_s: since when the store cannot be asked; monotonic clock. None: it can.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from deepinfer_core.cache.prefix import PrefixCache
 from deepinfer_core.engine.page_memory import PageMemory
@@ -17,7 +18,7 @@ from deepinfer_core.engine.stored.pace import Pace
 from deepinfer_core.engine.stored.write_back import WriteBack
 from deepinfer_core.interfaces.kv_store import BlockGroup
 from deepinfer_core.schedule.snapshot import Limits
-from deepinfer_core.stores.traffic import BlockTraffic
+from deepinfer_core.stores.traffic import BlockTraffic, TrafficCounts
 from deepinfer_core.telemetry.logs import get_logger
 
 __all__ = ["Exchange"]
@@ -159,13 +160,22 @@ class Exchange:
         self._traffic.close()
         self.counts.traffic = self._traffic.counts()
 
+    def figures(self) -> StoreCounts:
+        """What happened up to now, also of an engine that stands still; from any thread."""
+        now = self._traffic.counts()
+        self._note_standing(now)
+        return replace(self.counts, traffic=now)
+
+    def _note_standing(self, now: TrafficCounts) -> None:
+        if not now.problem:
+            self.counts.unusable_since_s = None
+        elif self.counts.unusable_since_s is None:
+            self.counts.unusable_since_s = self._clock_s()
+
     def _count(self) -> None:
         before, now = self.counts.traffic, self._traffic.counts()
         self.counts.traffic = now
-        if not now.problem:
-            self.counts.unusable_since_s = None
-        elif not before.problem:
-            self.counts.unusable_since_s = self._clock_s()
+        self._note_standing(now)
         if now.restarts != before.restarts:
             self._writing.forget_all()
         if now.problem and not before.problem:
