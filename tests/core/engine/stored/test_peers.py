@@ -65,3 +65,11 @@ def test_series_of_the_engine_show_it(make_stored, text) -> None:
     assert shown["chat", "peer"] == 16
     assert shown["chat", "computed"] == 2
     assert shown["peer",] == 1
+
+
+def test_only_what_was_fetched_behind_memory_counts(make_stored, text) -> None:
+    stored = make_stored(filled(make_stored, text, "blocks", "state"))
+    stored.ask(text[:9])
+    usage = stored.ask(text[:18]).usage
+    assert (usage.cached_tokens, usage.stored_tokens, usage.peer_tokens) == (16, 8, 8)
+    assert usage.has_peer_state

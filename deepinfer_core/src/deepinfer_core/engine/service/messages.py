@@ -202,6 +202,6 @@ ToEngine = Start | Submit | Abort | FiguresAsked | Stop
 FromEngine = Loading | Ready | LoadFailed | StepDone | Figures
 
 FRONT_LANGUAGE: Language[ToEngine, FromEngine] = Language(
-    name="engine", revision=4, version=__version__, says=ToEngine, hears=FromEngine
+    name="engine", revision=5, version=__version__, says=ToEngine, hears=FromEngine
 )
 """What the process in front says and hears; the engine's is ``FRONT_LANGUAGE.reversed()``."""

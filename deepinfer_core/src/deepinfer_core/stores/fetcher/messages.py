@@ -194,7 +194,7 @@ FromFetcher = Opened | OpenFailed | Known | Came | Over | Written | Standing | R
 
 ENGINE_LANGUAGE: Language[ToFetcher, FromFetcher] = Language(
     name="deepinfer fetcher",
-    revision=1,
+    revision=2,
     version=importlib_metadata.version("deepinfer-core"),
     says=ToFetcher,
     hears=FromFetcher,
