@@ -210,6 +210,14 @@ def test_what_is_picked_may_be_measured_and_so_may_others_with_its_bits(spec: An
 
 
 @pytest.mark.parametrize("operator", TUNINGS.operators)
+def test_what_is_picked_for_a_size_that_is_measured_is_a_candidate(operator: str) -> None:
+    for loads in tuned_loads(operator):
+        for case in (load.case for load in loads):
+            picked = TUNINGS.picked(operator, case.spec, case.rows)
+            assert picked in TUNINGS.candidates(operator, case.spec)
+
+
+@pytest.mark.parametrize("operator", TUNINGS.operators)
 def test_every_operator_that_may_be_tuned_has_sizes_that_cover_all_rows(operator: str) -> None:
     for loads in tuned_loads(operator):
         ends = [load.serves[1] for load in loads]
