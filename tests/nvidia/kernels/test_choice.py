@@ -129,7 +129,7 @@ def test_without_hopper_every_kernel_is_in_tilelang(
         (4096, 4096, 512, (128, 128)),
         (8192, 5120, 512, (128, 160)),
         (1280, 32768, 64, (64, 128)),
-        (8192, 5120, 4096, (256, 160)),
+        (8192, 5120, 128, (128, 80)),
         (5120, 384, 16, (64, 16)),
     ],
 )
@@ -157,12 +157,13 @@ def test_large_tiles_of_tilelang_are_for_devices_without_a_kernel_of_their_own()
         (2560, 512, 1, 8),
         (2496, 512, 1, 1),
         (4096, 1024, 8, 1),
+        (8192, 5120, 1, 2),
     ],
 )
 def test_parts_of_k_follow_from_the_widths_and_not_from_the_rows(
     in_width: int, out_width: int, groups: int, parts: int
 ) -> None:
-    """From 2560 inputs on, up to 8 and up to 20 tiles of 64 channels."""
+    """From 2560 inputs on, up to 8 and up to 20 tiles of 64 channels; elsewhere by the table."""
     chosen = [dense(in_width, out_width, rows, groups=groups).tuning for rows in ROWS]
     assert {getattr(tuning, "parts", 1) for tuning in chosen} == {parts}
 
@@ -206,6 +207,14 @@ def test_what_is_picked_may_be_measured_and_so_may_others_with_its_bits(spec: An
         assert TUNINGS.picked("gemm_dense", spec, rows) in candidates
     alike = [one for one in candidates if TUNINGS.bits(one) == parts_of(spec)]
     assert len(alike) > len({one.tuning for one in entries("gemm_dense")})
+
+
+@pytest.mark.parametrize("operator", TUNINGS.operators)
+def test_what_is_picked_for_a_size_that_is_measured_is_a_candidate(operator: str) -> None:
+    for loads in tuned_loads(operator):
+        for case in (load.case for load in loads):
+            picked = TUNINGS.picked(operator, case.spec, case.rows)
+            assert picked in TUNINGS.candidates(operator, case.spec)
 
 
 @pytest.mark.parametrize("operator", TUNINGS.operators)
