@@ -89,8 +89,8 @@ def give(twelve: Any, children: slice, data: bytes) -> None:
     write_frame(means.shapes["blocks"], means.codec, one, lease, 0)
     for number, child in list(enumerate(twelve.children))[children]:
         child.inner.discard("blocks", [one.key], deadline_s=FOREVER)
-        row = means.placing.piece(one.key, number)
-        fragment = replace(one, data=bytes(lease.fragment(0, row)))
+        row = means.placing.pieces(one.key)[number]
+        fragment = replace(one, data=bytes(lease.fragments(0)[row]))
         child.inner.store("blocks", [fragment], deadline_s=FOREVER)
     lease.release()
 

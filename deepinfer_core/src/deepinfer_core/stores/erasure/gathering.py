@@ -106,6 +106,8 @@ class Gathering(ABC):
         self._calls: dict[int, Call] = {}
         self._answers: SimpleQueue[tuple[int, list[Outcome] | ChildFailed]] = SimpleQueue()
         self._next_call = 0
+        self._open = set(range(len(orders)))
+        self._touched = set(self._open)
         self._lock = threading.Lock()
         self._is_over = False
 
@@ -141,16 +143,16 @@ class Gathering(ABC):
         Raises:
             ValueError: a child says that the call makes no sense.
         """
-        self._ask({block.place: first for block in self._blocks}, deadline_s)
-        open_blocks = self._open(self._blocks)
-        while open_blocks and (now_s := time.monotonic()) < deadline_s:
+        self._ask(dict.fromkeys(range(len(self._blocks)), first), deadline_s)
+        self._settle(deadline_s)
+        while self._open and (now_s := time.monotonic()) < deadline_s:
             self._ask(self._late_calls(now_s), deadline_s)
-            # All have answered, and their fragments do not fit together.
-            self._ask({one.place: 1 for one in open_blocks if not one.pending}, deadline_s)
-            if open_blocks := self._open(open_blocks):
+            self._settle(deadline_s)
+            if self._open:
                 self._hear(deadline_s)
-                open_blocks = self._open(open_blocks)
-        for block in open_blocks:
+                self._settle(deadline_s)
+        for place in self._open:
+            block = self._blocks[place]
             for child in block.pending:
                 block.failed[child] = LATE
             block.failed.setdefault(-1, LATE)
@@ -177,11 +179,20 @@ class Gathering(ABC):
             return
         self._ask(self._answered(number, outcomes), deadline_s)
 
-    def _open(self, blocks: Sequence[Asked]) -> list[Asked]:
-        """Those that need more and may get it."""
-        for block in blocks:
-            block.is_done = self._is_enough(block) or not self._could_be_enough(block)
-        return [block for block in blocks if not block.is_done]
+    def _settle(self, deadline_s: float) -> None:
+        """Look at the blocks of which something is new: which need more, and may get it?"""
+        while self._touched:
+            looked_at, self._touched = self._touched & self._open, set()
+            more: dict[int, int] = {}
+            for place in looked_at:
+                block = self._blocks[place]
+                if self._is_enough(block) or not self._could_be_enough(block):
+                    block.is_done = True
+                    self._open.discard(place)
+                elif not block.pending:
+                    # All have answered, and their fragments do not fit together.
+                    more[place] = 1
+            self._ask(more, deadline_s)
 
     def _ask(self, more: dict[int, int], deadline_s: float) -> None:
         """Ask so many more children for blocks; a busy one is passed over."""
@@ -195,6 +206,7 @@ class Gathering(ABC):
             for child, places in by_child.items():
                 if self._start(child, places, deadline_s):
                     continue
+                self._touched.update(places)
                 for place in places:
                     self._blocks[place].failed[child] = _BUSY
                     more[place] = more.get(place, 0) + 1
@@ -246,6 +258,7 @@ class Gathering(ABC):
                 more |= self._fail(call, [_HUNG] * len(call.places))
             elif not call.is_late and now_s >= call.late_at_s:
                 call.is_late = True
+                self._touched |= self._open
                 for place in call.places:
                     if not self._blocks[place].is_done and self._blocks[place].reserve:
                         more[place] = 1
@@ -287,6 +300,7 @@ class Gathering(ABC):
     def _fail(self, call: Call, outcomes: Sequence[Outcome]) -> dict[int, int]:
         """Take what is good of an answer; blocks that are worth asking another child for."""
         more: dict[int, int] = {}
+        self._touched.update(call.places)
         for place, outcome in zip(call.places, outcomes, strict=True):
             block = self._blocks[place]
             block.pending.discard(call.child)

@@ -120,7 +120,7 @@ class Mender:
         lacking = [
             child
             for child in range(len(self._children))
-            if self._placing.piece(key, child) not in here
+            if self._placing.pieces(key)[child] not in here
             and reads.failed(place).get(child, _OTHERS).status in GONE
         ]
         if not lacking:
@@ -129,10 +129,10 @@ class Mender:
         try:
             write_frame(shape, self._codec, item, frames, 0)
             for child in lacking:
-                row = self._placing.piece(key, child)
+                row = self._placing.pieces(key)[child]
                 fragment = StoreItem(
                     key=key,
-                    data=bytes(frames.fragment(0, row)),
+                    data=bytes(frames.fragments(0)[row]),
                     namespace=facts.namespace,
                     depth=facts.depth,
                     retention=facts.retention,

@@ -48,7 +48,7 @@ class Presence(Gathering):
         keys: Sequence[bytes],
         placing: Placing,
     ) -> None:
-        super().__init__(children, patience, [placing.order(key) for key in keys])
+        super().__init__(children, patience, placing.orders(keys))
         self._shape, self._keys = shape, keys
         self.having: list[set[int]] = [set() for _ in keys]
 
@@ -106,10 +106,12 @@ class FragmentReads(Gathering):
         frames: Frames,
         noticed: Callable[[bytes, int, Outcome], None],
     ) -> None:
-        super().__init__(children, patience, [placing.order(key) for key in keys], frames)
-        self._shape, self._keys, self._placing, self._memory = shape, keys, placing, frames
+        super().__init__(children, patience, placing.orders(keys), frames)
+        self._shape, self._keys, self._memory = shape, keys, frames
         self._noticed = noticed
+        self._pieces = [placing.pieces(key) for key in keys]
         self._stripes: list[dict[bytes, dict[int, int]]] = [{} for _ in keys]
+        self._most = [0] * len(keys)
 
     def stripes(self, place: int) -> dict[bytes, dict[int, int]]:
         """Of one block, by stripe: the row of each piece that is there."""
@@ -140,7 +142,7 @@ class FragmentReads(Gathering):
     def facts(self, place: int, rows: dict[int, int]) -> BlockFacts:
         """What the block of some good fragments was stored under."""
         row = next(iter(rows.values()))
-        return facts_of(self._memory.fragment(place, row), self._keys[place])
+        return facts_of(self._memory.fragments(place)[row], self._keys[place])
 
     def assemble(self, place: int, codec: Codec, destination: bytearray | memoryview) -> Outcome:
         """Put a block together, when all has been gathered."""
@@ -165,10 +167,7 @@ class FragmentReads(Gathering):
         self, store: KvStore, child: int, places: Sequence[int], deadline_s: float
     ) -> list[Outcome]:
         keys = [self._keys[place] for place in places]
-        into = [
-            self._memory.fragment(place, self._placing.piece(self._keys[place], child))
-            for place in places
-        ]
+        into = [self._memory.fragments(place)[self._pieces[place][child]] for place in places]
         return store.load(self._shape.group.name, keys, into, deadline_s=deadline_s)
 
     def _answered_late(self, call: Call, outcomes: list[Outcome] | ChildFailed) -> None:
@@ -180,8 +179,8 @@ class FragmentReads(Gathering):
                 continue
             key, problem = self._keys[place], outcome
             if outcome.status == "hit":
-                row = self._placing.piece(key, call.child)
-                piece = read_piece(self._memory.fragment(place, row), self._shape, key)
+                fragment = self._memory.fragments(place)[self._pieces[place][call.child]]
+                piece = read_piece(fragment, self._shape, key)
                 if not isinstance(piece, Outcome):
                     continue
                 problem = piece
@@ -189,26 +188,25 @@ class FragmentReads(Gathering):
 
     def _take(self, child: int, place: int, outcome: Outcome) -> Outcome | None:
         key = self._keys[place]
-        row = self._placing.piece(key, child)
+        row = self._pieces[place][child]
         stripes = self._stripes[place]
-        piece = read_piece(self._memory.fragment(place, row), self._shape, key, stripes)
+        piece = read_piece(self._memory.fragments(place)[row], self._shape, key, stripes)
         if isinstance(piece, Outcome):
             return piece
-        rows = stripes.setdefault(piece.stripe, {})
-        if piece.number in rows:
+        number, stripe = piece
+        rows = stripes.setdefault(stripe, {})
+        if number in rows:
             return _TWICE
-        rows[piece.number] = row
+        rows[number] = row
+        self._most[place] = max(self._most[place], len(rows))
         return None
 
-    def _most(self, block: Asked) -> int:
-        return max(map(len, self._stripes[block.place].values()), default=0)
-
     def _is_enough(self, block: Asked) -> bool:
-        return self._most(block) >= self._shape.data
+        return self._most[block.place] >= self._shape.data
 
     def _could_be_enough(self, block: Asked) -> bool:
         coming = len(block.pending) + len(block.reserve)
-        return self._most(block) + coming >= self._shape.data
+        return self._most[block.place] + coming >= self._shape.data
 
 
 class AllFragments(FragmentReads):

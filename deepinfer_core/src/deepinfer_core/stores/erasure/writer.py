@@ -115,7 +115,7 @@ class BlockWriter:
     ) -> Outcome:
         """Of a block of which some children had fragments, and others had not."""
         means = self._means
-        mine = read_piece(frames.fragment(place, 0), shape, item.key)
+        mine = read_piece(frames.fragments(place)[0], shape, item.key)
         others = means.pool.lease(shape, 1)
         try:
             reads = AllFragments(

@@ -34,7 +34,7 @@ def write_frame(shape: Shape, codec: Codec, item: StoreItem, frames: Frames, pla
         data = np.concatenate([data, np.zeros(whole_bytes - len(data), np.uint8)])
     pieces_NF[: shape.data] = data.reshape(shape.data, -1)
     codec.encode(pieces_NF)
-    shape.write_headers(item, frames.memory_WNB[place])
+    shape.write_headers(item, frames.fragments(place))
 
 
 def replace_fragment(shape: Shape, fragment: StoreItem, deadline_s: float, child: Child) -> bool:
@@ -75,8 +75,10 @@ class FragmentWrites(Gathering):
         frames: Frames,
         incomplete: Callable[[bytes, bool], None],
     ) -> None:
-        super().__init__(children, patience, [placing.order(item.key) for item in items], frames)
-        self._shape, self._items, self._placing, self._memory = shape, items, placing, frames
+        keys = [item.key for item in items]
+        super().__init__(children, patience, placing.orders(keys), frames)
+        self._shape, self._items, self._memory = shape, items, frames
+        self._pieces = [placing.pieces(key) for key in keys]
         self._incomplete = incomplete
         self._kept = len(items)
         self.stored: list[set[int]] = [set() for _ in items]
@@ -149,8 +151,13 @@ class FragmentWrites(Gathering):
 
     def _fragment(self, place: int, child: int) -> StoreItem:
         item = self._items[place]
-        piece = self._memory.fragment(place, self._placing.piece(item.key, child))
-        return replace(item, data=piece)
+        return StoreItem(
+            key=item.key,
+            data=self._memory.fragments(place)[self._pieces[place][child]],
+            namespace=item.namespace,
+            depth=item.depth,
+            retention=item.retention,
+        )
 
     def _take(self, child: int, place: int, outcome: Outcome) -> Outcome | None:
         (self.stored if outcome.status == "stored" else self.existing)[place].add(child)
