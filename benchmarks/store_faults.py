@@ -44,7 +44,7 @@ def posix(folder: Path) -> PosixMedium:
 
 
 def usrbio(folder: Path) -> PosixMedium:
-    """Rings of a mount that is like 3FS: what is asked for may begin at once, and ends in any order."""
+    """Rings of a mount like 3FS: operations begin when they are prepared, and end in any order."""
     return UsrbioMedium(library=FakeUsrbio(folder, habits=Habits(seed=1)), chunk_bytes=1 << 16)
 
 

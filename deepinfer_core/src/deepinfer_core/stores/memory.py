@@ -39,7 +39,7 @@ from deepinfer_core.stores.calls import (
 from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.records import RecordPacker, RecordReader
 from deepinfer_core.stores.retention import Limits, LimitsOptions, limits_of
-from deepinfer_core.stores.shelf import Shelf
+from deepinfer_core.stores.shelf import Address, Shelf
 
 if TYPE_CHECKING:
     from deepinfer_core.plugin import BuildContext
@@ -126,6 +126,8 @@ class MemoryStore(GuardedStore[_Opened]):
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
         reader = RecordReader(group)
         outcomes: list[Outcome] = []
@@ -134,7 +136,8 @@ class MemoryStore(GuardedStore[_Opened]):
             def copy(record: memoryview, key: bytes, to: Buffer = destination) -> Outcome:
                 return reader.copy(record, key, to) or HIT
 
-            outcomes.append(self._read(opened, group, key, copy, deadline_s))
+            address = (group.name, key)
+            outcomes.append(self._take(opened, address, copy, deadline_s, is_use=is_use))
         return outcomes
 
     def _lend(
@@ -147,7 +150,9 @@ class MemoryStore(GuardedStore[_Opened]):
     ) -> list[Lent]:
         """Show records themselves: one that goes meanwhile lives until it is given back."""
         view = RecordReader(group).view
-        found = [self._read(opened, group, key, view, deadline_s) for key in keys]
+        found = [
+            self._take(opened, (group.name, key), view, deadline_s, is_use=True) for key in keys
+        ]
         return [
             Lent(outcome=one) if isinstance(one, Outcome) else Lent(outcome=HIT, data=one)
             for one in found
@@ -196,29 +201,30 @@ class MemoryStore(GuardedStore[_Opened]):
         with self._lock:
             return removed + opened.shelf.make_room()
 
-    def _read(
+    def _take(
         self,
         opened: _Opened,
-        group: BlockGroup,
-        key: bytes,
+        address: Address,
         take: Callable[[memoryview, bytes], Taken | Outcome],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> Taken | Outcome:
-        """Take a block out of its record, if that is whole; that counts as its use."""
+        """Take a block out of its record, if that is whole."""
         if is_late(deadline_s):
             return LATE
-        address = (group.name, key)
         with self._lock:
             kept = opened.shelf.get(address)
         if kept is None:
             return MISS
-        found = take(memoryview(kept.record), key)
+        found = take(memoryview(kept.record), address[1])
+        is_whole = found is HIT or not isinstance(found, Outcome)
         with self._lock:
-            if opened.shelf.get(address) is kept:
-                if isinstance(found, Outcome) and found is not HIT:
-                    opened.shelf.remove([address], "damaged")
-                else:
+            if (is_use or not is_whole) and opened.shelf.get(address) is kept:
+                if is_whole:
                     opened.shelf.use(address)
+                else:
+                    opened.shelf.remove([address], "damaged")
         return found
 
     def _keep(

@@ -27,7 +27,7 @@ be put together.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -35,7 +35,15 @@ from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, StoreItem
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.checksums import CHECKSUMS, best_checksum
 
-__all__ = ["FRAGMENT_HEADER_BYTES", "Piece", "Shape", "facts_of", "is_block_whole", "read_piece"]
+__all__ = [
+    "FRAGMENT_HEADER_BYTES",
+    "Piece",
+    "Shape",
+    "facts_of",
+    "fragment_groups",
+    "is_block_whole",
+    "read_piece",
+]
 
 FRAGMENT_HEADER_BYTES = 160
 
@@ -126,6 +134,11 @@ class Shape:
             _NUMBERS.pack_into(fragment, _CHECKSUM_BYTES, number, kind)
             fragment[_STRIPE_AT:FRAGMENT_HEADER_BYTES] = common
             fragment[:_CHECKSUM_BYTES] = checksum(fragment[_CHECKSUM_BYTES:])
+
+
+def fragment_groups(shapes: Mapping[str, Shape]) -> list[BlockGroup]:
+    """What child stores are opened for."""
+    return [shape.fragment_group for shape in shapes.values()]
 
 
 def read_piece(

@@ -12,15 +12,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from deepinfer_core.interfaces.kv_store import KvStore, Outcome
+from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.stores.calls import LATE, seconds_until
+from deepinfer_core.stores.erasure.asking import Asked, Call
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.frames import Frames
 
-__all__ = ["Asked", "Call", "Gathering", "Patience"]
+__all__ = ["Gathering", "Patience"]
 
 _BUSY = Outcome(status="unavailable", reason="a child has too much to do")
 _HUNG = Outcome(status="unavailable", reason="a child does not answer")
@@ -46,36 +47,6 @@ class Patience:
         return time.monotonic() + self.most_s
 
 
-@dataclass(slots=True, kw_only=True)
-class Asked:
-    """One block on the way.
-
-    Attributes:
-        place: which of the blocks.
-        reserve: children that can still be asked, the next one last.
-        pending: children that have been asked and have not answered.
-        failed: by child, why it has not got the block.
-        is_done: whether nothing more is needed.
-    """
-
-    place: int
-    reserve: list[int]
-    pending: set[int] = field(default_factory=set)
-    failed: dict[int, Outcome] = field(default_factory=dict)
-    is_done: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class Call:
-    """A call that a child has not answered."""
-
-    child: int
-    places: list[int]
-    since_s: float
-    late_at_s: float
-    is_late: bool = False
-
-
 class Gathering(ABC):
     """Asks for blocks, once.
 
@@ -86,6 +57,7 @@ class Gathering(ABC):
         frames: memory that calls use, until the last of them has ended; None: none.
 
     Attributes:
+        asked: children that were asked, summed over blocks.
         hedged: how often another child was asked because one was late.
     """
 
@@ -98,7 +70,7 @@ class Gathering(ABC):
         orders: Sequence[Sequence[int]],
         frames: Frames | None = None,
     ) -> None:
-        self.hedged = 0
+        self.asked = self.hedged = 0
         self._children, self._patience, self._frames = children, patience, frames
         self._blocks = [
             Asked(place=place, reserve=list(reversed(order))) for place, order in enumerate(orders)
@@ -113,7 +85,7 @@ class Gathering(ABC):
 
     @abstractmethod
     def _make_call(
-        self, store: KvStore, child: int, places: Sequence[int], deadline_s: float
+        self, asked: Child, child: int, places: Sequence[int], deadline_s: float
     ) -> list[Outcome]:
         """Ask a child, in a thread of its own, which may end long after everything else."""
 
@@ -226,7 +198,7 @@ class Gathering(ABC):
         is_asked = one.ask(
             self.kind,
             len(places),
-            lambda asked: self._make_call(asked.store, child, places, deadline_s),
+            lambda asked: self._make_call(asked, child, places, deadline_s),
             lambda outcomes: self._put(number, call, outcomes),
         )
         if not is_asked:
@@ -234,6 +206,7 @@ class Gathering(ABC):
             del self._calls[number]
             for place in places:
                 self._blocks[place].pending.discard(child)
+        self.asked += len(places) if is_asked else 0
         return is_asked
 
     def _put(self, number: int, call: Call, outcomes: list[Outcome] | ChildFailed) -> None:
