@@ -96,7 +96,7 @@ class KvStoreUpkeep(KvStoreSuite):
         before = store.report().outcomes
         outcomes = upkeep.peek("blocks", [key(one) for one in names], room, deadline_s=FOREVER)
         assert [one.status for one in outcomes] == ["hit", "miss", "hit"]
-        assert (room[0], room[2]) == (block("a"), block("b"))
+        assert [bytes(room[0]), bytes(room[2])] == [block("a"), block("b")]
         assert store.report().outcomes == before
         (late,) = upkeep.peek("blocks", [key("a")], room[:1], deadline_s=0.0)
         assert late.status == "timeout"
