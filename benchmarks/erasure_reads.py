@@ -4,6 +4,10 @@ Decoding is compared with pyeclib's ``decode``, the library around ISA-L, on the
 same run: blocks of 113,920 bytes, 10 + 2 pieces; of one or two lost ones the mean over all choices
 of data. Ours writes into the destination; the library returns new bytes.
 
+Loads and stores of many blocks at a time over twelve stores in memory are compared with the same
+calls of these stores alone, one after the other: what is left is what cutting, putting together,
+checking and waiting for threads take.
+
 Reads are of one block at a time from twelve stores in memory whose calls take a drawn time, one of
 them ten times as long. ``--record`` keeps the figures.
 """
@@ -12,6 +16,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from itertools import combinations
 
@@ -35,6 +40,7 @@ from pyeclib.ec_iface import ECDriver
 from record import figure, options, write
 
 DATA, PARITY = 10, 2
+BATCH = 64
 FAR_S = 1e9
 GROUP = BlockGroup(
     name="blocks",
@@ -95,7 +101,7 @@ def decode_rates() -> list[dict[str, object]]:
             for rows in ours:
                 stripes: dict[bytes, int] = {}
                 for row in rows.values():
-                    piece = read_piece(frames.fragment(0, row), SHAPE, item.key, stripes)
+                    piece = read_piece(frames.fragments(0)[row], SHAPE, item.key, stripes)
                     assert isinstance(piece, Piece)
                     stripes[piece.stripe] = row
                 (stripe,) = stripes
@@ -126,6 +132,53 @@ def decode_rates() -> list[dict[str, object]]:
             )
         )
     return figures
+
+
+def whole_rates() -> list[dict[str, object]]:
+    """Loads and stores of blocks in batches, and those of the children alone."""
+    items = [block(number) for number in range(BATCH)]
+    keys = [item.key for item in items]
+    children = [MemoryStore(LIMITS) for _ in range(DATA + PARITY)]
+    named = [(f"child {number}", child) for number, child in enumerate(children)]
+    store = ErasureStore(named, IsalCodec(DATA, PARITY))
+    store.open([GROUP])
+    room = [bytearray(GROUP.block_bytes) for _ in items]
+    pieces = [bytearray(SHAPE.fragment_bytes) for _ in items]
+    fragments = [replace(item, data=piece) for item, piece in zip(items, pieces, strict=True)]
+    found: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], object]) -> None:
+        since_s = time.perf_counter()
+        work()
+        took_s = time.perf_counter() - since_s
+        found[name] = min(found.get(name, took_s), took_s)
+
+    for _ in range(25):
+        store.drop()
+        timed("store", lambda: store.store("blocks", items, deadline_s=FAR_S))
+        timed("load", lambda: store.load("blocks", keys, room, deadline_s=FAR_S))
+        assert room == [item.data for item in items]
+        timed(
+            "children load",
+            lambda: [c.load("blocks", keys, pieces, deadline_s=FAR_S) for c in children[:-1]],
+        )
+        store.drop()
+        timed(
+            "children store",
+            lambda: [c.store("blocks", fragments, deadline_s=FAR_S) for c in children],
+        )
+    store.close()
+    rate = {name: BATCH * GROUP.block_bytes / took_s / 1e6 for name, took_s in found.items()}
+    return [
+        figure(
+            f"erasure.{call}[blocks={BATCH}]",
+            round(rate[call]),
+            "MB/s",
+            bound={"name": "the children's calls alone", "value": round(rate[f"children {call}"])},
+            ratio=round(rate[call] / rate[f"children {call}"], 2),
+        )
+        for call in ("load", "store")
+    ]
 
 
 def read_times_ms(spare: int, reads: int, slow_ratio: float) -> list[float]:
@@ -183,7 +236,7 @@ def main() -> None:
     parser.add_argument("--reads", type=int, default=1000, help="of each fan-out")
     parser.add_argument("--slow-ratio", type=float, default=10.0, help="of the slow child")
     args = parser.parse_args()
-    figures = decode_rates() + fan_outs(args.reads, args.slow_ratio)
+    figures = decode_rates() + whole_rates() + fan_outs(args.reads, args.slow_ratio)
     write("erasure_reads.json", figures, is_record=args.record)
 
 

@@ -167,11 +167,13 @@ def erasure(folder: Path, count: int, more: str = 'codec = "numpy",') -> Any:
 
 def test_children_are_built_each_with_its_options(tmp_path: Path) -> None:
     more = 'codec = "numpy", spare = 0, hedge_s = 0.25, hung_s = 3, repair_bytes_per_s = 7,'
+    more += "scrub_bytes_per_s = 5,"
     store = load(erasure(tmp_path, 3, more).require(), "kv_store")
     assert isinstance(store, ErasureStore)
     assert isinstance(store._codec, NumpyCodec)
     assert (store._codec.data, store._codec.parity) == (2, 1)
-    assert (store._patience.hedge_s, store._patience.most_s, store._rate) == (0.25, 3.0, 7.0)
+    assert (store._patience.hedge_s, store._patience.most_s) == (0.25, 3.0)
+    assert (store._repair_rate, store._scrub_rate) == (7.0, 5.0)
     assert store._spare == 0
     titles, children = zip(*store._stores, strict=True)
     assert titles == tuple(f"child {number} (core.memory)" for number in range(3))

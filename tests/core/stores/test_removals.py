@@ -8,7 +8,7 @@ from deepinfer_core.stores.removals import Removals
 def removals(*pairs: tuple[str, float]) -> Removals:
     made = Removals()
     for reason, unused_s in pairs:
-        made.add(reason, unused_s)
+        made.add(reason, unused_s, "blocks", bytes(32))
     return made
 
 
@@ -38,3 +38,12 @@ def test_a_tally_adds_up_changes() -> None:
     assert tally.removed() == {"room": 2, "expired": 1, "damaged": 1}
     assert tally.ages()["room"].total_s == 40.0
     assert sum(tally.ages()["room"].counts) == 2
+
+
+def test_what_a_store_lets_go_by_itself_is_told_once_from_the_first_question_on() -> None:
+    tally = Tally()
+    tally.remove_all(removals(("room", 1.0)))
+    assert tally.departed() == []
+    tally.remove_all(removals(("room", 1.0), ("dropped", 1.0), ("expired", 1.0)))
+    assert [one.reason for one in tally.departed()] == ["room", "expired"]
+    assert tally.departed() == []

@@ -185,6 +185,7 @@ class ErasureStoreOptions(Section):
         hedge_s: at most, before another child is asked in place of one that is late.
         hung_s: before a child counts as unavailable.
         repair_bytes_per_s: that repairs may read and write.
+        scrub_bytes_per_s: that is read to find damage that nobody has met; 0: nothing.
     """
 
     children: tuple[PartSettings, ...]
@@ -195,6 +196,7 @@ class ErasureStoreOptions(Section):
     hedge_s: Seconds = 0.05
     hung_s: Seconds = 10.0
     repair_bytes_per_s: float = Field(default=64e6, gt=0, allow_inf_nan=False)
+    scrub_bytes_per_s: float = Field(default=16e6, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _every_piece_has_a_child(self) -> Self:

@@ -11,8 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["BlockFacts", "Upkeep"]
+from deepinfer_core.interfaces.kv_store import Outcome
+
+__all__ = ["BlockFacts", "Departed", "Upkeep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,20 @@ class BlockFacts:
     namespace: bytes
     depth: int
     retention: str
+
+
+class Departed(NamedTuple):
+    """A block that a store let go by itself.
+
+    Attributes:
+        group: its name.
+        key: of the block.
+        reason: ``expired``, ``room`` or ``quota``.
+    """
+
+    group: str
+    key: bytes
+    reason: str
 
 
 class Upkeep(ABC):
@@ -56,6 +73,29 @@ class Upkeep(ABC):
 
         Returns:
             As many as wanted or fewer. None at all: there is no more, or the store is unavailable.
+        """
+
+    @abstractmethod
+    def peek(
+        self,
+        group: str,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        *,
+        deadline_s: float,
+    ) -> list[Outcome]:
+        """Copy blocks out as ``KvStore.load`` does, but that is no use of theirs.
+
+        Of what came of it the report counts what was damaged alone.
+        """
+
+    @abstractmethod
+    def departed(self) -> list[Departed]:
+        """Which blocks has it let go by itself since this was asked last?
+
+        Each is told once, to whoever asks first. They are noted from the first time on that this is
+        asked, and the first ones are forgotten where they become too many. What another process
+        lets go of the same store nobody is told.
         """
 
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from deepinfer_core.errors import ConfigError
@@ -15,6 +15,7 @@ from deepinfer_core.interfaces.kv_store import (
     StoreItem,
     check_item,
 )
+from deepinfer_core.interfaces.kv_upkeep import Departed
 from deepinfer_core.interfaces.store_report import EvictedAges, Status
 from deepinfer_core.stores.records import record_bytes
 from deepinfer_core.stores.removals import Removals
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 _LONGEST_WAIT_S = 1e6
+
+_MOST_DEPARTED = 1 << 16
+"""Blocks that a store has let go and nobody has asked for; the first of more are forgotten."""
 
 HIT = Outcome(status="hit")
 STORED = Outcome(status="stored")
@@ -172,6 +176,7 @@ class Tally:
         self._lock = threading.Lock()
         self._outcomes: Counter[Status] = Counter()
         self._removals = Removals()
+        self._departed: deque[Departed] | None = None
 
     def count(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Count blocks by what became of them; gives them back."""
@@ -189,7 +194,20 @@ class Tally:
         """Count what a change removed; how many blocks."""
         with self._lock:
             self._removals.join(removals)
+        self.note_departed(removals.departed)
         return removals.blocks.total()
+
+    def note_departed(self, gone: Sequence[Departed]) -> None:
+        """Note blocks that a store let go by itself, if somebody wants to know."""
+        with self._lock:
+            if self._departed is not None:
+                self._departed.extend(gone)
+
+    def departed(self) -> list[Departed]:
+        """See ``Upkeep.departed``."""
+        with self._lock:
+            gone, self._departed = self._departed or (), deque(maxlen=_MOST_DEPARTED)
+        return list(gone)
 
     def outcomes(self) -> dict[Status, int]:
         """Blocks by outcome."""

@@ -1,8 +1,8 @@
 """What do all stores of the core do alike: refuse calls that make no sense, count the others?
 
-A store says what it is made of while it is open, and what a call does with that. Everything in
-front of it is here: whether it is open, whether the group is known, whether lengths fit, whether
-the deadline has passed. A call goes on with what was open when it began.
+A store says what it is made of while it is open, and what a call does with that. The rest is here:
+is it open, is the group known, do lengths fit, has the deadline passed? A call goes on with what
+was open when it began.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, Lent, Outcome, StoreItem
-from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Departed, Upkeep
 from deepinfer_core.stores.calls import (
     CLOSED,
     LATE,
@@ -102,29 +102,19 @@ class GuardedStore(KvStore, Upkeep, Generic[Opened]):
         deadline_s: float,
     ) -> list[Outcome]:
         """Copy blocks out, each checked on the way."""
-        opened = self._opened
-        if opened is None:
-            return self._tally.count([CLOSED] * len(keys))
-        known = group_named(opened.groups, group)
-        require_keys(keys)
-        require_destinations(known, keys, destinations)
-        if is_late(deadline_s):
-            return self._tally.count([LATE] * len(keys))
-        return self._tally.count(self._load(opened, known, keys, destinations, deadline_s))
+        return self._tally.count(self._read(group, keys, destinations, deadline_s, is_use=True))
 
     @contextmanager
     def borrow(
         self, group: str, keys: Sequence[bytes], *, deadline_s: float
     ) -> Iterator[list[Lent]]:
         """Show blocks, where they are kept if the store can."""
-        opened = self._opened
-        if opened is None:
-            yield [Lent(outcome=one) for one in self._tally.count([CLOSED] * len(keys))]
-            return
-        known = group_named(opened.groups, group)
-        require_keys(keys)
-        if is_late(deadline_s):
-            yield [Lent(outcome=one) for one in self._tally.count([LATE] * len(keys))]
+        opened, refused = self._opened, CLOSED
+        if opened is not None:
+            known, refused = group_named(opened.groups, group), LATE
+            require_keys(keys)
+        if opened is None or is_late(deadline_s):
+            yield [Lent(outcome=one) for one in self._tally.count([refused] * len(keys))]
             return
         with ExitStack() as stack:
             lent = self._lend(stack, opened, known, keys, deadline_s)
@@ -132,9 +122,8 @@ class GuardedStore(KvStore, Upkeep, Generic[Opened]):
             try:
                 yield lent
             finally:
-                for one in lent:
-                    if one.data is not None:
-                        one.data.release()
+                for data in (one.data for one in lent if one.data is not None):
+                    data.release()
 
     def store(self, group: str, items: Sequence[StoreItem], *, deadline_s: float) -> list[Outcome]:
         """Keep copies of blocks."""
@@ -180,6 +169,23 @@ class GuardedStore(KvStore, Upkeep, Generic[Opened]):
             return []
         return self._survey(opened, known, after, most, deadline_s)
 
+    def peek(
+        self,
+        group: str,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        *,
+        deadline_s: float,
+    ) -> list[Outcome]:
+        """Copy blocks out without using them."""
+        found = self._read(group, keys, destinations, deadline_s, is_use=False)
+        self._tally.count([one for one in found if one.status in ("corrupt", "version")])
+        return found
+
+    def departed(self) -> list[Departed]:
+        """Blocks that it has let go since it was asked last."""
+        return self._tally.departed() if self._opened is not None else []
+
     def discard(self, group: str, keys: Sequence[bytes], *, deadline_s: float) -> int:
         """Remove single blocks."""
         opened = self._opened
@@ -195,6 +201,26 @@ class GuardedStore(KvStore, Upkeep, Generic[Opened]):
         """Remove what has expired, and make room before it is needed."""
         opened = self._opened
         return 0 if opened is None else self._sweep(opened, deadline_s)
+
+    def _read(
+        self,
+        group: str,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        deadline_s: float,
+        *,
+        is_use: bool,
+    ) -> list[Outcome]:
+        """Copy blocks out, if the call makes sense."""
+        opened = self._opened
+        if opened is None:
+            return [CLOSED] * len(keys)
+        known = group_named(opened.groups, group)
+        require_keys(keys)
+        require_destinations(known, keys, destinations)
+        if is_late(deadline_s):
+            return [LATE] * len(keys)
+        return self._load(opened, known, keys, destinations, deadline_s, is_use=is_use)
 
     @abstractmethod
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> Opened:
@@ -218,8 +244,10 @@ class GuardedStore(KvStore, Upkeep, Generic[Opened]):
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
-        """Copy blocks out."""
+        """Copy blocks out; whether that is noted as their use is said."""
 
     def _lend(
         self,
@@ -231,13 +259,11 @@ class GuardedStore(KvStore, Upkeep, Generic[Opened]):
     ) -> list[Lent]:
         """Show blocks until the stack is closed: copies, unless the store knows better."""
         copies = [bytearray(group.block_bytes) for _ in keys]
-        outcomes = self._load(opened, group, keys, copies, deadline_s)
+        outcomes = self._load(opened, group, keys, copies, deadline_s, is_use=True)
+        views = [memoryview(copy).toreadonly() for copy in copies]
         return [
-            Lent(
-                outcome=outcome,
-                data=memoryview(copy).toreadonly() if outcome.status == "hit" else None,
-            )
-            for outcome, copy in zip(outcomes, copies, strict=True)
+            Lent(outcome=one, data=view if one.status == "hit" else None)
+            for one, view in zip(outcomes, views, strict=True)
         ]
 
     @abstractmethod

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from deepinfer_core.interfaces.kv_store import (
     BlockGroup,
+    Buffer,
     Lent,
     Outcome,
     StoreCapabilities,
@@ -36,14 +37,16 @@ from deepinfer_core.stores.calls import (
     is_late,
 )
 from deepinfer_core.stores.guarded import GuardedStore
-from deepinfer_core.stores.records import pack_record, read_block
+from deepinfer_core.stores.records import RecordPacker, RecordReader
 from deepinfer_core.stores.retention import Limits, LimitsOptions, limits_of
-from deepinfer_core.stores.shelf import Shelf
+from deepinfer_core.stores.shelf import Address, Shelf
 
 if TYPE_CHECKING:
     from deepinfer_core.plugin import BuildContext
 
 __all__ = ["MemoryStore", "build"]
+
+Taken = TypeVar("Taken")
 
 _SWEPT_AT_ONCE = 256
 """Blocks that a sweep removes before others get their turn."""
@@ -123,13 +126,18 @@ class MemoryStore(GuardedStore[_Opened]):
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
+        reader = RecordReader(group)
         outcomes: list[Outcome] = []
         for key, destination in zip(keys, destinations, strict=True):
-            found = self._read(opened, group, key, deadline_s)
-            if not isinstance(found, Outcome):
-                destination[:] = found
-            outcomes.append(found if isinstance(found, Outcome) else HIT)
+
+            def copy(record: memoryview, key: bytes, to: Buffer = destination) -> Outcome:
+                return reader.copy(record, key, to) or HIT
+
+            address = (group.name, key)
+            outcomes.append(self._take(opened, address, copy, deadline_s, is_use=is_use))
         return outcomes
 
     def _lend(
@@ -141,7 +149,10 @@ class MemoryStore(GuardedStore[_Opened]):
         deadline_s: float,
     ) -> list[Lent]:
         """Show records themselves: one that goes meanwhile lives until it is given back."""
-        found = [self._read(opened, group, key, deadline_s) for key in keys]
+        view = RecordReader(group).view
+        found = [
+            self._take(opened, (group.name, key), view, deadline_s, is_use=True) for key in keys
+        ]
         return [
             Lent(outcome=one) if isinstance(one, Outcome) else Lent(outcome=HIT, data=one)
             for one in found
@@ -150,7 +161,8 @@ class MemoryStore(GuardedStore[_Opened]):
     def _store(
         self, opened: _Opened, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
     ) -> list[Outcome]:
-        return in_order(items, lambda item: self._keep(opened, group, item), deadline_s)
+        packer = RecordPacker(group)
+        return in_order(items, lambda item: self._keep(opened, group, item, packer), deadline_s)
 
     def _touch(
         self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], retention: str
@@ -189,32 +201,40 @@ class MemoryStore(GuardedStore[_Opened]):
         with self._lock:
             return removed + opened.shelf.make_room()
 
-    def _read(
-        self, opened: _Opened, group: BlockGroup, key: bytes, deadline_s: float
-    ) -> memoryview | Outcome:
-        """A block where it lies, checked; that counts as its use."""
+    def _take(
+        self,
+        opened: _Opened,
+        address: Address,
+        take: Callable[[memoryview, bytes], Taken | Outcome],
+        deadline_s: float,
+        *,
+        is_use: bool,
+    ) -> Taken | Outcome:
+        """Take a block out of its record, if that is whole."""
         if is_late(deadline_s):
             return LATE
-        address = (group.name, key)
         with self._lock:
             kept = opened.shelf.get(address)
         if kept is None:
             return MISS
-        block = read_block(memoryview(kept.record), group, key)
+        found = take(memoryview(kept.record), address[1])
+        is_whole = found is HIT or not isinstance(found, Outcome)
         with self._lock:
-            if opened.shelf.get(address) is kept:
-                if isinstance(block, Outcome):
-                    opened.shelf.remove([address], "damaged")
-                else:
+            if (is_use or not is_whole) and opened.shelf.get(address) is kept:
+                if is_whole:
                     opened.shelf.use(address)
-        return block
+                else:
+                    opened.shelf.remove([address], "damaged")
+        return found
 
-    def _keep(self, opened: _Opened, group: BlockGroup, item: StoreItem) -> Outcome:
+    def _keep(
+        self, opened: _Opened, group: BlockGroup, item: StoreItem, packer: RecordPacker
+    ) -> Outcome:
         address = (group.name, item.key)
         with self._lock:
             if opened.shelf.use(address, item.retention):
                 return EXISTS
-        record = pack_record(group, item, time.time())
+        record = bytes(packer.pack(item, time.time()))
         with self._lock:
             if self._opened is not opened:
                 return CLOSED

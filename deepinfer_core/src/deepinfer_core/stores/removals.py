@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
+from deepinfer_core.interfaces.kv_upkeep import Departed
 from deepinfer_core.interfaces.store_report import AGE_BOUNDS_S, EvictedAges
 
 __all__ = ["Removals"]
@@ -18,28 +19,33 @@ class Removals:
 
     Attributes:
         blocks: how many, by reason.
+        departed: those that the store let go by itself, one by one.
     """
 
     def __init__(self) -> None:
         self.blocks: Counter[str] = Counter()
+        self.departed: list[Departed] = []
         self._ages: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._total_s: defaultdict[str, float] = defaultdict(float)
 
-    def add(self, reason: str, unused_s: float) -> None:
+    def add(self, reason: str, unused_s: float, group: str, key: bytes) -> None:
         """One more.
 
         Args:
             reason: as of ``StoreReport.removed``.
             unused_s: since its last use; of no account unless it goes for its age.
+            group: its name.
+            key: of the block.
         """
         self.blocks[reason] += 1
         if reason in _AGED:
+            self.departed.append(Departed(group, key, reason))
             age_s = max(unused_s, 0.0)
             self._ages[reason][bisect_left(AGE_BOUNDS_S, age_s)] += 1
             self._total_s[reason] += age_s
 
     def join(self, others: Removals) -> None:
-        """And those of another change."""
+        """And the numbers of another change."""
         self.blocks.update(others.blocks)
         for reason, ages in others._ages.items():
             self._ages[reason].update(ages)

@@ -156,7 +156,7 @@ class Shelf(Generic[Record]):
         """Remove records that are there; how many."""
         removals, now_s = Removals(), self._clock()
         for address in addresses:
-            removals.add(reason, now_s - self._kept[address].used_s)
+            removals.add(reason, now_s - self._kept[address].used_s, *address)
         self.forget(addresses)
         return self._tally.remove_all(removals)
 

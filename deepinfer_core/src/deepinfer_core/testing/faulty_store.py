@@ -22,7 +22,7 @@ from deepinfer_core.interfaces.kv_store import (
     StoreItem,
     StoreReport,
 )
-from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Departed, Upkeep
 
 if TYPE_CHECKING:  # a disk wants a package that not everybody has who tests stores
     from deepinfer_core.stores.disk.store import DiskStore
@@ -104,9 +104,7 @@ class FaultyStore(KvStore, Upkeep):
         if self._fails("load"):
             return [_DEAD] * len(keys)
         outcomes = self.inner.load(group, keys, destinations, deadline_s=deadline_s)
-        for one, outcome in zip(destinations, outcomes, strict=True):
-            if self.spoil is not None and outcome.status == "hit":
-                self.spoil(one)
+        self._spoil_hits(destinations, outcomes)
         return outcomes
 
     @contextmanager
@@ -157,6 +155,27 @@ class FaultyStore(KvStore, Upkeep):
             return []
         return self.inner.survey(group, after=after, most=most, deadline_s=deadline_s)
 
+    def peek(
+        self,
+        group: str,
+        keys: Sequence[bytes],
+        destinations: Sequence[bytearray | memoryview],
+        *,
+        deadline_s: float,
+    ) -> list[Outcome]:
+        """Copy blocks out without using them, and spoil them."""
+        if self._fails("peek") or not isinstance(self.inner, Upkeep):
+            return [_DEAD] * len(keys)
+        outcomes = self.inner.peek(group, keys, destinations, deadline_s=deadline_s)
+        self._spoil_hits(destinations, outcomes)
+        return outcomes
+
+    def departed(self) -> list[Departed]:
+        """Of the other."""
+        if self._fails("departed") or not isinstance(self.inner, Upkeep):
+            return []
+        return self.inner.departed()
+
     def discard(self, group: str, keys: Sequence[bytes], *, deadline_s: float) -> int:
         """Remove single blocks."""
         if self._fails("discard") or not isinstance(self.inner, Upkeep):
@@ -169,6 +188,13 @@ class FaultyStore(KvStore, Upkeep):
             self.gate.wait()
         time.sleep(self.delay_s())
         return self.is_dead
+
+    def _spoil_hits(
+        self, data: Sequence[bytearray | memoryview], outcomes: Sequence[Outcome]
+    ) -> None:
+        for one, outcome in zip(data, outcomes, strict=True):
+            if self.spoil is not None and outcome.status == "hit":
+                self.spoil(one)
 
     def _spoilt(self, lent: Lent) -> Lent:
         if lent.data is None or self.spoil is None:

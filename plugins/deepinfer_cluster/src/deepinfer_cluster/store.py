@@ -157,8 +157,10 @@ class MooncakeStore(GuardedStore[_Opened]):
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
-        """Read blocks from their nodes, each checked here."""
+        """Read blocks from their nodes, each checked here; the pool takes all that for uses."""
         return opened.reader.load(group, keys, destinations, deadline_s)
 
     def _store(

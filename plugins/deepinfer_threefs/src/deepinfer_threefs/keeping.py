@@ -204,8 +204,8 @@ class Keeper:
     @contextlib.contextmanager
     def _alone(self, deadline_s: float) -> Iterator[Outcome | None]:
         """The only one that changes files, within the context; or why not."""
-        wait_s = deadline_s - time.monotonic()
-        if not self._lock.acquire(timeout=-1 if math.isinf(deadline_s) else max(0.0, wait_s)):
+        wait_s = max(0.0, deadline_s - time.monotonic())
+        if not self._lock.acquire(timeout=min(wait_s, threading.TIMEOUT_MAX)):
             yield LATE
             return
         try:

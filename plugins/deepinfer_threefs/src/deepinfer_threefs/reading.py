@@ -53,20 +53,22 @@ class Reader:
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
-        """Copy blocks out of their files."""
+        """Copy blocks out of their files; whether that is noted as their use is said."""
         if is_late(deadline_s):
             return [LATE] * len(keys)
         outcomes = [MISS] * len(keys)
         wanted = self._places(group, keys, range(len(keys)))
-        doubtful = self._read(group, wanted, destinations, outcomes, deadline_s)
+        doubtful = self._read(group, wanted, destinations, outcomes, deadline_s, is_use)
         if doubtful:
             # Perhaps it was moved, or half written, when it was read: once more, where it is now.
             again = self._places(group, keys, [one.index for one in doubtful])
             for one in doubtful:
                 self.medium.forget(one.path)
                 outcomes[one.index] = MISS
-            doubtful = self._read(group, again, destinations, outcomes, deadline_s)
+            doubtful = self._read(group, again, destinations, outcomes, deadline_s, is_use)
             for one in doubtful:
                 outcomes[one.index] = self._remove(one, outcomes[one.index])
         return outcomes
@@ -90,6 +92,7 @@ class Reader:
         destinations: Sequence[bytearray | memoryview],
         outcomes: list[Outcome],
         deadline_s: float,
+        is_use: bool,
     ) -> list[_Wanted]:
         """Read blocks; those that are not what they should be."""
         doubtful: list[_Wanted] = []
@@ -111,7 +114,8 @@ class Reader:
                 destinations[one.index][:] = found
                 outcomes[one.index] = HIT
                 with self.catalogue.lock:
-                    self.catalogue.use(one.address)
+                    if is_use:
+                        self.catalogue.use(one.address)
                     if one.place.segment is not None:
                         self.catalogue.read_well(one.place.segment)
             if is_late(deadline_s):

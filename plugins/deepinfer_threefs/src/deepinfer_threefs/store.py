@@ -179,9 +179,11 @@ class ThreefsStore(GuardedStore[_Opened]):
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
         """Read blocks, each checked on the way."""
-        return opened.reader.load(group, keys, destinations, deadline_s)
+        return opened.reader.load(group, keys, destinations, deadline_s, is_use=is_use)
 
     def _store(
         self, opened: _Opened, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float

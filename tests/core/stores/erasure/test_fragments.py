@@ -34,12 +34,12 @@ def status(found: object) -> str:
 
 def test_every_fragment_says_what_it_is() -> None:
     frames = cut(item("a", depth=7, retention="chat"))
-    pieces = [read_piece(frames.fragment(0, row), SHAPE, key("a")) for row in range(12)]
+    pieces = [read_piece(frames.fragments(0)[row], SHAPE, key("a")) for row in range(12)]
     assert [one.number for one in pieces if not isinstance(one, Outcome)] == list(range(12))
     assert len({one.stripe for one in pieces if not isinstance(one, Outcome)}) == 1
-    facts = facts_of(frames.fragment(0, 3), key("a"))
+    facts = facts_of(frames.fragments(0)[3], key("a"))
     assert (facts.namespace, facts.depth, facts.retention) == (item("a").namespace, 7, "chat")
-    data = b"".join(frames.fragment(0, row)[FRAGMENT_HEADER_BYTES:] for row in range(10))
+    data = b"".join(frames.fragments(0)[row][FRAGMENT_HEADER_BYTES:] for row in range(10))
     assert data == block("a") + bytes(2)
 
 
@@ -53,7 +53,7 @@ FIELDS += [140, 143, 144, 159, 160, 161, 300, 547, 548]
 @pytest.mark.parametrize("row", [0, 9, 10, 11])
 def test_a_flipped_bit_of_a_fragment_is_found(byte: int, row: int) -> None:
     assert SHAPE.fragment_bytes == 549
-    fragment = cut(item("a")).fragment(0, row)
+    fragment = cut(item("a")).fragments(0)[row]
     for bit in range(8):
         fragment[byte] ^= 1 << bit
         assert status(read_piece(fragment, SHAPE, key("a"))) in ("corrupt", "version")
@@ -65,7 +65,7 @@ def test_a_flipped_bit_of_a_fragment_is_found(byte: int, row: int) -> None:
 def test_whatever_checksum_it_has(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deepinfer_core.stores.erasure.fragments.best_checksum", lambda: kind)
     frames = cut(item("a"))
-    fragment = frames.fragment(0, 2)
+    fragment = frames.fragments(0)[2]
     piece = read_piece(fragment, SHAPE, key("a"))
     assert not isinstance(piece, Outcome)
     assert is_block_whole(piece.stripe, bytearray(block("a")))
@@ -75,13 +75,13 @@ def test_whatever_checksum_it_has(kind: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_unknown_checksum_is_of_another_version() -> None:
-    fragment = cut(item("a")).fragment(0, 0)
+    fragment = cut(item("a")).fragments(0)[0]
     fragment[18] = 0xEE
     assert status(read_piece(fragment, SHAPE, key("a"))) == "version"
 
 
 def test_a_fragment_of_another_block_group_or_code_is_none() -> None:
-    whole = cut(item("a")).fragment(0, 0)
+    whole = cut(item("a")).fragments(0)[0]
     assert status(read_piece(whole, SHAPE, key("b"))) == "corrupt"
     assert status(read_piece(whole[:-1], SHAPE, key("a"))) == "corrupt"
     other_code = Shape(group=replace(BLOCKS, block_bytes=3888), data=10, parity=3)
@@ -95,7 +95,7 @@ def test_a_fragment_of_another_block_group_or_code_is_none() -> None:
 
 def test_stripes_differ_with_the_block_and_agree_without_the_class() -> None:
     def stripe(one: StoreItem) -> bytes:
-        piece = read_piece(cut(one).fragment(0, 0), SHAPE, one.key)
+        piece = read_piece(cut(one).fragments(0)[0], SHAPE, one.key)
         assert not isinstance(piece, Outcome)
         return piece.stripe
 
@@ -109,7 +109,7 @@ def test_blocks_of_every_length_are_cut(block_bytes: int) -> None:
     assert shape.piece_bytes == -(-block_bytes // 10)
     data = np.arange(block_bytes).astype(np.uint8).tobytes()
     frames = cut(replace(item("a"), data=data), shape)
-    joined = b"".join(frames.fragment(0, row)[FRAGMENT_HEADER_BYTES:] for row in range(10))
+    joined = b"".join(frames.fragments(0)[row][FRAGMENT_HEADER_BYTES:] for row in range(10))
     assert joined[:block_bytes] == data
 
 
@@ -119,8 +119,8 @@ def test_memory_is_used_again_only_when_nobody_uses_it() -> None:
     first.hold()
     first.release()
     second = pool.lease(SHAPE, 2)
-    assert second.memory_WNB is not first.memory_WNB
+    assert second.fragments(0) is not first.fragments(0)
     first.release()
     third = pool.lease(SHAPE, 2)
-    assert third.memory_WNB is first.memory_WNB
-    assert pool.lease(SHAPE, 3).memory_WNB.shape[0] == 3
+    assert third.fragments(0) is first.fragments(0)
+    assert len(pool.lease(SHAPE, 3).fragments(2)) == SHAPE.count

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from deepinfer_core.errors import ConfigError, EngineError
 from deepinfer_core.stores.erasure.gathering import Patience
-from deepinfer_core.stores.erasure.repairs import RepairQueue
+from deepinfer_core.stores.erasure.repairs import Haste
 from deepinfer_core.stores.erasure.writing import write_frame
 from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
 from deepinfer_core.testing.faulty_store import flip_in_memory
@@ -89,8 +89,8 @@ def give(twelve: Any, children: slice, data: bytes) -> None:
     write_frame(means.shapes["blocks"], means.codec, one, lease, 0)
     for number, child in list(enumerate(twelve.children))[children]:
         child.inner.discard("blocks", [one.key], deadline_s=FOREVER)
-        row = means.placing.piece(one.key, number)
-        fragment = replace(one, data=bytes(lease.fragment(0, row)))
+        row = means.placing.pieces(one.key)[number]
+        fragment = replace(one, data=bytes(lease.fragments(0)[row]))
         child.inner.store("blocks", [fragment], deadline_s=FOREVER)
     lease.release()
 
@@ -125,7 +125,7 @@ def test_nothing_is_given_up_while_children_are_dead(twelve: Any) -> None:
     for child in twelve.children[:3]:
         child.is_dead = True
     for _ in range(4):
-        twelve.store._opened.means.queue.add("blocks", key("a"))
+        twelve.store._opened.means.queue.add("blocks", key("a"), Haste.SEEN)
         sweep(twelve)
     for child in twelve.children[:3]:
         child.is_dead = False
@@ -231,28 +231,10 @@ def test_the_fullest_child_counts(twelve: Any) -> None:
     assert twelve.store.report().records == 6
 
 
-def test_repairs_are_paid_from_a_budget() -> None:
-    """Of at most a minute, from the first sweep on; what is spent beyond it is owed."""
-    now = [100.0]
-    queue = RepairQueue(10.0, lambda: now[0])
-    assert queue.has_budget()
-    queue.spend(599)
-    assert queue.has_budget()
-    queue.spend(51)
-    now[0] += 4.9
-    assert not queue.has_budget()
-    now[0] += 0.2
-    assert queue.has_budget()
-    now[0] += 500.0
-    assert queue.has_budget()
-    queue.spend(600)
-    assert not queue.has_budget()
-
-
 def test_the_rate_limits_repairs(make: Callable[..., Any]) -> None:
     twelve = make()
     twelve.store.close()
-    twelve.store._rate = 1.0
+    twelve.store._repair_rate = 1.0
     twelve.open()
     twelve.write(*chain("text", 20))
     twelve.children[0].inner.drop()
@@ -260,14 +242,3 @@ def test_the_rate_limits_repairs(make: Callable[..., Any]) -> None:
     assert twelve.work("repaired") == 16  # one batch, which the first byte of the budget begins
     sweep(twelve)
     assert twelve.work("repaired") == 16
-
-
-def test_urgent_repairs_go_first_and_groups_apart() -> None:
-    queue = RepairQueue(1.0)
-    queue.add("blocks", b"1")
-    queue.add("state", b"2")
-    queue.add("blocks", b"3", is_urgent=True)
-    queue.add("blocks", b"1", visits=1)
-    assert queue.take(9) == [("blocks", b"3", 0), ("blocks", b"1", 1)]
-    assert queue.take(9) == [("state", b"2", 0)]
-    assert queue.take(9) == []

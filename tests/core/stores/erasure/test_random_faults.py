@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from deepinfer_core.stores.erasure.gathering import Patience
+from deepinfer_core.stores.erasure.repairs import Haste
 from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.testing.contracts.kv_store_suite import item, key
 from deepinfer_core.testing.faulty_store import flip_in_memory
@@ -83,7 +84,7 @@ def test_with_two_bad_children_nothing_is_lost_and_with_more_nothing_is_wrong(
         means = twelve.store._opened.means
         twelve.until(lambda m=means: not any(one._in_hand for one in m.children))
         for one in stored:  # a scrub sees what is missing, and readers what is damaged
-            means.queue.add("blocks", key(one))
+            means.queue.add("blocks", key(one), Haste.SEEN)
         twelve.store.sweep(deadline_s=FOREVER)
         if len(bad) > 2:
             stored = [one for one in stored if twelve.read(one) == ["hit"]]

@@ -52,12 +52,24 @@ def test_eleven_children_are_asked_and_the_twelfth_is_not(make: Callable[..., An
     assert sorted(asked) == [0] + [1] * 11
 
 
+def test_a_child_is_called_once_for_all_blocks_of_a_call(make: Callable[..., Any]) -> None:
+    """Whatever their number: twelve children are twelve calls, not twelve for each block."""
+    twelve = make(patience=Patience(least_s=1e6, hedge_s=1e6, most_s=1e6))
+    names = [("text", depth) for depth in range(16)]
+    assert twelve.write(*chain("text", 16)) == ["stored"] * 16
+    assert twelve.find(*names) == twelve.read(*names) == ["hit"] * 16
+    opened = twelve.store._opened
+    twelve.until(lambda: not any(one._in_hand for one in opened.means.children))
+    for child in twelve.children:
+        assert {child.calls[call] for call in ("store", "find", "load")} == {1}
+
+
 def test_data_and_parity_are_spread_over_the_children(twelve: Any) -> None:
     """Of 240 blocks each child is first in 20 on average; a twelfth of each kind of piece."""
     opened = twelve.store._opened
-    places = [opened.means.placing.piece(key(name), 0) for name in range(240)]
+    places = [opened.means.placing.pieces(key(name))[0] for name in range(240)]
     assert {places.count(piece) > 4 for piece in range(12)} == {True}
-    spared = {opened.means.placing.order(key(name))[-1] for name in range(240)}
+    spared = {opened.means.placing.orders([key(name)])[0][-1] for name in range(240)}
     assert spared == set(range(12))
 
 

@@ -130,8 +130,8 @@ def other_writer(twelve: Any, children: slice, data: bytes) -> None:
     one = replace(item("a"), data=data)
     write_frame(shape, means.codec, one, lease, 0)
     for number, child in list(enumerate(twelve.children))[children]:
-        row = means.placing.piece(one.key, number)
-        fragment = replace(one, data=bytes(lease.fragment(0, row)))
+        row = means.placing.pieces(one.key)[number]
+        fragment = replace(one, data=bytes(lease.fragments(0)[row]))
         (outcome,) = child.inner.store("blocks", [fragment], deadline_s=FOREVER)
         assert outcome.status == "stored"
     lease.release()

@@ -69,6 +69,7 @@ class _Opened:
     groups: Mapping[str, BlockGroup]
     environment: Environment
     reader: Reader
+    peeker: Reader
     writer: Writer | None
 
 
@@ -166,7 +167,13 @@ class DiskStore(GuardedStore[_Opened]):
                 if is_damage(error)
                 else "the process that writes makes and renews it; check the folder",
             ) from error
-        return _Opened(groups=found, environment=environment, reader=reader, writer=writer)
+        return _Opened(
+            groups=found,
+            environment=environment,
+            reader=reader,
+            peeker=Reader(environment, index, None),
+            writer=writer,
+        )
 
     def _stop(self, opened: _Opened) -> None:
         """Wait for calls and loans, then unmap the file."""
@@ -184,8 +191,11 @@ class DiskStore(GuardedStore[_Opened]):
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
-        outcomes = opened.reader.load(group, keys, destinations, deadline_s)
+        reader = opened.reader if is_use else opened.peeker
+        outcomes = reader.load(group, keys, destinations, deadline_s)
         self._remove_damaged(opened, group, keys, outcomes, deadline_s)
         return outcomes
 

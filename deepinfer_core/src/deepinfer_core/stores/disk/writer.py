@@ -287,7 +287,8 @@ class Writer:
         for address in addresses:
             facts = self._index.facts_of(txn, address)
             if facts is not None and self._index.remove(txn, address):
-                counts.add(reason, now_s - facts.used_s)
+                group, _, key = address.partition(b"\0")
+                counts.add(reason, now_s - facts.used_s, group.decode(), key)
 
     def _write_uses(self, txn: lmdb.Transaction[bytes]) -> None:
         with self._uses_lock:

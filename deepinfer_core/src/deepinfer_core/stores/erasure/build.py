@@ -61,6 +61,10 @@ class ErasureOptions(Protocol):
     def repair_bytes_per_s(self) -> float:
         """That repairs may read and write."""
 
+    @property
+    def scrub_bytes_per_s(self) -> float:
+        """That is read to find damage."""
+
 
 def build(options: ErasureOptions, context: BuildContext) -> ErasureStore:
     """Build the component of its parts, which are opened with it."""
@@ -73,5 +77,6 @@ def build(options: ErasureOptions, context: BuildContext) -> ErasureStore:
         _CODECS[options.codec](options.data, options.parity),
         patience=Patience(hedge_s=options.hedge_s, most_s=options.hung_s),
         repair_bytes_per_s=options.repair_bytes_per_s,
+        scrub_bytes_per_s=options.scrub_bytes_per_s,
         spare=options.spare,
     )

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TypeVar
 
-from deepinfer_core.interfaces.kv_store import KvStore
-from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
+from deepinfer_core.interfaces.kv_store import KvStore, Outcome
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Departed, Upkeep
 
 __all__ = ["Child", "ChildFailed"]
 
@@ -125,6 +125,22 @@ class Child:
         if self._upkeep is None:
             return []
         return self._upkeep.survey(group, after=after, most=most, deadline_s=deadline_s)
+
+    def peek(
+        self,
+        group: str,
+        keys: Sequence[bytes],
+        into: Sequence[bytearray | memoryview],
+        deadline_s: float,
+    ) -> list[Outcome]:
+        """Its fragments; a store without upkeep takes that for their use."""
+        if self._upkeep is None:
+            return self.store.load(group, keys, into, deadline_s=deadline_s)
+        return self._upkeep.peek(group, keys, into, deadline_s=deadline_s)
+
+    def departed(self) -> list[Departed]:
+        """Fragments that it has let go by itself; a store without upkeep does not tell."""
+        return self._upkeep.departed() if self._upkeep is not None else []
 
     def discard(self, group: str, keys: Sequence[bytes], deadline_s: float) -> int:
         """Remove single fragments; from a store without upkeep they go when they expire."""

@@ -17,7 +17,7 @@ from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.fragments import Shape
 from deepinfer_core.stores.records import record_bytes
 
-__all__ = ["ask_all", "merged_report", "ranked", "summed_up"]
+__all__ = ["ask_all", "merged_report", "numbers", "ranked", "summed_up"]
 
 _ORDER: tuple[Status, ...] = ("timeout", "unavailable", "corrupt", "version", "miss")
 
@@ -56,6 +56,11 @@ def ask_all(
     return found
 
 
+def numbers(found: Mapping[int, int | ChildFailed | None]) -> list[int]:
+    """What children said that answered with a number."""
+    return [one for one in found.values() if isinstance(one, int)]
+
+
 def ranked(counts: Sequence[int], place: int) -> int:
     """The number at a place, the largest first; 0 if there are fewer."""
     return sorted(counts, reverse=True)[place] if place < len(counts) else 0
@@ -67,13 +72,23 @@ def merged_report(
     data: int,
     tally: Tally,
     work: Mapping[str, int],
+    alone: Mapping[tuple[int, str], int],
 ) -> StoreReport:
     """The report of all children.
 
     Fragments that children discarded are left out of what they removed: most are those of blocks
     that never were, and the store counts the others itself.
     Bytes are those of blocks: what redundancy and the headers of fragments take is left out, as it
-    is for the largest group. The fullest child counts, for it is the first to be full.
+    is for the largest group. The fullest child counts, for it is the first to be full. Parts tell
+    their own bytes.
+
+    Args:
+        children: all of them.
+        groups: of blocks, by name.
+        data: pieces of data, k.
+        tally: what the store counts itself.
+        work: what it did beside calls.
+        alone: blocks, by child and reason, that only a few children let go, which the tally has.
     """
     parity = len(children) - data
     reports = [child.store.report() for child in children]
@@ -86,8 +101,17 @@ def merged_report(
     removed = {
         reason: count
         for reason in sorted(reasons)
-        if (count := ranked([one.removed.get(reason, 0) for one in reports], parity))
+        if (
+            count := ranked(
+                [
+                    max(one.removed.get(reason, 0) - alone.get((number, reason), 0), 0)
+                    for number, one in enumerate(reports)
+                ],
+                parity,
+            )
+        )
     }
+    fullest = max(working, key=lambda one: one.used_bytes)
     problems = Counter(
         f"{child.title}: {problem}"
         for child, report in zip(children, reports, strict=True)
@@ -95,12 +119,19 @@ def merged_report(
     )
     return StoreReport(
         records=ranked([one.records for one in reports], data - 1),
-        used_bytes=int(max(one.used_bytes for one in working) * share),
+        used_bytes=int(fullest.used_bytes * share),
         capacity_bytes=int(capacity_bytes),
+        high_bytes=int(min(one.high_bytes for one in working) * share),
         outcomes=tally.outcomes(),
-        removed={**removed, **tally.removed()},
+        removed=dict(Counter(removed) + Counter(tally.removed())),
+        ages=fullest.ages,
         problem="; ".join(problems),
         work=work,
+        parts={
+            f"children.{number}": report
+            for number, (child, report) in enumerate(zip(children, reports, strict=True))
+            if child.store.groups
+        },
     )
 
 

@@ -27,22 +27,30 @@ be put together.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, StoreItem
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.checksums import CHECKSUMS, best_checksum
-from deepinfer_core.stores.erasure.field import Bytes
 
-__all__ = ["FRAGMENT_HEADER_BYTES", "Piece", "Shape", "facts_of", "is_block_whole", "read_piece"]
+__all__ = [
+    "FRAGMENT_HEADER_BYTES",
+    "Piece",
+    "Shape",
+    "facts_of",
+    "fragment_groups",
+    "is_block_whole",
+    "read_piece",
+]
 
 FRAGMENT_HEADER_BYTES = 160
 
 _MAGIC = b"DIpiece\0"
 _VERSION = 1
 _CHECKSUM_BYTES = 16
+_BEGINNING = struct.Struct("<16sHH88s")
 _NUMBERS = struct.Struct("<HH")
 _STRIPE = struct.Struct("<8sHHHHQ16s16s32s")
 _REST = struct.Struct("<32sI16s")
@@ -76,38 +84,36 @@ class Shape:
         group: of the blocks.
         data: pieces of data, k.
         parity: pieces beside them, m.
+        count: pieces of a block.
+        piece_bytes: bytes of a piece; the last of the data is filled up with zeros.
+        fragment_bytes: bytes of a fragment.
     """
 
     group: BlockGroup
     data: int
     parity: int
+    count: int = field(init=False)
+    piece_bytes: int = field(init=False)
+    fragment_bytes: int = field(init=False)
 
-    @property
-    def count(self) -> int:
-        """Pieces of a block."""
-        return self.data + self.parity
-
-    @property
-    def piece_bytes(self) -> int:
-        """Bytes of a piece; the last of the data is filled up with zeros."""
-        return -(-self.group.block_bytes // self.data)
-
-    @property
-    def fragment_bytes(self) -> int:
-        """Bytes of a fragment."""
-        return FRAGMENT_HEADER_BYTES + self.piece_bytes
+    def __post_init__(self) -> None:
+        """Compute what every fragment is asked for."""
+        piece_bytes = -(-self.group.block_bytes // self.data)
+        object.__setattr__(self, "count", self.data + self.parity)
+        object.__setattr__(self, "piece_bytes", piece_bytes)
+        object.__setattr__(self, "fragment_bytes", FRAGMENT_HEADER_BYTES + piece_bytes)
 
     @property
     def fragment_group(self) -> BlockGroup:
         """What the stores are opened for: a block of theirs is a fragment."""
         return replace(self.group, block_bytes=self.fragment_bytes)
 
-    def write_headers(self, item: StoreItem, frame_NB: Bytes) -> None:
+    def write_headers(self, item: StoreItem, fragments: Sequence[memoryview]) -> None:
         """Complete fragments, of which all pieces are there.
 
         Args:
             item: the block.
-            frame_NB: a row for each fragment.
+            fragments: all of its fragments, in order of their pieces.
         """
         kind = best_checksum()
         checksum = CHECKSUMS[kind]
@@ -123,11 +129,16 @@ class Shape:
             item.key,
         )
         retention = item.retention or self.group.retention
-        rest = _REST.pack(item.namespace, item.depth, retention.encode())
-        for number in range(self.count):
-            row = memoryview(frame_NB[number])
-            row[_CHECKSUM_BYTES:FRAGMENT_HEADER_BYTES] = _NUMBERS.pack(number, kind) + stripe + rest
-            row[:_CHECKSUM_BYTES] = checksum(row[_CHECKSUM_BYTES:])
+        common = stripe + _REST.pack(item.namespace, item.depth, retention.encode())
+        for number, fragment in enumerate(fragments):
+            _NUMBERS.pack_into(fragment, _CHECKSUM_BYTES, number, kind)
+            fragment[_STRIPE_AT:FRAGMENT_HEADER_BYTES] = common
+            fragment[:_CHECKSUM_BYTES] = checksum(fragment[_CHECKSUM_BYTES:])
+
+
+def fragment_groups(shapes: Mapping[str, Shape]) -> list[BlockGroup]:
+    """What child stores are opened for."""
+    return [shape.fragment_group for shape in shapes.values()]
 
 
 def read_piece(
@@ -146,17 +157,21 @@ def read_piece(
     """
     if len(fragment) != shape.fragment_bytes:
         return _SHORT
-    number, kind = _NUMBERS.unpack_from(fragment, _CHECKSUM_BYTES)
+    checksum, number, kind, stripe = _BEGINNING.unpack_from(fragment)
     compute = CHECKSUMS.get(kind)
     if compute is None:
         return Outcome(status="version", reason=f"no checksum {kind} here: install xxhash")
-    if compute(fragment[_CHECKSUM_BYTES:]) != fragment[:_CHECKSUM_BYTES]:
+    if compute(fragment[_CHECKSUM_BYTES:]) != checksum:
         return _CHANGED
-    stripe = bytes(fragment[_STRIPE_AT:_REST_AT])
     if number >= shape.count:
         return _OTHER
-    if stripe in known:
-        return Piece(number, stripe)
+    if stripe not in known and (problem := _stripe_problem(stripe, shape, key)) is not None:
+        return problem
+    return Piece(number, stripe)
+
+
+def _stripe_problem(stripe: bytes, shape: Shape, key: bytes) -> Outcome | None:
+    """Why a whole fragment is not one of the block that was asked for."""
     magic, version, data, parity, _, block_bytes, layout, _, found_key = _STRIPE.unpack(stripe)
     if (magic, found_key) != (_MAGIC, key):
         return _OTHER
@@ -164,7 +179,7 @@ def read_piece(
         return _VERSION_OF_OTHERS
     if (block_bytes, layout) != (shape.group.block_bytes, shape.group.layout):
         return _VERSION_OF_OTHERS
-    return Piece(number, stripe)
+    return None
 
 
 def is_block_whole(stripe: bytes, block: bytearray | memoryview) -> bool:

@@ -12,15 +12,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from deepinfer_core.interfaces.kv_store import KvStore, Outcome
+from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.stores.calls import LATE, seconds_until
+from deepinfer_core.stores.erasure.asking import Asked, Call
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.frames import Frames
 
-__all__ = ["Asked", "Call", "Gathering", "Patience"]
+__all__ = ["Gathering", "Patience"]
 
 _BUSY = Outcome(status="unavailable", reason="a child has too much to do")
 _HUNG = Outcome(status="unavailable", reason="a child does not answer")
@@ -46,36 +47,6 @@ class Patience:
         return time.monotonic() + self.most_s
 
 
-@dataclass(slots=True, kw_only=True)
-class Asked:
-    """One block on the way.
-
-    Attributes:
-        place: which of the blocks.
-        reserve: children that can still be asked, the next one last.
-        pending: children that have been asked and have not answered.
-        failed: by child, why it has not got the block.
-        is_done: whether nothing more is needed.
-    """
-
-    place: int
-    reserve: list[int]
-    pending: set[int] = field(default_factory=set)
-    failed: dict[int, Outcome] = field(default_factory=dict)
-    is_done: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class Call:
-    """A call that a child has not answered."""
-
-    child: int
-    places: list[int]
-    since_s: float
-    late_at_s: float
-    is_late: bool = False
-
-
 class Gathering(ABC):
     """Asks for blocks, once.
 
@@ -86,6 +57,7 @@ class Gathering(ABC):
         frames: memory that calls use, until the last of them has ended; None: none.
 
     Attributes:
+        asked: children that were asked, summed over blocks.
         hedged: how often another child was asked because one was late.
     """
 
@@ -98,7 +70,7 @@ class Gathering(ABC):
         orders: Sequence[Sequence[int]],
         frames: Frames | None = None,
     ) -> None:
-        self.hedged = 0
+        self.asked = self.hedged = 0
         self._children, self._patience, self._frames = children, patience, frames
         self._blocks = [
             Asked(place=place, reserve=list(reversed(order))) for place, order in enumerate(orders)
@@ -106,12 +78,14 @@ class Gathering(ABC):
         self._calls: dict[int, Call] = {}
         self._answers: SimpleQueue[tuple[int, list[Outcome] | ChildFailed]] = SimpleQueue()
         self._next_call = 0
+        self._open = set(range(len(orders)))
+        self._touched = set(self._open)
         self._lock = threading.Lock()
         self._is_over = False
 
     @abstractmethod
     def _make_call(
-        self, store: KvStore, child: int, places: Sequence[int], deadline_s: float
+        self, asked: Child, child: int, places: Sequence[int], deadline_s: float
     ) -> list[Outcome]:
         """Ask a child, in a thread of its own, which may end long after everything else."""
 
@@ -141,16 +115,16 @@ class Gathering(ABC):
         Raises:
             ValueError: a child says that the call makes no sense.
         """
-        self._ask({block.place: first for block in self._blocks}, deadline_s)
-        open_blocks = self._open(self._blocks)
-        while open_blocks and (now_s := time.monotonic()) < deadline_s:
+        self._ask(dict.fromkeys(range(len(self._blocks)), first), deadline_s)
+        self._settle(deadline_s)
+        while self._open and (now_s := time.monotonic()) < deadline_s:
             self._ask(self._late_calls(now_s), deadline_s)
-            # All have answered, and their fragments do not fit together.
-            self._ask({one.place: 1 for one in open_blocks if not one.pending}, deadline_s)
-            if open_blocks := self._open(open_blocks):
+            self._settle(deadline_s)
+            if self._open:
                 self._hear(deadline_s)
-                open_blocks = self._open(open_blocks)
-        for block in open_blocks:
+                self._settle(deadline_s)
+        for place in self._open:
+            block = self._blocks[place]
             for child in block.pending:
                 block.failed[child] = LATE
             block.failed.setdefault(-1, LATE)
@@ -177,11 +151,20 @@ class Gathering(ABC):
             return
         self._ask(self._answered(number, outcomes), deadline_s)
 
-    def _open(self, blocks: Sequence[Asked]) -> list[Asked]:
-        """Those that need more and may get it."""
-        for block in blocks:
-            block.is_done = self._is_enough(block) or not self._could_be_enough(block)
-        return [block for block in blocks if not block.is_done]
+    def _settle(self, deadline_s: float) -> None:
+        """Look at the blocks of which something is new: which need more, and may get it?"""
+        while self._touched:
+            looked_at, self._touched = self._touched & self._open, set()
+            more: dict[int, int] = {}
+            for place in looked_at:
+                block = self._blocks[place]
+                if self._is_enough(block) or not self._could_be_enough(block):
+                    block.is_done = True
+                    self._open.discard(place)
+                elif not block.pending:
+                    # All have answered, and their fragments do not fit together.
+                    more[place] = 1
+            self._ask(more, deadline_s)
 
     def _ask(self, more: dict[int, int], deadline_s: float) -> None:
         """Ask so many more children for blocks; a busy one is passed over."""
@@ -195,6 +178,7 @@ class Gathering(ABC):
             for child, places in by_child.items():
                 if self._start(child, places, deadline_s):
                     continue
+                self._touched.update(places)
                 for place in places:
                     self._blocks[place].failed[child] = _BUSY
                     more[place] = more.get(place, 0) + 1
@@ -214,7 +198,7 @@ class Gathering(ABC):
         is_asked = one.ask(
             self.kind,
             len(places),
-            lambda asked: self._make_call(asked.store, child, places, deadline_s),
+            lambda asked: self._make_call(asked, child, places, deadline_s),
             lambda outcomes: self._put(number, call, outcomes),
         )
         if not is_asked:
@@ -222,6 +206,7 @@ class Gathering(ABC):
             del self._calls[number]
             for place in places:
                 self._blocks[place].pending.discard(child)
+        self.asked += len(places) if is_asked else 0
         return is_asked
 
     def _put(self, number: int, call: Call, outcomes: list[Outcome] | ChildFailed) -> None:
@@ -246,6 +231,7 @@ class Gathering(ABC):
                 more |= self._fail(call, [_HUNG] * len(call.places))
             elif not call.is_late and now_s >= call.late_at_s:
                 call.is_late = True
+                self._touched |= self._open
                 for place in call.places:
                     if not self._blocks[place].is_done and self._blocks[place].reserve:
                         more[place] = 1
@@ -287,6 +273,7 @@ class Gathering(ABC):
     def _fail(self, call: Call, outcomes: Sequence[Outcome]) -> dict[int, int]:
         """Take what is good of an answer; blocks that are worth asking another child for."""
         more: dict[int, int] = {}
+        self._touched.update(call.places)
         for place, outcome in zip(call.places, outcomes, strict=True):
             block = self._blocks[place]
             block.pending.discard(call.child)

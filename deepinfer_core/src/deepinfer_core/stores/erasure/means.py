@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deepinfer_core.interfaces.kv_store import Outcome
+from deepinfer_core.stores.erasure.budget import Traffic
 from deepinfer_core.stores.erasure.child import Child
 from deepinfer_core.stores.erasure.codec import Codec
 from deepinfer_core.stores.erasure.fragments import Shape
 from deepinfer_core.stores.erasure.frames import FramePool
 from deepinfer_core.stores.erasure.gathering import Patience
 from deepinfer_core.stores.erasure.placing import Placing
-from deepinfer_core.stores.erasure.repairs import RepairQueue
+from deepinfer_core.stores.erasure.repairs import Haste, RepairQueue
 from deepinfer_core.stores.late_uses import LateUses
 
 __all__ = ["GONE", "Means", "WorkCounts"]
@@ -55,6 +56,7 @@ class Means:
         asked: children that a read asks at first.
         late_uses: for each child those that it has not heard of.
         queue: blocks that lack fragments.
+        traffic: reads that are under way.
         pool: memory for fragments.
         counts: what was done.
     """
@@ -67,15 +69,20 @@ class Means:
     asked: int
     late_uses: tuple[LateUses, ...]
     queue: RepairQueue
+    traffic: Traffic = field(default_factory=Traffic)
     pool: FramePool = field(default_factory=FramePool)
     counts: WorkCounts = field(default_factory=WorkCounts)
 
     def notice(self, group: str, key: bytes, child: int, problem: Outcome) -> None:
-        """Something is wrong with a fragment of a block that can be read."""
+        """Something is wrong with a fragment of a block that somebody uses."""
+        self.count_bad(child, problem)
+        if problem.status in GONE:
+            self.queue.add(group, key, Haste.USED)
+
+    def count_bad(self, child: int, problem: Outcome) -> None:
+        """Count a fragment that is not what it should be, by child."""
         if problem.status == "corrupt":
             self.counts.add(f"bad_fragments_{child}")
-        if problem.status in GONE:
-            self.queue.add(group, key)
 
     @property
     def window_blocks(self) -> int:

@@ -1,4 +1,9 @@
-"""How are fragments made again that are missing, damaged or of another writer?"""
+"""How are fragments made again that are missing, damaged or of another writer?
+
+Repairs read all that is left of a block and write what is missing, as many bytes a second as they
+may. Of a block that cannot be put together any more the rest is removed, once it was found so
+twice: it may just be being written.
+"""
 
 from __future__ import annotations
 
@@ -7,82 +12,61 @@ from functools import partial
 
 from deepinfer_core.interfaces.kv_store import Outcome, StoreItem
 from deepinfer_core.stores.calls import is_late
+from deepinfer_core.stores.erasure.budget import Budget
 from deepinfer_core.stores.erasure.child import ChildFailed
 from deepinfer_core.stores.erasure.crowd import ask_all
 from deepinfer_core.stores.erasure.fragments import Shape
-from deepinfer_core.stores.erasure.gathering import Asked
 from deepinfer_core.stores.erasure.means import GONE, Means
-from deepinfer_core.stores.erasure.reading import AllFragments, Presence
+from deepinfer_core.stores.erasure.reading import AllFragments
+from deepinfer_core.stores.erasure.repairs import Haste
+from deepinfer_core.stores.erasure.scrubbing import unheard
 from deepinfer_core.stores.erasure.writing import replace_fragment, write_frame
 
 __all__ = ["Mender"]
 
 _BLOCKS_AT_ONCE = 16
-_KEYS_AT_ONCE = 1024
 
 
 class Mender:
-    """Looks after fragments during sweeps.
+    """Makes blocks whole during sweeps.
 
     Args:
         means: of the store.
+        bytes_per_s: that it may read and write.
     """
 
-    def __init__(self, means: Means) -> None:
-        self._means = means
-        self._children, self._shapes, self._codec = means.children, means.shapes, means.codec
+    def __init__(self, means: Means, bytes_per_s: float) -> None:
+        self._means, self._budget = means, Budget(bytes_per_s)
+        self._children, self._codec = means.children, means.codec
         self._patience, self._placing, self._pool = means.patience, means.placing, means.pool
         self._queue, self._counts = means.queue, means.counts
-        self._cursors: dict[str, bytes] = dict.fromkeys(means.shapes, b"")
 
     def mend(self, deadline_s: float) -> None:
-        """Look through one page of each group, then repair what the rate allows."""
-        for group in self._shapes:
-            if is_late(deadline_s):
-                return
-            self._scrub(group, deadline_s)
+        """Repair what waits, each block once, as far as the rate allows."""
         seen, waiting = 0, len(self._queue)
-        while seen < waiting and self._queue.has_budget() and not is_late(deadline_s):
+        while seen < waiting and self._budget.has_some() and not is_late(deadline_s):
             taken = self._queue.take(min(_BLOCKS_AT_ONCE, waiting - seen))
             if not taken:
                 return
             seen += len(taken)
-            shape = self._shapes[taken[0][0]]
-            self._queue.spend(len(taken) * shape.count * shape.fragment_bytes)
+            shape = self._means.shapes[taken[0][0]]
+            self._budget.spend(len(taken) * shape.count * shape.fragment_bytes)
+            self._means.traffic.make_way()
             self._repair(shape, {key: visits for _, key, visits in taken}, deadline_s)
-
-    def _scrub(self, group: str, deadline_s: float) -> None:
-        """Find blocks that lack fragments, among the next ones in order of their keys."""
-        after = self._cursors[group]
-        pages = ask_all(
-            self._children,
-            "survey",
-            _KEYS_AT_ONCE,
-            lambda child: child.survey(group, after, _KEYS_AT_ONCE, deadline_s),
-            min(deadline_s, self._patience.soon()),
-        )
-        found = [page for page in pages.values() if isinstance(page, list)]
-        last = min((page[-1].key for page in found if len(page) == _KEYS_AT_ONCE), default=b"")
-        keys = sorted({one.key for page in found for one in page if not last or one.key <= last})
-        self._cursors[group] = last
-        if not keys:
-            return
-        shape = self._shapes[group]
-        every = _Everywhere(self._children, self._patience, shape, keys, self._placing)
-        every.gather(shape.count, min(deadline_s, self._patience.soon()))
-        every.finish()
-        for place, key in enumerate(keys):
-            lacking = every.lacking(place).values()
-            if any(one.status == "miss" for one in lacking):
-                is_urgent = len(every.having[place]) <= shape.data
-                self._queue.add(group, key, is_urgent=is_urgent)
 
     def _repair(self, shape: Shape, visits: Mapping[bytes, int], deadline_s: float) -> None:
         keys = list(visits)
         frames = self._pool.lease(shape, len(keys))
         try:
             reads = AllFragments(
-                self._children, self._patience, shape, keys, self._placing, frames, _unheard
+                self._children,
+                self._patience,
+                shape,
+                keys,
+                self._placing,
+                frames,
+                unheard,
+                is_use=False,
             )
             reads.gather(shape.count, min(deadline_s, self._patience.soon()))
             reads.finish()
@@ -120,7 +104,7 @@ class Mender:
         lacking = [
             child
             for child in range(len(self._children))
-            if self._placing.piece(key, child) not in here
+            if self._placing.pieces(key)[child] not in here
             and reads.failed(place).get(child, _OTHERS).status in GONE
         ]
         if not lacking:
@@ -129,10 +113,10 @@ class Mender:
         try:
             write_frame(shape, self._codec, item, frames, 0)
             for child in lacking:
-                row = self._placing.piece(key, child)
+                row = self._placing.pieces(key)[child]
                 fragment = StoreItem(
                     key=key,
-                    data=bytes(frames.fragment(0, row)),
+                    data=bytes(frames.fragments(0)[row]),
                     namespace=facts.namespace,
                     depth=facts.depth,
                     retention=facts.retention,
@@ -153,7 +137,7 @@ class Mender:
     def _give_up(self, shape: Shape, key: bytes, visits: int) -> None:
         """Remove what is left of a block that nobody can read, if it was so a sweep ago."""
         if not visits:
-            self._queue.add(shape.group.name, key, visits=1)
+            self._queue.add(shape.group.name, key, Haste.SEEN, visits=1)
             return
         ask_all(
             self._children,
@@ -166,17 +150,3 @@ class Mender:
 
 
 _OTHERS = Outcome(status="corrupt", reason="a fragment of another stripe")
-
-
-def _unheard(key: bytes, child: int, problem: Outcome) -> None:
-    """A repair sees all of that itself."""
-
-
-class _Everywhere(Presence):
-    """Looks on every child."""
-
-    def _is_enough(self, block: Asked) -> bool:
-        return False
-
-    def _could_be_enough(self, block: Asked) -> bool:
-        return bool(block.pending or block.reserve)

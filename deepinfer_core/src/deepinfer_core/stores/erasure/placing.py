@@ -8,6 +8,7 @@ named in another order later.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from deepinfer_core.stores.erasure.child import Child
 
@@ -25,23 +26,34 @@ class Placing:
     def __init__(self, children: Sequence[Child], data: int) -> None:
         self._children, self._data = children, data
         self._count = len(children)
+        numbers = range(self._count)
+        self._pieces = [
+            tuple((child - first) % self._count for child in numbers) for first in numbers
+        ]
+        self._order = cache(self._ordered)
 
-    def piece(self, key: bytes, child: int) -> int:
-        """Number of the piece that a child has."""
-        return (child - self._first(key)) % self._count
+    def pieces(self, key: bytes) -> Sequence[int]:
+        """Number of the piece that each child has."""
+        return self._pieces[self._first(key)]
 
     def child(self, key: bytes, piece: int) -> int:
         """The child that has a piece."""
         return (piece + self._first(key)) % self._count
 
-    def order(self, key: bytes) -> list[int]:
-        """Children in the order in which they are asked: data, then parity, those down last."""
+    def orders(self, keys: Sequence[bytes]) -> list[Sequence[int]]:
+        """For each block the children as they are asked: data, then parity, those down last."""
         parity = self._count - self._data
-        turn = key[4] % parity
+        orders = [self._order(self._first(key), key[4] % parity) for key in keys]
+        down = {number for number, child in enumerate(self._children) if child.is_down}
+        if down:
+            orders = [tuple(sorted(order, key=down.__contains__)) for order in orders]
+        return list(orders)
+
+    def _ordered(self, first: int, turn: int) -> tuple[int, ...]:
+        parity = self._count - self._data
         pieces = [*range(self._data)]
         pieces += [self._data + (turn + number) % parity for number in range(parity)]
-        order = [self.child(key, piece) for piece in pieces]
-        return sorted(order, key=lambda child: self._children[child].is_down)
+        return tuple((piece + first) % self._count for piece in pieces)
 
     def _first(self, key: bytes) -> int:
         return int.from_bytes(key[:4], "little") % self._count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
@@ -9,6 +10,7 @@ from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.stores.calls import LATE, is_late
 from deepinfer_core.stores.erasure.means import GONE, Means
 from deepinfer_core.stores.erasure.reading import FragmentReads, Presence
+from deepinfer_core.stores.erasure.repairs import Haste
 
 __all__ = ["BlockReader"]
 
@@ -40,14 +42,19 @@ class BlockReader:
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
-        """Read blocks."""
+        """Read blocks; whether children are told of a use is said."""
         outcomes: list[Outcome] = []
         while len(outcomes) < len(keys):
             if is_late(deadline_s):
                 return outcomes + [LATE] * (len(keys) - len(outcomes))
             window = slice(len(outcomes), len(outcomes) + self._means.window_blocks)
-            outcomes += self._load_some(group, keys[window], destinations[window], deadline_s)
+            with self._means.traffic:
+                outcomes += self._load_some(
+                    group, keys[window], destinations[window], deadline_s, is_use
+                )
         return outcomes
 
     def _load_some(
@@ -56,6 +63,7 @@ class BlockReader:
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        is_use: bool,
     ) -> list[Outcome]:
         means, shape = self._means, self._means.shapes[group]
         frames = means.pool.lease(shape, len(keys))
@@ -68,6 +76,7 @@ class BlockReader:
                 means.placing,
                 frames,
                 partial(means.notice, group),
+                is_use=is_use,
             )
             try:
                 reads.gather(means.asked, deadline_s)
@@ -80,12 +89,27 @@ class BlockReader:
         finally:
             frames.release()
         means.counts.add("hedged", reads.hedged)
+        means.counts.add("asked_fragments", reads.asked)
+        means.counts.add("read_blocks", len(keys))
         reads.tell()
-        for place, (key, outcome) in enumerate(zip(keys, outcomes, strict=True)):
+        hits = [place for place, one in enumerate(outcomes) if one.status == "hit"]
+        for place, key in enumerate(keys):
             gone = sum(one.status in GONE for one in reads.failed(place).values())
-            is_in_danger = outcome.status == "hit" and gone >= shape.parity
+            is_in_danger = outcomes[place].status == "hit" and gone >= shape.parity
             if is_in_danger or len(reads.stripes(place)) > 1:
-                means.queue.add(group, key, is_urgent=True)
-            for child in reads.unasked(place) if outcome.status == "hit" else ():
-                means.late_uses[child].note(group, [key])
+                means.queue.add(group, key, Haste.IN_DANGER)
+        if is_use:
+            self._note_uses(group, keys, reads, hits)
         return outcomes
+
+    def _note_uses(
+        self, group: str, keys: Sequence[bytes], reads: FragmentReads, hits: Sequence[int]
+    ) -> None:
+        """Remember uses that children have not heard of."""
+        unheard_by: defaultdict[int, list[bytes]] = defaultdict(list)
+        for place in hits:
+            for child in reads.unheard(place):
+                unheard_by[child].append(keys[place])
+        for child, unheard in unheard_by.items():
+            self._means.late_uses[child].note(group, unheard)
+        self._means.queue.note_uses(group, [keys[place] for place in hits])

@@ -10,18 +10,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from deepinfer_core.interfaces.kv_store import KvStore, Outcome
+from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import HIT
+from deepinfer_core.stores.erasure.asking import Asked, Call
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.codec import Codec
 from deepinfer_core.stores.erasure.crowd import summed_up
 from deepinfer_core.stores.erasure.fragments import Shape, facts_of, is_block_whole, read_piece
 from deepinfer_core.stores.erasure.frames import Frames
-from deepinfer_core.stores.erasure.gathering import Asked, Call, Gathering, Patience
+from deepinfer_core.stores.erasure.gathering import Gathering, Patience
 from deepinfer_core.stores.erasure.placing import Placing
 
 __all__ = ["AllFragments", "FragmentReads", "Presence"]
+
+_SILENT = ("timeout", "unavailable")
 
 _TWICE = Outcome(status="corrupt", reason="a fragment lies in two children")
 _MIXED = Outcome(status="corrupt", reason="fragments of several writers, not enough of any")
@@ -48,7 +51,7 @@ class Presence(Gathering):
         keys: Sequence[bytes],
         placing: Placing,
     ) -> None:
-        super().__init__(children, patience, [placing.order(key) for key in keys])
+        super().__init__(children, patience, placing.orders(keys))
         self._shape, self._keys = shape, keys
         self.having: list[set[int]] = [set() for _ in keys]
 
@@ -63,10 +66,10 @@ class Presence(Gathering):
         return self._blocks[place].failed
 
     def _make_call(
-        self, store: KvStore, child: int, places: Sequence[int], deadline_s: float
+        self, asked: Child, child: int, places: Sequence[int], deadline_s: float
     ) -> list[Outcome]:
         keys = [self._keys[place] for place in places]
-        return store.find(self._shape.group.name, keys, deadline_s=deadline_s)
+        return asked.store.find(self._shape.group.name, keys, deadline_s=deadline_s)
 
     def _take(self, child: int, place: int, outcome: Outcome) -> Outcome | None:
         self.having[place].add(child)
@@ -94,6 +97,7 @@ class FragmentReads(Gathering):
         frames: memory for all fragments of these blocks.
         noticed: is told of fragments of blocks that could be read what is wrong with them: the
             key, the child, and its outcome.
+        is_use: whether children take it for a use.
     """
 
     def __init__(
@@ -105,11 +109,15 @@ class FragmentReads(Gathering):
         placing: Placing,
         frames: Frames,
         noticed: Callable[[bytes, int, Outcome], None],
+        *,
+        is_use: bool = True,
     ) -> None:
-        super().__init__(children, patience, [placing.order(key) for key in keys], frames)
-        self._shape, self._keys, self._placing, self._memory = shape, keys, placing, frames
-        self._noticed = noticed
+        super().__init__(children, patience, placing.orders(keys), frames)
+        self._shape, self._keys, self._memory = shape, keys, frames
+        self._noticed, self._is_use = noticed, is_use
+        self._pieces = [placing.pieces(key) for key in keys]
         self._stripes: list[dict[bytes, dict[int, int]]] = [{} for _ in keys]
+        self._most = [0] * len(keys)
 
     def stripes(self, place: int) -> dict[bytes, dict[int, int]]:
         """Of one block, by stripe: the row of each piece that is there."""
@@ -133,14 +141,16 @@ class FragmentReads(Gathering):
                 if child >= 0:
                     self._noticed(self._keys[block.place], child, problem)
 
-    def unasked(self, place: int) -> list[int]:
-        """Children that were not asked for a block."""
-        return self._blocks[place].reserve
+    def unheard(self, place: int) -> list[int]:
+        """Children that may not know of the use of a block: not asked, or no answer from them."""
+        block = self._blocks[place]
+        silent = [child for child, one in block.failed.items() if one.status in _SILENT]
+        return [*block.reserve, *block.pending, *silent]
 
     def facts(self, place: int, rows: dict[int, int]) -> BlockFacts:
         """What the block of some good fragments was stored under."""
         row = next(iter(rows.values()))
-        return facts_of(self._memory.fragment(place, row), self._keys[place])
+        return facts_of(self._memory.fragments(place)[row], self._keys[place])
 
     def assemble(self, place: int, codec: Codec, destination: bytearray | memoryview) -> Outcome:
         """Put a block together, when all has been gathered."""
@@ -162,14 +172,14 @@ class FragmentReads(Gathering):
         return HIT
 
     def _make_call(
-        self, store: KvStore, child: int, places: Sequence[int], deadline_s: float
+        self, asked: Child, child: int, places: Sequence[int], deadline_s: float
     ) -> list[Outcome]:
         keys = [self._keys[place] for place in places]
-        into = [
-            self._memory.fragment(place, self._placing.piece(self._keys[place], child))
-            for place in places
-        ]
-        return store.load(self._shape.group.name, keys, into, deadline_s=deadline_s)
+        into = [self._memory.fragments(place)[self._pieces[place][child]] for place in places]
+        name = self._shape.group.name
+        if self._is_use:
+            return asked.store.load(name, keys, into, deadline_s=deadline_s)
+        return asked.peek(name, keys, into, deadline_s)
 
     def _answered_late(self, call: Call, outcomes: list[Outcome] | ChildFailed) -> None:
         """It is too late to be of use; what is wrong with it is still good to know."""
@@ -180,8 +190,8 @@ class FragmentReads(Gathering):
                 continue
             key, problem = self._keys[place], outcome
             if outcome.status == "hit":
-                row = self._placing.piece(key, call.child)
-                piece = read_piece(self._memory.fragment(place, row), self._shape, key)
+                fragment = self._memory.fragments(place)[self._pieces[place][call.child]]
+                piece = read_piece(fragment, self._shape, key)
                 if not isinstance(piece, Outcome):
                     continue
                 problem = piece
@@ -189,26 +199,25 @@ class FragmentReads(Gathering):
 
     def _take(self, child: int, place: int, outcome: Outcome) -> Outcome | None:
         key = self._keys[place]
-        row = self._placing.piece(key, child)
+        row = self._pieces[place][child]
         stripes = self._stripes[place]
-        piece = read_piece(self._memory.fragment(place, row), self._shape, key, stripes)
+        piece = read_piece(self._memory.fragments(place)[row], self._shape, key, stripes)
         if isinstance(piece, Outcome):
             return piece
-        rows = stripes.setdefault(piece.stripe, {})
-        if piece.number in rows:
+        number, stripe = piece
+        rows = stripes.setdefault(stripe, {})
+        if number in rows:
             return _TWICE
-        rows[piece.number] = row
+        rows[number] = row
+        self._most[place] = max(self._most[place], len(rows))
         return None
 
-    def _most(self, block: Asked) -> int:
-        return max(map(len, self._stripes[block.place].values()), default=0)
-
     def _is_enough(self, block: Asked) -> bool:
-        return self._most(block) >= self._shape.data
+        return self._most[block.place] >= self._shape.data
 
     def _could_be_enough(self, block: Asked) -> bool:
         coming = len(block.pending) + len(block.reserve)
-        return self._most(block) + coming >= self._shape.data
+        return self._most[block.place] + coming >= self._shape.data
 
 
 class AllFragments(FragmentReads):

@@ -1,77 +1,94 @@
-"""Which blocks lack fragments, and how are they made whole again?
+"""Which blocks lack fragments, and which of them is made whole first?
 
-Reading and writing tell which blocks lack some; a scrub looks for the others, a page of keys with
-each sweep. Repairs read all that is left of a block and write what is missing, as many bytes a
-second as they may. Of a block that cannot be put together any more the rest is removed, once it was
-found so twice: it may just be being written.
+Those that would be lost with one fragment more; then those that somebody has read or written since
+it was noticed, the last one first; then what only a scrub has seen.
 """
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
 
-__all__ = ["RepairQueue"]
+__all__ = ["Haste", "RepairQueue"]
 
 _MOST = 1 << 16
-
-_SWEEP_S = 60.0
-"""Between two sweeps; see ``KvStore.sweep``. What was not spent for longer is lost."""
 
 _Name = tuple[str, bytes]
 """Group and key."""
 
 
+class Haste(IntEnum):
+    """How soon a block is repaired; the smaller the sooner."""
+
+    IN_DANGER = 0
+    USED = 1
+    SEEN = 2
+
+
 class RepairQueue:
-    """Blocks that lack fragments, the ones in danger first.
+    """Blocks that lack fragments, or have some that do not belong to them; from any thread."""
 
-    Args:
-        bytes_per_s: that repairs may write and read.
-        clock: seconds that only grow.
-    """
-
-    def __init__(self, bytes_per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: OrderedDict[_Name, int] = OrderedDict()
-        self._rate, self._clock = bytes_per_s, clock
-        self._since_s, self._budget_bytes = -math.inf, 0.0
+        self._waiting: dict[Haste, OrderedDict[_Name, int]] = {
+            haste: OrderedDict() for haste in Haste
+        }
+        self._haste_of: dict[_Name, Haste] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._haste_of)
 
-    def add(self, group: str, key: bytes, *, is_urgent: bool = False, visits: int = 0) -> None:
-        """Have a block looked at; more than can be remembered are left to the scrub."""
+    def add(self, group: str, key: bytes, haste: Haste, *, visits: int = 0) -> None:
+        """Have a block looked at; the least urgent of more than can be remembered are forgotten."""
+        name = (group, key)
         with self._lock:
-            known = self._waiting.get((group, key))
-            if known is None and len(self._waiting) >= _MOST:
-                return
-            self._waiting[group, key] = max(visits, known or 0)
-            if is_urgent:
-                self._waiting.move_to_end((group, key), last=False)
+            known = self._haste_of.get(name)
+            if known is None and len(self._haste_of) >= _MOST:
+                last = max(one for one in Haste if self._waiting[one])
+                if last < haste:
+                    return
+                del self._haste_of[self._waiting[last].popitem()[0]]
+            if known is not None:
+                haste = min(haste, known)
+                visits = max(visits, self._waiting[known][name])
+                if haste != known or haste == Haste.USED:
+                    del self._waiting[known][name]
+            self._haste_of[name] = haste
+            self._waiting[haste][name] = visits
+
+    def note_uses(self, group: str, keys: Iterable[bytes]) -> None:
+        """Some blocks were used, of which some may be waiting."""
+        if not self._haste_of:
+            return
+        for key in keys:
+            if self._haste_of.get((group, key)) == Haste.SEEN:
+                self.add(group, key, Haste.USED)
+
+    def is_used(self, group: str, key: bytes) -> bool:
+        """Whether a block waits that somebody uses, or that is in danger."""
+        return self._haste_of.get((group, key), Haste.SEEN) != Haste.SEEN
+
+    def forget(self, group: str, key: bytes) -> None:
+        """A block is gone."""
+        with self._lock:
+            haste = self._haste_of.pop((group, key), None)
+            if haste is not None:
+                del self._waiting[haste][group, key]
 
     def take(self, most: int) -> Sequence[tuple[str, bytes, int]]:
         """The next blocks of one group, and how often each was found beyond repair before."""
+        taken: list[tuple[str, bytes, int]] = []
         with self._lock:
-            taken: list[tuple[str, bytes, int]] = []
-            while self._waiting and len(taken) < most:
-                (group, key), visits = next(iter(self._waiting.items()))
-                if taken and group != taken[0][0]:
-                    break
-                del self._waiting[group, key]
-                taken.append((group, key, visits))
-            return taken
-
-    def has_budget(self) -> bool:
-        """Whether something may be read and written now."""
-        now_s = self._clock()
-        since_s, self._since_s = self._since_s, now_s
-        earned = min(max(now_s - since_s, 0.0), _SWEEP_S) * self._rate
-        self._budget_bytes = min(self._budget_bytes + earned, _SWEEP_S * self._rate)
-        return self._budget_bytes > 0
-
-    def spend(self, size_bytes: int) -> None:
-        """Something was; more than there was is owed."""
-        self._budget_bytes -= size_bytes
+            for haste, waiting in self._waiting.items():
+                while waiting and len(taken) < most:
+                    newest_first = haste == Haste.USED
+                    (group, key), visits = name, _ = waiting.popitem(last=newest_first)
+                    if taken and group != taken[0][0]:
+                        waiting[name] = visits
+                        waiting.move_to_end(name, last=newest_first)
+                        return taken
+                    del self._haste_of[name]
+                    taken.append((group, key, visits))
+        return taken

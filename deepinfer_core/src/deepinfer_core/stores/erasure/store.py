@@ -10,11 +10,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
-from deepinfer_core.errors import ConfigError, EngineError
+from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.kv_store import (
     BlockGroup,
     KvStore,
@@ -28,15 +26,19 @@ from deepinfer_core.stores.calls import CLOSED, Tally, is_late
 from deepinfer_core.stores.closing import close_all
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.codec import Codec
-from deepinfer_core.stores.erasure.crowd import ask_all, merged_report, ranked
-from deepinfer_core.stores.erasure.fragments import FRAGMENT_HEADER_BYTES, Shape
+from deepinfer_core.stores.erasure.crowd import ask_all, merged_report, numbers, ranked
+from deepinfer_core.stores.erasure.fragments import (
+    FRAGMENT_HEADER_BYTES,
+    Shape,
+    fragment_groups,
+)
 from deepinfer_core.stores.erasure.gathering import Patience
 from deepinfer_core.stores.erasure.means import Means
-from deepinfer_core.stores.erasure.mending import Mender
 from deepinfer_core.stores.erasure.opening import open_children
 from deepinfer_core.stores.erasure.placing import Placing
 from deepinfer_core.stores.erasure.reader import BlockReader
 from deepinfer_core.stores.erasure.repairs import RepairQueue
+from deepinfer_core.stores.erasure.sweeping import Sweeps
 from deepinfer_core.stores.erasure.writer import BlockWriter
 from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.late_uses import LateUses
@@ -55,7 +57,7 @@ class _Opened:
     means: Means
     reader: BlockReader
     writer: BlockWriter
-    mender: Mender
+    sweeps: Sweeps
 
 
 class ErasureStore(GuardedStore[_Opened]):
@@ -66,6 +68,7 @@ class ErasureStore(GuardedStore[_Opened]):
         codec: computes pieces.
         patience: how long children are waited for.
         repair_bytes_per_s: that repairs may read and write.
+        scrub_bytes_per_s: that is read to find damage that nobody has met; 0: nothing.
         spare: children that a read asks at first beyond the k that it needs, up to m.
 
     Raises:
@@ -79,13 +82,15 @@ class ErasureStore(GuardedStore[_Opened]):
         *,
         patience: Patience | None = None,
         repair_bytes_per_s: float = 64e6,
+        scrub_bytes_per_s: float = 16e6,
         spare: int = 1,
     ) -> None:
         super().__init__(None)
         if len(stores) != codec.data + codec.parity:
             raise ValueError(f"{codec.data} + {codec.parity} pieces, found {len(stores)} stores")
         self._stores, self._codec = tuple(stores), codec
-        self._patience, self._rate = patience or Patience(), repair_bytes_per_s
+        self._patience = patience or Patience()
+        self._repair_rate, self._scrub_rate = repair_bytes_per_s, scrub_bytes_per_s
         self._spare = spare
 
     @property
@@ -122,7 +127,7 @@ class ErasureStore(GuardedStore[_Opened]):
                 f"asked to drop blocks, found children that did not: {'; '.join(problems)}",
                 hint="drop them again once all children can be written to",
             )
-        return ranked(_numbers(found), self._codec.parity)
+        return ranked(numbers(found), self._codec.parity)
 
     def report(self) -> StoreReport:
         """What there is to tell."""
@@ -131,14 +136,21 @@ class ErasureStore(GuardedStore[_Opened]):
             return StoreReport(outcomes=self._tally.outcomes(), problem=CLOSED.reason)
         means = opened.means
         work = {**means.counts.by_name(), "waiting_for_repair": len(means.queue)}
-        return merged_report(means.children, opened.groups, self._codec.data, self._tally, work)
+        return merged_report(
+            means.children,
+            opened.groups,
+            self._codec.data,
+            self._tally,
+            work,
+            opened.sweeps.departures.alone,
+        )
 
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
         codec = self._codec
         shapes = {
             group.name: Shape(group=group, data=codec.data, parity=codec.parity) for group in groups
         }
-        open_children(self._stores, _fragment_groups(shapes), codec.parity)
+        open_children(self._stores, fragment_groups(shapes), codec.parity)
         children = tuple(
             Child(title, store, self._patience.most_s) for title, store in self._stores
         )
@@ -150,14 +162,14 @@ class ErasureStore(GuardedStore[_Opened]):
             placing=Placing(children, codec.data),
             asked=codec.data + self._spare,
             late_uses=tuple(LateUses() for _ in children),
-            queue=RepairQueue(self._rate),
+            queue=RepairQueue(),
         )
         return _Opened(
             groups={group.name: group for group in groups},
             means=means,
             reader=BlockReader(means),
             writer=BlockWriter(means),
-            mender=Mender(means),
+            sweeps=Sweeps(means, tally, self._repair_rate, self._scrub_rate),
         )
 
     def _stop(self, opened: _Opened) -> None:
@@ -178,8 +190,10 @@ class ErasureStore(GuardedStore[_Opened]):
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
-        return opened.reader.load(group.name, keys, destinations, deadline_s)
+        return opened.reader.load(group.name, keys, destinations, deadline_s, is_use=is_use)
 
     def _store(
         self, opened: _Opened, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
@@ -251,43 +265,13 @@ class ErasureStore(GuardedStore[_Opened]):
             lambda child: child.discard(group.name, keys, deadline_s),
             min(deadline_s, self._patience.soon()),
         )
-        removed = ranked(_numbers(found), self._codec.parity)
+        removed = ranked(numbers(found), self._codec.parity)
         self._tally.remove("discarded", removed)
         return removed
 
     def _sweep(self, opened: _Opened, deadline_s: float) -> int:
-        """Let children sweep, then make up for what is missing."""
-        means = opened.means
-        found = ask_all(
-            means.children,
-            "sweep",
-            1,
-            partial(_sweep_child, means, _fragment_groups(means.shapes), deadline_s),
-            self._patience.soon(),
-        )
-        opened.mender.mend(deadline_s)
-        return ranked(_numbers(found), self._codec.parity)
-
-
-def _sweep_child(
-    means: Means, groups: Sequence[BlockGroup], deadline_s: float, child: Child
-) -> int:
-    """Tell a child what was used, and let it sweep; one that could not be opened is tried again."""
-    if not child.store.groups:
-        with suppress(ConfigError):
-            child.store.open(groups)
-    uses = means.late_uses[means.children.index(child)]
-    for group, keys in uses.take().items():
-        child.store.touch(group, keys)
-    return child.store.sweep(deadline_s=deadline_s)
-
-
-def _fragment_groups(shapes: Mapping[str, Shape]) -> list[BlockGroup]:
-    return [shape.fragment_group for shape in shapes.values()]
-
-
-def _numbers(found: Mapping[int, int | ChildFailed]) -> list[int]:
-    return [one for one in found.values() if isinstance(one, int)]
+        """Let children sweep and blocks go as a whole, then make up for what is missing."""
+        return opened.sweeps.sweep(deadline_s)
 
 
 def _why(answer: int | ChildFailed | None) -> str:

@@ -20,6 +20,7 @@ from deepinfer_core.stores.erasure.fragments import Shape, read_piece
 from deepinfer_core.stores.erasure.frames import Frames
 from deepinfer_core.stores.erasure.means import GONE, Means
 from deepinfer_core.stores.erasure.reading import AllFragments
+from deepinfer_core.stores.erasure.repairs import Haste
 from deepinfer_core.stores.erasure.writing import FragmentWrites, write_frame
 
 __all__ = ["BlockWriter"]
@@ -73,7 +74,7 @@ class BlockWriter:
                 items,
                 means.placing,
                 frames,
-                lambda key, is_urgent: means.queue.add(group, key, is_urgent=is_urgent),
+                partial(means.queue.add, group),
             )
             try:
                 writes.gather(len(means.children), deadline_s)
@@ -115,7 +116,7 @@ class BlockWriter:
     ) -> Outcome:
         """Of a block of which some children had fragments, and others had not."""
         means = self._means
-        mine = read_piece(frames.fragment(place, 0), shape, item.key)
+        mine = read_piece(frames.fragments(place)[0], shape, item.key)
         others = means.pool.lease(shape, 1)
         try:
             reads = AllFragments(
@@ -137,7 +138,7 @@ class BlockWriter:
         found = {stripe: len(rows) for stripe, rows in reads.stripes(0).items()}
         fitting = found.pop(mine.stripe, 0)
         if found:
-            means.queue.add(shape.group.name, item.key)
+            means.queue.add(shape.group.name, item.key, Haste.USED)
         if fitting >= shape.data:
             return STORED if fitting - len(writes.stored[place]) < shape.data else EXISTS
         if max(found.values(), default=0) >= shape.data:

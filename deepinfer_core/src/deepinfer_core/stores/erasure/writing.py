@@ -13,14 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from deepinfer_core.interfaces.kv_store import KvStore, Outcome, StoreItem
+from deepinfer_core.interfaces.kv_store import Outcome, StoreItem
+from deepinfer_core.stores.erasure.asking import Asked, Call
 from deepinfer_core.stores.erasure.child import Child, ChildFailed
 from deepinfer_core.stores.erasure.codec import Codec
 from deepinfer_core.stores.erasure.crowd import ask_all, summed_up
 from deepinfer_core.stores.erasure.fragments import Shape
 from deepinfer_core.stores.erasure.frames import Frames
-from deepinfer_core.stores.erasure.gathering import Asked, Call, Gathering, Patience
+from deepinfer_core.stores.erasure.gathering import Gathering, Patience
 from deepinfer_core.stores.erasure.placing import Placing
+from deepinfer_core.stores.erasure.repairs import Haste
 
 __all__ = ["FragmentWrites", "replace_fragment", "write_frame"]
 
@@ -34,7 +36,7 @@ def write_frame(shape: Shape, codec: Codec, item: StoreItem, frames: Frames, pla
         data = np.concatenate([data, np.zeros(whole_bytes - len(data), np.uint8)])
     pieces_NF[: shape.data] = data.reshape(shape.data, -1)
     codec.encode(pieces_NF)
-    shape.write_headers(item, frames.memory_WNB[place])
+    shape.write_headers(item, frames.fragments(place))
 
 
 def replace_fragment(shape: Shape, fragment: StoreItem, deadline_s: float, child: Child) -> bool:
@@ -56,7 +58,7 @@ class FragmentWrites(Gathering):
         items: the blocks.
         placing: who has which fragment.
         frames: their fragments.
-        incomplete: is told the keys of blocks that lack fragments, and whether it is urgent.
+        incomplete: is told the keys of blocks that lack fragments, and how soon to repair them.
 
     Attributes:
         stored: for each block the children that keep its fragment from now on.
@@ -73,10 +75,12 @@ class FragmentWrites(Gathering):
         items: Sequence[StoreItem],
         placing: Placing,
         frames: Frames,
-        incomplete: Callable[[bytes, bool], None],
+        incomplete: Callable[[bytes, Haste], None],
     ) -> None:
-        super().__init__(children, patience, [placing.order(item.key) for item in items], frames)
-        self._shape, self._items, self._placing, self._memory = shape, items, placing, frames
+        keys = [item.key for item in items]
+        super().__init__(children, patience, placing.orders(keys), frames)
+        self._shape, self._items, self._memory = shape, items, frames
+        self._pieces = [placing.pieces(key) for key in keys]
         self._incomplete = incomplete
         self._kept = len(items)
         self.stored: list[set[int]] = [set() for _ in items]
@@ -96,7 +100,9 @@ class FragmentWrites(Gathering):
         for place in range(count):
             lacking = len(self._children) - self._had(place)
             if lacking > len(self._blocks[place].pending):
-                self._incomplete(self._items[place].key, self._had(place) <= self._shape.data)
+                is_in_danger = self._had(place) <= self._shape.data
+                haste = Haste.IN_DANGER if is_in_danger else Haste.USED
+                self._incomplete(self._items[place].key, haste)
         for child in range(len(self._children)):
             self._take_back(child, range(count, len(self._items)))
 
@@ -142,15 +148,20 @@ class FragmentWrites(Gathering):
             )
 
     def _make_call(
-        self, store: KvStore, child: int, places: Sequence[int], deadline_s: float
+        self, asked: Child, child: int, places: Sequence[int], deadline_s: float
     ) -> list[Outcome]:
         fragments = [self._fragment(place, child) for place in places]
-        return store.store(self._shape.group.name, fragments, deadline_s=deadline_s)
+        return asked.store.store(self._shape.group.name, fragments, deadline_s=deadline_s)
 
     def _fragment(self, place: int, child: int) -> StoreItem:
         item = self._items[place]
-        piece = self._memory.fragment(place, self._placing.piece(item.key, child))
-        return replace(item, data=piece)
+        return StoreItem(
+            key=item.key,
+            data=self._memory.fragments(place)[self._pieces[place][child]],
+            namespace=item.namespace,
+            depth=item.depth,
+            retention=item.retention,
+        )
 
     def _take(self, child: int, place: int, outcome: Outcome) -> Outcome | None:
         (self.stored if outcome.status == "stored" else self.existing)[place].add(child)
@@ -173,5 +184,5 @@ class FragmentWrites(Gathering):
             if status == "stored":
                 self.stored[place].add(call.child)
             elif status != "exists" and place < self._kept:
-                self._incomplete(self._items[place].key, False)
+                self._incomplete(self._items[place].key, Haste.USED)
         self._take_back(call.child, [place for place in call.places if place >= self._kept])

@@ -25,7 +25,7 @@ from deepinfer_core.interfaces.kv_store import (
     StoreItem,
     StoreReport,
 )
-from deepinfer_core.interfaces.kv_upkeep import BlockFacts
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Departed
 from deepinfer_core.stores.calls import HIT, Tally
 from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.memory import MemoryStore
@@ -121,6 +121,11 @@ class PeersStore(GuardedStore[_Opened]):
             problem=opened.pool.problem(),
         )
 
+    def departed(self) -> list[Departed]:
+        """What this member has let go."""
+        opened = self._opened
+        return opened.local.departed() if opened is not None else []
+
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
         for group in groups:
             if group.block_bytes > _LONGEST_BLOCK:
@@ -192,7 +197,12 @@ class PeersStore(GuardedStore[_Opened]):
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
+        """From this member, and from others if it is a use: each looks after its own."""
+        if not is_use:
+            return opened.local.peek(group.name, keys, destinations, deadline_s=deadline_s)
         outcomes = opened.local.load(group.name, keys, destinations, deadline_s=deadline_s)
         missing = {
             key: destination

@@ -22,7 +22,7 @@ from deepinfer_core.interfaces.kv_store import (
     StoreItem,
     StoreReport,
 )
-from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Departed, Upkeep
 from deepinfer_core.stores.calls import CLOSED, LATE, MISS, Tally, is_late
 from deepinfer_core.stores.closing import close_all
 from deepinfer_core.stores.guarded import GuardedStore
@@ -103,6 +103,19 @@ class TieredStore(GuardedStore[_Opened]):
             return StoreReport(outcomes=self._tally.outcomes(), problem=CLOSED.reason)
         return merged_report(opened.tiers, self._tally.outcomes())
 
+    def departed(self) -> list[Departed]:
+        """What the last tier of its group has let go."""
+        opened = self._opened
+        if opened is None:
+            return []
+        return [
+            one
+            for tier in opened.tiers
+            if isinstance(tier.store, Upkeep)
+            for one in tier.store.departed()
+            if tier is opened.of(opened.groups[one.group])[-1]
+        ]
+
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:
         return _Opened(
             groups={group.name: group for group in groups},
@@ -133,12 +146,17 @@ class TieredStore(GuardedStore[_Opened]):
         keys: Sequence[bytes],
         destinations: Sequence[bytearray | memoryview],
         deadline_s: float,
+        *,
+        is_use: bool,
     ) -> list[Outcome]:
+        """What is only looked at is promoted nowhere."""
         faster: list[OpenTier] = []
 
         def ask(tier: OpenTier, places: Sequence[int]) -> list[Outcome]:
             some = [keys[place] for place in places]
             into = [destinations[place] for place in places]
+            if not is_use and isinstance(tier.store, Upkeep):
+                return tier.store.peek(group.name, some, into, deadline_s=deadline_s)
             outcomes = tier.given.count(
                 tier.store.load(group.name, some, into, deadline_s=deadline_s)
             )

@@ -111,6 +111,15 @@ class KvStoreCalls(KvStoreSuite):
             assert [one.status for one in outcomes] == ["timeout"] * 2
             assert all(one.reason for one in outcomes)
 
+    def test_no_deadline_is_too_far_away(self, store: KvStore) -> None:
+        """Further than clocks of the system count."""
+        buffer = bytearray(BLOCKS.block_bytes)
+        [stored] = store.store("blocks", [item(0)], deadline_s=1e18)
+        [found] = store.find("blocks", [key(0)], deadline_s=1e18)
+        [loaded] = store.load("blocks", [key(0)], [buffer], deadline_s=1e18)
+        assert [stored.status, found.status, loaded.status] == ["stored", "hit", "hit"]
+        assert store.sweep(deadline_s=1e18) == 0
+
     def test_calls_that_make_no_sense_are_refused_and_do_nothing(self, store: KvStore) -> None:
         """Unknown groups; keys, buffers and blocks of other lengths; unknown classes."""
         good, size = item("a"), BLOCKS.block_bytes

@@ -7,12 +7,13 @@ import hashlib
 import pytest
 
 from deepinfer_core.interfaces.kv_store import KvStore
-from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Upkeep
-from deepinfer_core.testing.contracts.kv_store_suite import KvStoreSuite, chain, item, key
-from deepinfer_core.testing.store_groups import FOREVER, STATES
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Departed, Upkeep
+from deepinfer_core.testing.contracts.kv_store_suite import KvStoreSuite, block, chain, item, key
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 
 __all__ = ["KvStoreUpkeep"]
 
+_DAY_S = 86_400.0
 _OWNER = hashlib.sha256(b"owner").digest()
 
 
@@ -84,6 +85,54 @@ class KvStoreUpkeep(KvStoreSuite):
         assert self.write(store, item(1)) == ["stored"]
         assert self.read(store, 1) == "hit"
 
+    def test_to_peek_reads_and_is_no_use(self, store: KvStore, upkeep: Upkeep) -> None:
+        """Each block has its own outcome, and no outcome is counted."""
+        self.write(store, item("a"), item("b"))
+        store.store("state", [item("a", STATES)], deadline_s=FOREVER)
+        self.settle(store)
+        self.pass_time(2 * _DAY_S)
+        room = [bytearray(BLOCKS.block_bytes) for _ in range(3)]
+        names = ["a", "nobody", "b"]
+        before = store.report().outcomes
+        outcomes = upkeep.peek("blocks", [key(one) for one in names], room, deadline_s=FOREVER)
+        assert [one.status for one in outcomes] == ["hit", "miss", "hit"]
+        assert [bytes(room[0]), bytes(room[2])] == [block("a"), block("b")]
+        assert store.report().outcomes == before
+        (late,) = upkeep.peek("blocks", [key("a")], room[:1], deadline_s=0.0)
+        assert late.status == "timeout"
+        with pytest.raises(ValueError, match="bytes"):
+            upkeep.peek("blocks", [key("a")], [bytearray(3)], deadline_s=FOREVER)
+        self.pass_time(1.5 * _DAY_S)
+        store.sweep(deadline_s=FOREVER)
+        assert self.found(store, ["a", "b"]) == ["miss", "miss"]
+
+    def test_to_peek_finds_damage_and_counts_it(self, store: KvStore, upkeep: Upkeep) -> None:
+        """As reading does: the block can be stored again."""
+        self.write(store, item("a"))
+        self.flip(store, BLOCKS, "a", 8 * 300)
+        room = bytearray(BLOCKS.block_bytes)
+        (outcome,) = upkeep.peek("blocks", [key("a")], [room], deadline_s=FOREVER)
+        assert outcome.status == "corrupt"
+        assert store.report().outcomes["corrupt"] == 1
+        assert self.write(store, item("a")) == ["stored"]
+        assert self.read(store, "a") == "hit"
+
+    def test_what_a_store_lets_go_by_itself_is_told_once(
+        self, store: KvStore, upkeep: Upkeep
+    ) -> None:
+        """Not what others remove."""
+        upkeep.departed()
+        self.write(store, *(item(name) for name in range(3)), item("chat", retention="chat"))
+        self.settle(store)
+        upkeep.discard("blocks", [key(0)], deadline_s=FOREVER)
+        self.pass_time(4 * _DAY_S)
+        assert store.sweep(deadline_s=FOREVER) == 2
+        gone = [Departed("blocks", key(name), "expired") for name in (1, 2)]
+        assert sorted(upkeep.departed()) == sorted(gone)
+        assert upkeep.departed() == []
+        store.drop()
+        assert upkeep.departed() == []
+
     def test_nothing_is_known_of_a_closed_store(self, component: KvStore) -> None:
         """And nothing is removed from it."""
         if not isinstance(component, Upkeep):
@@ -91,3 +140,7 @@ class KvStoreUpkeep(KvStoreSuite):
         assert component.describe("blocks", [key(0)], deadline_s=FOREVER) == [None]
         assert component.survey("blocks", after=b"", most=1, deadline_s=FOREVER) == []
         assert component.discard("blocks", [key(0)], deadline_s=FOREVER) == 0
+        room = bytearray(BLOCKS.block_bytes)
+        (outcome,) = component.peek("blocks", [key(0)], [room], deadline_s=FOREVER)
+        assert outcome.status == "unavailable"
+        assert component.departed() == []

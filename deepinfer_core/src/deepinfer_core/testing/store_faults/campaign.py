@@ -11,18 +11,20 @@ import gc
 import os
 import resource
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deepinfer_core.testing.store_faults.damage import FaultReport, damage_records
 from deepinfer_core.testing.store_faults.processes import cut_off, fill_medium, kill_writers
 from deepinfer_core.testing.store_faults.slow import slow_tiers
-from deepinfer_core.testing.store_faults.targets import make_target
+from deepinfer_core.testing.store_faults.targets import Target, make_target
 from deepinfer_core.testing.store_groups import BLOCKS, STATES
 
-__all__ = ["Campaign", "Left", "left_behind", "run_campaign"]
+__all__ = ["Campaign", "Left", "damage_in_turn", "left_behind", "run_campaign"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,32 +79,55 @@ def left_behind() -> Left:
     )
 
 
-def run_campaign(name: str, campaign: Campaign, seed: int) -> FaultReport:
-    """Put the store of a name through all faults that it can have.
+def damage_in_turn(make: Callable[[Path], Target], count: int, seed: int) -> FaultReport:
+    """Damage so many records of a store, one after the other.
 
-    Stores without files have no process that matters, nothing to be cut off and no medium; of those
-    in tiers, what was stored may be in the fastest tier only when a process is killed.
+    Args:
+        make: the store, in a folder.
+        count: records.
+        seed: of what is damaged.
 
     Raises:
         WrongBytes: the store handed out something else than had been stored.
         AssertionError: it broke another promise.
     """
-    report = FaultReport()
     with TemporaryDirectory() as folder:
-        target = make_target(name, Path(folder))
+        target = make(Path(folder))
         target.store.open([BLOCKS, STATES])
         try:
-            report.add(damage_records(target, campaign.damaged, seed))
+            return damage_records(target, count, seed)
         finally:
             target.store.close()
+
+
+def run_campaign(name: str, campaign: Campaign, seed: int) -> FaultReport:
+    """Put the store of a name through all faults that it can have.
+
+    Stores without files have no process that matters, nothing to be cut off and no medium; of those
+    in tiers, what was stored may be in the fastest tier only when a process is killed. Each sort of
+    fault has folders and processes of its own, so those sorts happen side by side.
+
+    Raises:
+        WrongBytes: the store handed out something else than had been stored.
+        AssertionError: it broke another promise.
+    """
+    report = damage_in_turn(partial(make_target, name), campaign.damaged, seed)
+    with TemporaryDirectory() as folder:
+        target = make_target(name, Path(folder))
     if target.is_tiered:
         report.add(slow_tiers(campaign.slow, seed))
     elif target.is_persistent:
-        for act, count in (
+        acts = (
             (kill_writers, campaign.killed),
             (cut_off, campaign.cut),
             (fill_medium, campaign.full),
-        ):
+        )
+
+        def run(act: Callable[..., FaultReport], count: int) -> FaultReport:
             with TemporaryDirectory() as folder:
-                report.add(act(name, Path(folder), count, seed))
+                return act(name, Path(folder), count, seed)
+
+        with ThreadPoolExecutor(len(acts)) as pool:
+            for one in [pool.submit(run, *act) for act in acts]:
+                report.add(one.result())
     return report

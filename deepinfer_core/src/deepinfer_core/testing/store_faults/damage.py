@@ -71,7 +71,7 @@ def _flip(offset: int, size: int) -> Damage:
 def _torn(draw: random.Random, place: Place, data_bytes: int) -> None:
     """What lies behind some byte was never written: zeros, or what had been there."""
     size = HEADER_BYTES + data_bytes
-    at = draw.randrange(size - 8)
+    at = draw.randrange(1, size - 8)
     left = size - at
     place.write(at, bytes(left) if draw.random() < 0.5 else draw.randbytes(left))
 

@@ -17,6 +17,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+from deepinfer_core.interfaces.kv_store import KvStore
 from deepinfer_core.testing.store_faults.blocks import WrongBytes, loaded, numbered
 from deepinfer_core.testing.store_faults.damage import FaultReport
 from deepinfer_core.testing.store_faults.targets import files_of, make_target
@@ -41,19 +42,20 @@ def kill_writers(name: str, folder: Path, count: int, seed: int) -> FaultReport:
         AssertionError: a block that was stored is gone, or half a batch is there.
     """
     draw, report, first = random.Random(seed), FaultReport(), 0
+    store = make_target(name, folder).store
     for number in range(count):
         if first > _KEPT:
             shutil.rmtree(folder)
             first = 0
-        first = _killed(name, folder, first, draw)
+        first = _killed(name, store, folder, first, draw)
         report.injected["SIGKILL"] += 1
         report.outcomes["kept"] += 1
         assert first, number
     return report
 
 
-def _killed(name: str, folder: Path, first: int, draw: random.Random) -> int:
-    """Number of the first block that is not there."""
+def _killed(name: str, store: KvStore, folder: Path, first: int, draw: random.Random) -> int:
+    """Number of the first block that is not there, as a store in this process sees it."""
     with _victim(name, folder, "write", first) as writer:
         assert writer.stdout is not None
         lines = [writer.stdout.readline() for _ in range(draw.randint(1, 12))]
@@ -64,7 +66,6 @@ def _killed(name: str, folder: Path, first: int, draw: random.Random) -> int:
         at, statuses = json.loads(line)
         assert statuses == ["stored"], statuses
         end = at + BATCH_BLOCKS
-    store = make_target(name, folder).store
     with closing(store):
         store.open([BLOCKS])
         known = [numbered(one) for one in draw.sample(range(end), min(_LOOKED_AT, end))]

@@ -117,6 +117,8 @@ def make_target(name: str, folder: Path) -> Target:
     settings = load_settings(
         environ={},
         api={
+            # A process that is to be killed has little to load.
+            "plugins.autoload": not name.startswith("core."),
             "components.kv_store.use": name,
             "components.kv_store.options": _options(name, folder),
         },
@@ -160,7 +162,7 @@ def find_place(part: KvStore, group: BlockGroup, key: bytes, data: bytes, folder
         return _InMemory(kept)
     if isinstance(part, DiskStore):
         return _in_map(part, address_of(group.name, key))
-    for path in files_of(folder):
+    for path in sorted(files_of(folder), key=lambda one: one.stat().st_mtime, reverse=True):
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as found:
             at = found.rfind(data[:_PROBE_BYTES])
         if at >= HEADER_BYTES:
