@@ -263,3 +263,38 @@ def test_pieces_that_nobody_wants_any_more_give_their_slots_back(make_stored) ->
     assert not traffic.slots_out
     assert not arrivals.is_busy
     assert (fetch.is_open, other.is_open, stopped) == (False, False, [])
+
+
+def kept_by_another(make_stored, prompts: list[list[int]]) -> object:
+    """A store that has all blocks of some prompts."""
+    other = make_stored()
+    for prompt in prompts:
+        other.ask(prompt)
+    return other.traffic.store
+
+
+def test_what_came_is_not_let_go_while_there_is_room_for_all(make_stored, text) -> None:
+    """The first of these run while the last ones still come, in a cache that is just enough."""
+    prompts = [[number, *text[: 9 + 4 * number]] for number in range(4)]
+    store = kept_by_another(make_stored, prompts)
+    stored = make_stored(store, blocks=23, rows=32, batch_blocks=1)
+    numbers = [stored.submit(prompt, 2) for prompt in prompts]
+    stored.run()
+    came = [stored.done[number].usage.stored_tokens for number in numbers]
+    assert came == [8, 12, 16, 20]
+    assert stored.exchange.counts.fetches == {"done": 4}
+    assert stored.engine.batch.preemptions == 0
+
+
+def test_what_was_let_go_before_it_was_of_use_counts_as_no_room(make_stored, text) -> None:
+    """It came whole, and what runs took its blocks: the store is not to blame."""
+    store = kept_by_another(make_stored, [text[:18]])
+    stored = make_stored(store, blocks=22, rows=8)
+    for seed in range(4):
+        stored.submit([seed, *text[1:7]], 30, seed=seed)
+    waiting = stored.submit(text[:18])
+    stored.step(10)
+    assert not stored.exchange.counts.fetches["done"]  # it is not known yet of what use it is
+    stored.run()
+    assert stored.done[waiting].usage.stored_tokens == 0
+    assert stored.exchange.counts.fetches["no_room"] == 1
