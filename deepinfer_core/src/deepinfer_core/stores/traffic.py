@@ -51,8 +51,6 @@ class Wanted:
 
     Attributes:
         keys: of its blocks, in order; that behind the ``has`` first is missing.
-        depth: number in the chain of the first key.
-        namespace: root of the chain.
         retention: class of traffic, which also refreshes what is found.
         group: of the blocks, reuse ``leading``.
         state_group: of states, reuse ``last``, of which the last one at or before the end of what
@@ -63,8 +61,6 @@ class Wanted:
     """
 
     keys: tuple[bytes, ...]
-    depth: int
-    namespace: bytes
     retention: str
     group: str
     state_group: str | None

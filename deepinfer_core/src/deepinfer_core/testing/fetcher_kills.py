@@ -160,8 +160,6 @@ class FetcherKills:
         ticket = self._traffic.want(
             Wanted(
                 keys=tuple(key((chain, place)) for place in range(_LENGTH)),
-                depth=0,
-                namespace=_NAMESPACE,
                 retention="chat",
                 group="blocks",
                 state_group=state_group,

@@ -41,7 +41,8 @@ def test_what_is_in_memory_is_not_asked_for(make_stored, text) -> None:
     stored.ask(text[:9])
     usage = stored.ask(text[:18]).usage
     assert (usage.cached_tokens, usage.stored_tokens) == (8, 0)
-    assert [(one.depth, len(one.keys)) for one in stored.traffic.wanted] == [(0, 2), (2, 2)]
+    keys = tuple(stored.keys(text[:16]))
+    assert [one.keys for one in stored.traffic.wanted] == [keys[:2], keys[2:]]
     assert stored.ask(text[:18]).usage.cached_tokens == 16
     assert stored.exchange.counts.unasked == {"in_memory": 1}
     stored.ask(text[:4])
@@ -55,15 +56,14 @@ def test_a_state_that_memory_has_lost_comes_with_the_block_before_it(make_stored
     usage = stored.ask(text[:18]).usage
     assert (usage.cached_tokens, usage.stored_tokens, usage.replayed_tokens) == (16, 0, 0)
     last = stored.traffic.wanted[-1]
-    assert (last.depth, last.keys) == (3, tuple(stored.keys(text[:16])[3:]))
+    assert last.keys == tuple(stored.keys(text[:16])[3:])
 
 
-def test_a_prefix_is_asked_for_under_its_namespace_and_class(make_stored, text) -> None:
+def test_a_prefix_is_asked_for_under_its_salt_and_class(make_stored, text) -> None:
     stored = make_stored()
     stored.ask(text[:10], cache_salt="us", retention="chat")
     [wanted] = stored.traffic.wanted
-    chain = stored.engine.batch.pages.policy.chain("us")
-    assert (wanted.namespace, wanted.retention, wanted.group) == (chain.root, "chat", "blocks")
+    assert (wanted.retention, wanted.group) == ("chat", "blocks")
     assert list(wanted.keys) == stored.keys(text[:8], salt="us")
 
 

@@ -66,8 +66,6 @@ class Engine:
         """Ask for a chain of blocks."""
         fields: dict[str, Any] = {
             "keys": tuple(key((name, place)) for place in range(count)),
-            "depth": 0,
-            "namespace": NAMESPACE,
             "retention": "chat",
             "group": "blocks",
             "state_group": "state",

@@ -8,8 +8,6 @@ from deepinfer_core.stores.traffic import Wanted
 
 WANTED = Wanted(
     keys=(b"a" * 32, b"b" * 32),
-    depth=3,
-    namespace=b"n" * 32,
     retention="chat",
     group="blocks",
     state_group=None,

@@ -184,12 +184,9 @@ class Fetching:
         fetch = Fetch(keys=keys, first=first, deadline_s=self._clock_s() + fetch_s)
         cache.share(cached)
         fetch.block_ids = cached
-        assert sequence.chain is not None
         fetch.ticket = self._traffic.want(
             Wanted(
                 keys=keys,
-                depth=first,
-                namespace=sequence.chain.root,
                 retention=sequence.request.options.retention,
                 group=self._group,
                 state_group=self._state_group if wants_state else None,
