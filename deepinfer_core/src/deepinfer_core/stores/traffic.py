@@ -58,6 +58,8 @@ class Wanted:
         match_s: seconds until it must be known how much is there.
         fetch_s: seconds until all must have come.
         has: leading keys whose blocks the engine has, named for the states at their ends alone.
+        expected: leading keys, those of ``has`` counted, whose blocks are likely there: the match
+            begins behind them. 0: nobody knows.
     """
 
     keys: tuple[bytes, ...]
@@ -67,6 +69,7 @@ class Wanted:
     match_s: float
     fetch_s: float
     has: int = 0
+    expected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

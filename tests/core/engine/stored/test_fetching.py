@@ -49,6 +49,22 @@ def test_what_is_in_memory_is_not_asked_for(make_stored, text) -> None:
     assert stored.exchange.counts.unasked == {"in_memory": 1, "too_short": 1}
 
 
+def test_the_store_is_told_how_much_of_a_text_it_had_when_it_was_met_last(
+    make_stored, text
+) -> None:
+    stored = make_stored()
+    stored.ask(text[:18])
+    stored.now[0] = 3600.0  # long after its blocks count as stored
+    stored.forget()
+    stored.ask(text[:42])  # a later turn
+    stored.forget()
+    stored.ask([*text[:9], *range(30)])  # another end
+    stored.forget()
+    stored.ask([7, *text[1:18]])
+    assert [one.expected for one in stored.traffic.wanted] == [0, 4, 2, 0]
+    assert [len(one.keys) for one in stored.traffic.wanted] == [4, 10, 9, 4]
+
+
 def test_a_state_that_memory_has_lost_comes_with_the_block_before_it(make_stored, text) -> None:
     stored = make_stored()
     stored.ask(text[:18])

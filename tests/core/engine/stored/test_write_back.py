@@ -189,6 +189,20 @@ def test_keys_are_known_for_a_while() -> None:
     assert b"a" not in known
 
 
+def test_keys_reach_to_the_last_that_is_remembered_however_old_it_is() -> None:
+    now, keys = [0.0], [bytes([number]) for number in range(9)]
+    known = StoredKeys(lambda: now[0])
+    assert known.reach(keys) == 0
+    for key in keys[:6]:
+        known.add(key)
+    now[0] = 3600.0
+    assert [known.reach(keys), known.reach(keys[:4]), known.reach(keys[6:])] == [6, 4, 0]
+    known.discard(keys[5])  # the store has lost it
+    assert known.reach(keys) == 5
+    known.keep_only(set(keys[:2]))
+    assert known.reach(keys) == 2
+
+
 def test_the_answer_of_the_fake_runner_is_known(make_stored, text) -> None:
     """Otherwise wrong tokens would not show."""
     assert answer_to(text[: LONGEST - 5], 3) != answer_to([1, *text[1 : LONGEST - 5]], 3)

@@ -13,11 +13,14 @@ WANTED = Wanted(
     state_group=None,
     match_s=0.5,
     fetch_s=2.0,
+    has=1,
+    expected=2,
 )
 
 
 def test_deadlines_are_told_as_points_in_time() -> None:
     seek = Tickets().open(WANTED, 100.0)
+    assert (seek.has, seek.expected) == (1, 2)
     assert (seek.keys, seek.match_by_s, seek.fetch_by_s) == (b"a" * 32 + b"b" * 32, 100.5, 102.0)
 
 

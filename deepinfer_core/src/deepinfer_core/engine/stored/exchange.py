@@ -67,7 +67,7 @@ class Exchange:
         self._writing = WriteBack(traffic, groups, memory, limits, self.counts, clock_s)
         self._fetching = Fetching(
             traffic, groups, memory, policy, limits, self._pace, self.counts, clock_s,
-            self._writing.came, self._writing.ended,
+            self._writing.reach, self._writing.came, self._writing.ended,
         )  # fmt: skip
 
     @property

@@ -40,6 +40,7 @@ class Fetching:
         pace: how long computing takes.
         counts: what is counted.
         clock_s: monotonic clock.
+        reach: says how many leading keys are likely to be stored.
         came: told the key of each block that came.
         ended: told each fetch that the store ended, and why.
     """
@@ -54,6 +55,7 @@ class Fetching:
         pace: Pace,
         counts: StoreCounts,
         clock_s: Callable[[], float],
+        reach: Callable[[tuple[bytes, ...]], int],
         came: Callable[[bytes], None],
         ended: Callable[[Fetch, str], None],
     ) -> None:
@@ -64,7 +66,7 @@ class Fetching:
         self._pace = pace
         self._counts = counts
         self._clock_s = clock_s
-        self._ended = ended
+        self._reach, self._ended = reach, ended
         self._living: dict[Fetch, None] = {}
         self._by_ticket: dict[int, Fetch] = {}
         self._arrivals = Arrivals(traffic, memory, counts, came, self._stop)
@@ -190,6 +192,7 @@ class Fetching:
                 retention=sequence.request.options.retention,
                 group=self._group,
                 state_group=self._state_group if wants_state else None,
+                expected=self._reach(keys),
                 match_s=min(self._limits.match_timeout_s, fetch_s),
                 fetch_s=fetch_s,
             )

@@ -110,6 +110,10 @@ class WriteBack:
         """Whether something waits to be copied, or to be handed over."""
         return bool(self._reads or self._backlog or self._states)
 
+    def reach(self, keys: tuple[bytes, ...]) -> int:
+        """How many leading keys are likely to be stored; see ``StoredKeys``."""
+        return self._known.reach(keys)
+
     def came(self, key: bytes) -> None:
         """A block came from the store."""
         self._known.add(key)

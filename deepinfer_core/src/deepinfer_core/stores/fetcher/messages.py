@@ -66,13 +66,14 @@ class Seek(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True)
     Attributes:
         ticket: names it from now on.
         keys: one behind the other.
-        group, state_group, retention, has: see ``Wanted``.
+        group, state_group, retention, has, expected: see ``Wanted``.
         match_by_s, fetch_by_s: its deadlines.
     """
 
     ticket: int
     keys: bytes
     has: int
+    expected: int
     group: str
     state_group: str | None
     retention: str
@@ -194,7 +195,7 @@ FromFetcher = Opened | OpenFailed | Known | Came | Over | Written | Standing | R
 
 ENGINE_LANGUAGE: Language[ToFetcher, FromFetcher] = Language(
     name="deepinfer fetcher",
-    revision=1,
+    revision=2,
     version=importlib_metadata.version("deepinfer-core"),
     says=ToFetcher,
     hears=FromFetcher,
