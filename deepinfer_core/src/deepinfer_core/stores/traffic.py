@@ -132,6 +132,7 @@ class Finished(NamedTuple):
         namespace: root of its chain.
         depth: number in its chain.
         retention: class of traffic.
+        parent: key of the block before it, without which it is not stored; empty: it needs none.
     """
 
     slot: Slot
@@ -139,6 +140,7 @@ class Finished(NamedTuple):
     namespace: bytes
     depth: int
     retention: str
+    parent: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,7 @@ class TrafficCounts:
         fetched_batches: messages in which they did.
         ended: prefixes by how they ended; also ``cancelled``.
         written: blocks handed over, by outcome: ``stored``, ``exists``, ``timeout``,
-            ``unavailable``, ``lost``.
+            ``unavailable``, ``orphan`` (the block before it is not there), ``lost``.
         probes: blocks that were looked for.
         match_s, fetch_s: seconds spent on them, summed.
         match_timeouts: prefixes that ended before it was known how much of them is there.
@@ -228,8 +230,8 @@ class BlockTraffic(ABC):
         """Let blocks be stored, in order of their chain. What becomes of them is only counted.
 
         Raises:
-            ValueError: a slot is none that was empty, or a block's key, namespace, depth or
-                retention does not fit.
+            ValueError: a slot is none that was empty, or a block's key, namespace, depth,
+                retention or parent does not fit.
         """
 
     @abstractmethod

@@ -50,7 +50,8 @@ class _Block(NamedTuple):
     def finished(self, slot: Slot) -> Finished:
         chain, options = self.sequence.chain, self.sequence.request.options
         assert chain is not None
-        return Finished(slot, self.key, chain.root, self.depth, options.retention)
+        parent = chain.keys[self.depth - 1] if self.depth else b""
+        return Finished(slot, self.key, chain.root, self.depth, options.retention, parent)
 
 
 class _State(NamedTuple):

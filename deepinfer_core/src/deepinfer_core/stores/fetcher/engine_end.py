@@ -192,13 +192,12 @@ class FetcherTraffic(BlockTraffic):
         """Let blocks be stored; see ``BlockTraffic``."""
         for one in finished:
             check_item(group_named(self._groups, one.slot.group), _item_of(one))
+            require_keys([one.parent] if one.parent else [])
         with self._changed:
             by_group: dict[str, list[KeepItem]] = {}
             for one in finished:
                 self._books.hand_over(one.slot)
-                by_group.setdefault(one.slot.group, []).append(
-                    KeepItem(one.slot.number, one.key, one.namespace, one.depth, one.retention)
-                )
+                by_group.setdefault(one.slot.group, []).append(KeepItem(one.slot.number, *one[1:]))
             for group, items in by_group.items():
                 if self._supervisor.is_open:
                     self._supervisor.send(Keep(group, items))

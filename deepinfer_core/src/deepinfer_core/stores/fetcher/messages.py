@@ -37,7 +37,7 @@ __all__ = [
     "Written",
 ]
 
-WriteOutcome = Literal["stored", "exists", "timeout", "unavailable"]
+WriteOutcome = Literal["stored", "exists", "timeout", "unavailable", "orphan"]
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
@@ -102,6 +102,7 @@ class KeepItem(msgspec.Struct, frozen=True, array_like=True):
     namespace: bytes
     depth: int
     retention: str
+    parent: bytes
 
 
 class Keep(msgspec.Struct, frozen=True, tag=True, array_like=True):
