@@ -3,11 +3,11 @@
 ``conversations``: the public trace of Mooncake (FAST25-release/traces/conversation_trace.jsonl of
 the repository, an hour of chats) through matching, ``core.memory`` and ``core.disk``, on the
 trace's clock: with room and time for all of it next to what any store could save, then with less
-room, then with less time; and how many blocks a match asks for, if the engine remembers which keys
-it stored and got, and if it does not. The hour is too short for retention of days, so ``sessions`` are
-synthetic (``trace_sessions``): four weeks of agents and chats, agents kept for three days, chats
-for one to a hundred, with pauses of chats of different width. Capacities are those of records of
-the full model, 114,688 bytes a block.
+room, then with less time; and how many blocks a match asks for, whether or not the engine remembers
+what it stored and got. The hour is too short for retention of days, so ``sessions`` are synthetic
+(``trace_sessions``): four weeks of agents and chats, agents kept for three days, chats for one to a
+hundred, with pauses of chats of different width. Capacities are those of records of the full model,
+114,688 bytes a block.
 
 ``--plot`` draws all three. No time is measured, so a busy machine does no harm.
 """
