@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from deepinfer_core.cache.prefix import PrefixCache
 from deepinfer_core.engine.page_memory import PageMemory
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
+from deepinfer_core.engine.ranked_queue import RankedQueue
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.stored.counts import StoreCounts
 from deepinfer_core.engine.stored.fetch import Taken
@@ -80,9 +81,7 @@ class Exchange:
         self._fetching.start(cache)
         self._writing.start(cache)
 
-    def tend(
-        self, waiting: Iterable[Sequence], running: Collection[Sequence], limits: Limits
-    ) -> None:
+    def tend(self, waiting: Iterable[Sequence], running: RankedQueue, limits: Limits) -> None:
         """Do what is to be done between two steps; never waits.
 
         Args:
