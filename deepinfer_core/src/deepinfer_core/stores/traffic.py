@@ -187,6 +187,11 @@ class BlockTraffic(ABC):
     def groups(self) -> Mapping[str, BlockGroup]:
         """What it carries, by name."""
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether other machines answer; see ``StoreCapabilities``."""
+        return False
+
     @abstractmethod
     def want(self, wanted: Wanted) -> int:
         """Ask for a prefix; the ticket under which news of it come, until ``Ended``.

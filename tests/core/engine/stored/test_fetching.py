@@ -1,6 +1,7 @@
 """Do sequences get from a store what they lack, and wait for no longer than that is worth?"""
 
 from collections.abc import Callable
+from functools import partial
 
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.stored.arrivals import Arrivals
@@ -114,6 +115,25 @@ def test_nobody_waits_for_longer_than_the_settings_allow(make_stored, text) -> N
     stored.step(5)
     assert stored.done[number].usage.cached_tokens == 0
     assert stored.exchange.counts.fetches == {"abandoned": 1}
+
+
+def test_behind_a_match_that_was_late_a_prompt_has_what_is_in_memory(make_stored, text) -> None:
+    first = make_stored()
+    first.ask(text[:26])
+    stored = make_stored(first.traffic.store)
+    stored.ask(text[:9])
+    [before] = stored.traffic.wanted
+    assert before.match_s == StoreLimits().match_timeout_s == 0.005
+    stored.traffic.store.find = lambda group, keys, **rest: [Outcome(status="timeout")] * len(keys)
+    stored.traffic._end = partial(ended_late, stored.traffic._end)
+    usage = stored.ask(text[:26]).usage
+    assert (usage.cached_tokens, usage.stored_tokens) == (8, 0)
+    assert stored.exchange.counts.fetches == {"done": 1, "timeout": 1}
+
+
+def ended_late(end: Callable[..., None], prefix: object, reason: str) -> None:
+    """A fetcher says so of what it could not find out in time."""
+    end(prefix, "timeout" if reason == "miss" else reason)
 
 
 def test_nobody_waits_for_longer_than_computing_would_take(make_stored, text) -> None:

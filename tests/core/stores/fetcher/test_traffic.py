@@ -55,6 +55,13 @@ def test_states_of_blocks_that_an_engine_has_are_of_use_to_it(engine: Engine) ->
     assert states_of("a", news) == [3]
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_an_engine_knows_whether_its_store_asks_other_machines(
+    engines: Callable[..., Engine], is_remote: bool
+) -> None:
+    assert engines(store={"is_remote": is_remote}).traffic.is_remote == is_remote
+
+
 def test_a_match_begins_where_it_is_expected_to_end(engine: Engine) -> None:
     engine.keep("a", range(30))
     for changes, probes in (

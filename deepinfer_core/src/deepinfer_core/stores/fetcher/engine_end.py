@@ -104,7 +104,7 @@ class FetcherTraffic(BlockTraffic):
         self._changed = Condition()
         self._news: deque[News] = deque()
         self._tickets = Tickets()
-        self._standing = ""
+        self._standing, self._is_remote = "", False
         self._reports: dict[str, StoreReport] = {}
         self._supervisor = Supervisor(
             self._memory,
@@ -124,6 +124,11 @@ class FetcherTraffic(BlockTraffic):
     def groups(self) -> Mapping[str, BlockGroup]:
         """What it carries."""
         return self._groups
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other machines answer, as the store says."""
+        return self._is_remote
 
     @property
     def process_id(self) -> int | None:
@@ -239,7 +244,7 @@ class FetcherTraffic(BlockTraffic):
         elif isinstance(message, Reported):
             self._reports[message.store] = message.report
         elif isinstance(message, Opened):
-            self._standing = ""
+            self._standing, self._is_remote = "", message.is_remote
 
     def _gone(self) -> None:
         """The fetcher has ended: its slots are empty, and nothing more comes."""

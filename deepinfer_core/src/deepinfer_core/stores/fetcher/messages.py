@@ -119,7 +119,13 @@ class Stop(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Opened(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The store is open."""
+    """The store is open.
+
+    Attributes:
+        is_remote: see ``StoreCapabilities``.
+    """
+
+    is_remote: bool
 
 
 class OpenFailed(msgspec.Struct, frozen=True, tag=True, array_like=True):
