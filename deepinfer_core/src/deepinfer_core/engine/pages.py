@@ -175,6 +175,8 @@ class Pages:
             self.cache.drop_snapshot(saved.slot)
         elif saved.is_fork:
             self._forks.make(saved.sequence, saved.tokens, saved.slot)
+        elif not sequence.is_exact:
+            self.cache.drop_snapshot(saved.slot)
         else:
             assert sequence.chain is not None  # it has keys of all blocks that are committed
             key = sequence.chain.keys[saved.tokens // self.policy.block_tokens - 1]
