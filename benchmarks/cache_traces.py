@@ -3,10 +3,11 @@
 ``conversations``: the public trace of Mooncake (FAST25-release/traces/conversation_trace.jsonl of
 the repository, an hour of chats) through matching, ``core.memory`` and ``core.disk``, on the
 trace's clock: with room and time for all of it next to what any store could save, then with less
-room, then with less time. The hour is too short for retention of days, so ``sessions`` are
-synthetic (``trace_sessions``): four weeks of agents and chats, agents kept for three days, chats
-for one to a hundred, with pauses of chats of different width. Capacities are those of records of
-the full model, 114,688 bytes a block.
+room, then with less time; and how many blocks a match asks for, whether or not the engine remembers
+what it stored and got. The hour is too short for retention of days, so ``sessions`` are synthetic
+(``trace_sessions``): four weeks of agents and chats, agents kept for three days, chats for one to a
+hundred, with pauses of chats of different width. Capacities are those of records of the full model,
+114,688 bytes a block.
 
 ``--plot`` draws all three. No time is measured, so a busy machine does no harm.
 """
@@ -40,12 +41,17 @@ WANTED_POINTS = 0.5
 
 
 def in_memory(
-    requests: Sequence[Request], blocks: int, *, from_s: float = 0.0, **kept_s: float
+    requests: Sequence[Request],
+    blocks: int,
+    *,
+    from_s: float = 0.0,
+    remembers: bool = True,
+    **kept_s: float,
 ) -> Saved:
     """Through ``core.memory`` with room for so many blocks."""
     clock = Passing()
     limits = Limits(capacity_bytes=blocks * record_bytes(GROUP), retention_s=kept_s)
-    return through(MemoryStore(limits, clock=clock), clock, requests, from_s)
+    return through(MemoryStore(limits, clock=clock), clock, requests, from_s, remembers)
 
 
 def on_disk(requests: Sequence[Request], blocks: int, **kept_s: float) -> Saved:
@@ -62,11 +68,17 @@ def on_disk(requests: Sequence[Request], blocks: int, **kept_s: float) -> Saved:
         return through(store, clock, requests, 0.0)
 
 
-def through(store: KvStore, clock: Passing, requests: Sequence[Request], from_s: float) -> Saved:
+def through(
+    store: KvStore,
+    clock: Passing,
+    requests: Sequence[Request],
+    from_s: float,
+    remembers: bool = True,
+) -> Saved:
     """Open, replay, close."""
     store.open([GROUP])
     try:
-        return replay(store, clock, requests, counted_from_s=from_s)
+        return replay(store, clock, requests, counted_from_s=from_s, remembers=remembers)
     finally:
         store.close()
 
@@ -91,6 +103,7 @@ def main() -> None:
         described(f"retention_s={kept_s:g}", saved, best, most_records=saved.most_records)
         for kept_s, saved in by_time.items()
     ]  # fmt: skip
+    figures += [matching(requests, by_room, blocks) for blocks in CAPACITIES[4:]]
     by_class = two_classes(args)
     figures += [
         chats(sigma, days, saved, by_class, args) for (sigma, days), saved in by_class.items()
@@ -129,6 +142,21 @@ def described(load: str, saved: Saved, best: Ideal, **extra: object) -> dict[str
         f"cache_traces.conversations[{load}]", round(saved.rate(), 6), "of tokens",
         bound={"name": "whole blocks of earlier requests", "value": round(best.rate, 6)},
         ratio=round(saved.rate() / best.rate, 4), **extra,
+    )  # fmt: skip
+
+
+def matching(
+    requests: Sequence[Request], by_room: dict[int, Saved], blocks: int
+) -> dict[str, object]:
+    """How many blocks of a store of so many are asked for until it is known how many are there."""
+    saved, before = by_room[blocks], in_memory(requests, blocks, remembers=False, agent=FOREVER_S)
+    probes, all_probes = saved.probes / saved.matches, before.probes / before.matches
+    return figure(
+        f"cache_traces.matches[capacity_blocks={blocks}]", round(probes, 3), "probes a match",
+        bound={"name": "nothing remembered", "value": round(all_probes, 3)},
+        ratio=round(probes / all_probes, 4), matches=saved.matches,
+        questions=round(saved.questions / saved.matches, 3),
+        questions_without=round(before.questions / before.matches, 3),
     )  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from deepinfer_core.cache.keys import block_key, namespace
-from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, StoreItem
+from deepinfer_core.engine.stored.stored_keys import StoredKeys
+from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, Outcome, StoreItem
 from deepinfer_core.stores.fetcher.gallop import match
 
 BLOCK_TOKENS = 128
@@ -69,12 +70,17 @@ class Saved:
         asked, hit: tokens.
         most_records: that the store ever held.
         refused: blocks that found no room.
+        matches: requests of which a store was asked how much it has.
+        questions, probes: calls for that, and blocks that they were about.
     """
 
     asked: dict[str, int] = field(default_factory=dict)
     hit: dict[str, int] = field(default_factory=dict)
     most_records: int = 0
     refused: int = 0
+    matches: int = 0
+    questions: int = 0
+    probes: int = 0
 
     def add(self, request: Request, blocks: int) -> None:
         """Count a request."""
@@ -101,7 +107,12 @@ class Passing:
 
 
 def replay(
-    store: KvStore, clock: Passing, requests: Iterable[Request], *, counted_from_s: float = 0.0
+    store: KvStore,
+    clock: Passing,
+    requests: Iterable[Request],
+    *,
+    counted_from_s: float = 0.0,
+    remembers: bool = True,
 ) -> Saved:
     """Send all requests through an open store.
 
@@ -110,20 +121,28 @@ def replay(
         clock: set to the time of each request.
         requests: in order of time.
         counted_from_s: those before it fill the store and are not counted.
+        remembers: matches begin where one engine remembers that the chain ended, as they do; False:
+            they know nothing.
     """
-    saved, swept_s = Saved(), -math.inf
+    saved, swept_s, known = Saved(), -math.inf, StoredKeys(clock)
     room = [bytearray(GROUP.block_bytes) for _ in range(1 << 14)]
     for request in requests:
         clock.now_s = clock.start_s + request.at_s
         if request.at_s - swept_s >= SWEPT_EVERY_S:
             store.sweep(deadline_s=math.inf)
             swept_s = request.at_s
-        blocks = _loaded(store, request, room)
+        wanted = request.keys[: request.most_blocks]
+        found = _found(store, wanted, known.reach(wanted) if remembers else 0, saved)
+        blocks = _loaded(store, wanted[:found], room)
         items = [
             StoreItem(key=key, data=key[:8], namespace=ROOT, depth=depth, retention=request.traffic)
             for depth, key in enumerate(request.keys)
             if depth >= blocks
         ]
+        for key in wanted[blocks:found]:
+            known.discard(key)
+        for key in request.keys:
+            known.add(key)
         stored = store.store(GROUP.name, items, deadline_s=math.inf)
         saved.refused += sum(one.status == "unavailable" for one in stored)
         if request.at_s >= counted_from_s:
@@ -132,18 +151,29 @@ def replay(
     return saved
 
 
-def _loaded(store: KvStore, request: Request, room: list[bytearray]) -> int:
+def _found(store: KvStore, wanted: tuple[bytes, ...], expected: int, saved: Saved) -> int:
+    """Leading blocks that seem to be there."""
+
+    def find(keys: list[bytes]) -> list[Outcome]:
+        saved.questions += 1
+        return store.find(GROUP.name, keys, deadline_s=math.inf)
+
+    found = match(find, wanted, expected=expected)
+    saved.matches += bool(wanted)
+    saved.probes += found.probes
+    return found.blocks
+
+
+def _loaded(store: KvStore, keys: tuple[bytes, ...], room: list[bytearray]) -> int:
     """Leading blocks that came."""
-    wanted = request.keys[: request.most_blocks]
-    found = match(lambda keys: store.find(GROUP.name, keys, deadline_s=math.inf), wanted).blocks
-    keys, places = wanted[:found], room[:found]
+    places = room[: len(keys)]
     outcomes = store.load(GROUP.name, keys, places, deadline_s=math.inf)
     for blocks, (key, outcome, place) in enumerate(zip(keys, outcomes, places, strict=True)):
         if outcome.status != "hit":
             return blocks
         if place != key[:8]:
             raise SystemExit("a store gave wrong bytes")
-    return found
+    return len(keys)
 
 
 def read_conversations(file: Path) -> list[Request]:

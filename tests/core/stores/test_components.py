@@ -133,3 +133,29 @@ def test_stores_load_neither_torch_nor_pydantic() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"torch", "pydantic", "pluggy"}.isdisjoint(done.stdout.split())
+
+
+HERE = '{use="core.memory",options={capacity_bytes=1048576}}'
+REMOTE = (
+    '{use="core.peers",options={capacity_bytes=1048576,'
+    'name="127.0.0.1:7000",members=["127.0.0.1:7000"]}}'
+)
+
+
+@pytest.mark.parametrize("other", [HERE, REMOTE], ids=["here", "remote"])
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("core.tiered", "tiers=[{here},{other}]"),
+        ("core.erasure", "children=[" + ",".join(["{here}"] * 11) + ",{other}]"),
+    ],
+)
+def test_a_store_asks_other_machines_if_one_that_it_is_made_of_does(
+    name: str, option: str, other: str
+) -> None:
+    asked = option.replace("{here}", HERE).replace("{other}", other)
+    settings = [f"components.kv_store.use={name}", f"components.kv_store.options.{asked}"]
+    if name == "core.erasure":
+        settings.append("components.kv_store.options.codec=numpy")
+    store = load(resolved(*settings).require(), "kv_store")
+    assert store.capabilities.is_remote == (other == REMOTE)

@@ -66,6 +66,7 @@ def test_a_store_is_built_with_its_options_and_reaches_for_nothing() -> None:
     store = load(resolved(options).require(), "kv_store")
     assert isinstance(store, MooncakeStore)
     assert store.capabilities.max_block_bytes == 8192 - 192
+    assert store.capabilities.is_remote
     assert store._library.put_config.replica_num == 2
     assert store._terms.pool == "seven"
     assert dict(store._terms.retention_s) == {

@@ -1,5 +1,6 @@
 """Are answers over a shared folder those of an engine without a store, bit for bit?"""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_the_fetcher_of_an_engine_uses_a_shared_folder(
     byte_checkpoint: Path, tmp_path: Path
 ) -> None:
     options = {"folder": str(tmp_path / "store"), "capacity_bytes": 1 << 26, "durable": False}
-    prompt = words("stored", 300)
+    prompts = [words(f"stored {number}", 300 + 16 * number) for number in range(4)]
     drawn = SamplingParams(temperature=1, seed=5, max_tokens=8, ignore_eos=True)
     with LLM(
         byte_checkpoint,
@@ -93,8 +94,13 @@ def test_the_fetcher_of_an_engine_uses_a_shared_folder(
         components={"kv_store": {"use": "threefs.posix", "options": options}},
         kv_store={"match_timeout_s": 20.0, "fetch_timeout_s": 60.0, "fetch_patience": 1e9},
     ) as llm:
-        [cold] = llm.generate(prompt_token_ids=[prompt], sampling_params=drawn)
-        llm.engine.batch.pages.cache.clear()
-        [found] = llm.generate(prompt_token_ids=[prompt], sampling_params=drawn)
-    assert found.token_ids == cold.token_ids
-    assert (cold.usage.stored_tokens, found.usage.stored_tokens) == (0, 256)
+        cold = llm.generate(prompt_token_ids=prompts, sampling_params=drawn)
+        pages = llm.engine.batch.pages
+        assert pages.exchange is not None
+        while pages.exchange._traffic.counts().writing:
+            time.sleep(0.01)
+        pages.cache.clear()
+        found = llm.generate(prompt_token_ids=prompts, sampling_params=drawn)
+    assert [one.token_ids for one in found] == [one.token_ids for one in cold]
+    assert [one.usage.stored_tokens for one in cold] == [0] * 4
+    assert [one.usage.stored_tokens for one in found] == [256] * 4

@@ -38,6 +38,7 @@ def test_a_store_is_built_with_its_options_and_keeps_blocks(tmp_path: Path) -> N
     assert not (tmp_path / "store").exists()
     store.open([BLOCKS])
     assert store.report().capacity_bytes == 1 << 20
+    assert store.capabilities.is_remote
     store.store("blocks", [item(number) for number in range(20)], deadline_s=FOREVER)
     files = sorted((tmp_path / "store/blocks/seven").glob("*.seg"))
     # A first page, records, and a seal behind those of the file that is full.

@@ -27,7 +27,8 @@ class KvStoreSettings(Section):
     """Use of a store; without one, nothing of this has a meaning.
 
     Attributes:
-        match_timeout_s: for which a request waits to learn how much of it is stored.
+        match_timeout_s: for which a request waits to learn how much of it is stored; None takes
+            0.005 for a store on this machine, 0.02 for one that asks others.
         fetch_timeout_s: for which it waits until that has come, at most.
         fetch_patience: how many times as long as computing a prefix fetching it may take; 1: the
             quicker way is taken, more spares the device work that it could do for others.
@@ -43,7 +44,7 @@ class KvStoreSettings(Section):
             ``retention_s``.
     """
 
-    match_timeout_s: Seconds = 0.005
+    match_timeout_s: Seconds | None = None
     fetch_timeout_s: Seconds = 2.0
     fetch_patience: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     fetch_bytes: int = Field(default=256 * _MIB, ge=1)

@@ -58,6 +58,9 @@ def take_in(
         vocabulary: number of token ids.
         finish: called for each sequence that ends.
     """
+    for sequence, result in zip(step.owners, results, strict=True):
+        if result.invalid:
+            sequence.is_exact = False  # what it computed is shared with nobody
     drafting = step.launch.drafting
     if drafting is None:
         batch.commit(step.launch, known_s)

@@ -25,6 +25,7 @@ from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.stored.exchange import Exchange
 from deepinfer_core.schedule.plan import Copy, StepPlan
 from deepinfer_core.schedule.policy import decide
+from deepinfer_core.schedule.shortage import is_short, lacks_room
 from deepinfer_core.schedule.snapshot import Decision, Limits, SequenceView, Snapshot, StepKind
 
 __all__ = ["Batch"]
@@ -113,18 +114,19 @@ class Batch:
 
     def launch(self) -> Launch | None:
         """Decide the next step and take what it needs; None if nobody can feed a row now."""
-        if self.limits.may_preempt(len(self._running) + 1, self.pages.cache.free_blocks):
-            # What is kept for convenience goes before anything that would be computed again. The
-            # policy, too, counts on all blocks that running sequences do not hold.
-            self.pages.make_room()
         entries, drafting = self._entries(), self.drafting
         if drafting is not None:
             views = [one.view for one in entries.values()]
             if not drafting.want(self._running, views, max_rows=self.limits.max_rows):
                 drafting = None
-        decision = self._decide(entries)
-        if entries and not decision.admitted:
-            self.pages.make_room_for(next(iter(entries.values())).view, self.limits)
+        snapshot = self._snapshot(entries)
+        if is_short(snapshot):
+            # What is kept for convenience goes before anything that would be computed again.
+            self.pages.make_room()
+            snapshot = self._snapshot(entries := self._entries())
+        decision = decide(snapshot)
+        if not decision.admitted and lacks_room(snapshot):
+            self.pages.make_room()
         for sequence_id in decision.preempted:
             self._preempt(self._by_id[sequence_id])
         admitted = [self._by_id[number] for number in decision.admitted]
@@ -134,7 +136,7 @@ class Batch:
     def tend(self) -> None:
         """Do what a store gives to do between two steps."""
         if self.pages.exchange is not None:
-            self.pages.exchange.tend(self._waiting, len(self._running), self.limits)
+            self.pages.exchange.tend(self._waiting, self._running, self.limits)
 
     def commit(
         self,
@@ -213,17 +215,15 @@ class Batch:
                 entries[sequence.sequence_id] = self.pages.entry(sequence)
         return entries
 
-    def _decide(self, entries: dict[int, Entry]) -> Decision:
+    def _snapshot(self, entries: dict[int, Entry]) -> Snapshot:
         running, free = len(self._running), self.pages.cache.free_blocks
-        return decide(
-            Snapshot(
-                limits=self.limits,
-                running=self._views(self.limits.may_preempt(running, free)),
-                waiting=tuple(entry.view for entry in entries.values()),
-                free_blocks=free,
-                free_slots=self.pages.running_slots - running,
-                last_kind=self._last_kind,
-            )
+        return Snapshot(
+            limits=self.limits,
+            running=self._views(self.limits.may_preempt(running, free)),
+            waiting=tuple(entry.view for entry in entries.values()),
+            free_blocks=free,
+            free_slots=self.pages.running_slots - running,
+            last_kind=self._last_kind,
         )
 
     def _views(self, may_preempt: bool) -> tuple[SequenceView, ...]:

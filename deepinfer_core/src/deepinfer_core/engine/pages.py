@@ -19,7 +19,7 @@ from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.stored.exchange import Exchange
 from deepinfer_core.errors import EngineError
 from deepinfer_core.schedule.plan import Copy
-from deepinfer_core.schedule.snapshot import Limits, SequenceView
+from deepinfer_core.schedule.snapshot import SequenceView
 
 __all__ = ["PageCounts", "Pages"]
 
@@ -175,6 +175,8 @@ class Pages:
             self.cache.drop_snapshot(saved.slot)
         elif saved.is_fork:
             self._forks.make(saved.sequence, saved.tokens, saved.slot)
+        elif not sequence.is_exact:
+            self.cache.drop_snapshot(saved.slot)
         else:
             assert sequence.chain is not None  # it has keys of all blocks that are committed
             key = sequence.chain.keys[saved.tokens // self.policy.block_tokens - 1]
@@ -227,12 +229,6 @@ class Pages:
         self._forks.drop_all()
         if self.exchange is not None:
             self.exchange.make_room()
-
-    def make_room_for(self, view: SequenceView, limits: Limits) -> None:
-        """Make room if that is what the first waiting sequence waits for."""
-        missing = limits.blocks_for(view.known_tokens + 1) - view.block_count
-        if missing + view.idle_blocks > self.cache.free_blocks:
-            self.make_room()
 
     def check_integrity(self, sequences: Iterable[Sequence], saved: Iterable[Saved] | None) -> None:
         """Compare the books with what everybody says to hold.

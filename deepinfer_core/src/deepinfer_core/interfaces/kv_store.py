@@ -167,12 +167,14 @@ class StoreCapabilities:
         is_zero_copy: whether blocks that are lent lie where the store keeps them.
         batch_blocks: blocks in a call from which on more of them gain little.
         max_block_bytes: longest block.
+        is_remote: whether calls are answered by other machines, and so take longer.
     """
 
     is_persistent: bool
     is_zero_copy: bool
     batch_blocks: int
     max_block_bytes: int
+    is_remote: bool = False
 
 
 class KvStore(Component):

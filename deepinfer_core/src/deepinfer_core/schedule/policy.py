@@ -251,18 +251,13 @@ class _Round:
         if not self.prompt_rows:
             return False
         # A lone sequence is always let in; the limits say that it fits.
-        return not running or self._lacking(view) + view.idle_blocks + self.owed_blocks <= (
-            self.free_blocks
-        )
-
-    def _lacking(self, view: SequenceView) -> int:
-        """Blocks that a sequence lacks for its known tokens and the next one."""
-        return max(0, self.limits.blocks_for(view.known_tokens + 1) - view.block_count)
+        lacking = self.limits.lacking(view.known_tokens, view.block_count)
+        return not running or lacking + view.idle_blocks + self.owed_blocks <= self.free_blocks
 
     def _start(self, view: SequenceView) -> None:
         self.admitted.append(view.sequence_id)
         self.free_blocks -= view.idle_blocks
-        self.owed_blocks += self._lacking(view)
+        self.owed_blocks += self.limits.lacking(view.known_tokens, view.block_count)
         rows = self._claim(view, self._chunk_rows(view), True)
         self.prompt_rows -= rows
         self.chunk_count += rows > 0

@@ -70,6 +70,10 @@ class Limits:
         """Blocks that hold ``tokens`` tokens."""
         return -(-tokens // self.block_tokens)
 
+    def lacking(self, known_tokens: int, block_count: int) -> int:
+        """Blocks that a sequence with ``block_count`` lacks for its tokens and the next one."""
+        return max(0, self.blocks_for(known_tokens + 1) - block_count)
+
     def may_preempt(self, running_count: int, free_blocks: int) -> bool:
         """Whether a step could take blocks from a running sequence.
 

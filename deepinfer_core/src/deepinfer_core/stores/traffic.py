@@ -51,8 +51,6 @@ class Wanted:
 
     Attributes:
         keys: of its blocks, in order; that behind the ``has`` first is missing.
-        depth: number in the chain of the first key.
-        namespace: root of the chain.
         retention: class of traffic, which also refreshes what is found.
         group: of the blocks, reuse ``leading``.
         state_group: of states, reuse ``last``, of which the last one at or before the end of what
@@ -60,17 +58,18 @@ class Wanted:
         match_s: seconds until it must be known how much is there.
         fetch_s: seconds until all must have come.
         has: leading keys whose blocks the engine has, named for the states at their ends alone.
+        expected: leading keys, those of ``has`` counted, whose blocks are likely there: the match
+            begins behind them. 0: nobody knows.
     """
 
     keys: tuple[bytes, ...]
-    depth: int
-    namespace: bytes
     retention: str
     group: str
     state_group: str | None
     match_s: float
     fetch_s: float
     has: int = 0
+    expected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +132,7 @@ class Finished(NamedTuple):
         namespace: root of its chain.
         depth: number in its chain.
         retention: class of traffic.
+        parent: key of the block before it, without which it is not stored; empty: it needs none.
     """
 
     slot: Slot
@@ -140,6 +140,7 @@ class Finished(NamedTuple):
     namespace: bytes
     depth: int
     retention: str
+    parent: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +152,7 @@ class TrafficCounts:
         fetched_batches: messages in which they did.
         ended: prefixes by how they ended; also ``cancelled``.
         written: blocks handed over, by outcome: ``stored``, ``exists``, ``timeout``,
-            ``unavailable``, ``lost``.
+            ``unavailable``, ``orphan`` (the block before it is not there), ``lost``.
         probes: blocks that were looked for.
         match_s, fetch_s: seconds spent on them, summed.
         match_timeouts: prefixes that ended before it was known how much of them is there.
@@ -185,6 +186,11 @@ class BlockTraffic(ABC):
     @abstractmethod
     def groups(self) -> Mapping[str, BlockGroup]:
         """What it carries, by name."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other machines answer; see ``StoreCapabilities``."""
+        return False
 
     @abstractmethod
     def want(self, wanted: Wanted) -> int:
@@ -229,8 +235,8 @@ class BlockTraffic(ABC):
         """Let blocks be stored, in order of their chain. What becomes of them is only counted.
 
         Raises:
-            ValueError: a slot is none that was empty, or a block's key, namespace, depth or
-                retention does not fit.
+            ValueError: a slot is none that was empty, or a block's key, namespace, depth,
+                retention or parent does not fit.
         """
 
     @abstractmethod

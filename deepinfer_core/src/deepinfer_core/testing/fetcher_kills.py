@@ -160,8 +160,6 @@ class FetcherKills:
         ticket = self._traffic.want(
             Wanted(
                 keys=tuple(key((chain, place)) for place in range(_LENGTH)),
-                depth=0,
-                namespace=_NAMESPACE,
                 retention="chat",
                 group="blocks",
                 state_group=state_group,
@@ -174,10 +172,11 @@ class FetcherKills:
 
     def _hand_over(self, chain: int, places: Sequence[int], group: str) -> None:
         slots = self._traffic.empty_slots(group, len(places))
-        finished = []
+        finished: list[Finished] = []
         for place, slot in zip(places, slots, strict=False):
             slot.view[:] = block((chain, place), self._traffic.groups[group])
-            finished.append(Finished(slot, key((chain, place)), _NAMESPACE, place, "chat"))
+            parent = finished[-1].key if finished else b""
+            finished.append(Finished(slot, key((chain, place)), _NAMESPACE, place, "chat", parent))
         self._traffic.hand_over(finished)
 
     def _look(self) -> None:

@@ -44,7 +44,8 @@ class UnrulyOptions(BaseModel):
         rules: the file; empty: none.
         folder: where blocks are kept on a disk; empty: in memory.
         is_persistent: what it says of itself.
-        is_remote: whether it says that blocks come from the memory of other machines.
+        is_remote: whether it says that other machines answer, and that blocks come from their
+            memory.
         log: file that gets a line for each call; empty: none.
     """
 
@@ -74,6 +75,7 @@ class UnrulyStore(KvStore):
             is_zero_copy=False,
             batch_blocks=4,
             max_block_bytes=self._inner.capabilities.max_block_bytes,
+            is_remote=self._options.is_remote,
         )
 
     @property

@@ -101,6 +101,7 @@ class MooncakeStore(GuardedStore[_Opened]):
             is_zero_copy=False,
             batch_blocks=BATCH_BLOCKS,
             max_block_bytes=self._terms.lane_bytes - HEADER_BYTES,
+            is_remote=True,
         )
 
     def _start(self, groups: Sequence[BlockGroup], tally: Tally) -> _Opened:

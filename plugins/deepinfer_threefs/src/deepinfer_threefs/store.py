@@ -76,6 +76,7 @@ class ThreefsStore(GuardedStore[_Opened]):
             is_zero_copy=False,
             batch_blocks=64,
             max_block_bytes=self._limits.low_bytes,
+            is_remote=True,
         )
 
     def look(self, *, deadline_s: float) -> None:

@@ -1,6 +1,7 @@
 """Do sequences get from a store what they lack, and wait for no longer than that is worth?"""
 
 from collections.abc import Callable
+from functools import partial
 
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.engine.stored.arrivals import Arrivals
@@ -41,11 +42,28 @@ def test_what_is_in_memory_is_not_asked_for(make_stored, text) -> None:
     stored.ask(text[:9])
     usage = stored.ask(text[:18]).usage
     assert (usage.cached_tokens, usage.stored_tokens) == (8, 0)
-    assert [(one.depth, len(one.keys)) for one in stored.traffic.wanted] == [(0, 2), (2, 2)]
+    keys = tuple(stored.keys(text[:16]))
+    assert [one.keys for one in stored.traffic.wanted] == [keys[:2], keys[2:]]
     assert stored.ask(text[:18]).usage.cached_tokens == 16
     assert stored.exchange.counts.unasked == {"in_memory": 1}
     stored.ask(text[:4])
     assert stored.exchange.counts.unasked == {"in_memory": 1, "too_short": 1}
+
+
+def test_the_store_is_told_how_much_of_a_text_it_had_when_it_was_met_last(
+    make_stored, text
+) -> None:
+    stored = make_stored()
+    stored.ask(text[:18])
+    stored.now[0] = 3600.0  # long after its blocks count as stored
+    stored.forget()
+    stored.ask(text[:42])  # a later turn
+    stored.forget()
+    stored.ask([*text[:9], *range(30)])  # another end
+    stored.forget()
+    stored.ask([7, *text[1:18]])
+    assert [one.expected for one in stored.traffic.wanted] == [0, 4, 2, 0]
+    assert [len(one.keys) for one in stored.traffic.wanted] == [4, 10, 9, 4]
 
 
 def test_a_state_that_memory_has_lost_comes_with_the_block_before_it(make_stored, text) -> None:
@@ -55,15 +73,14 @@ def test_a_state_that_memory_has_lost_comes_with_the_block_before_it(make_stored
     usage = stored.ask(text[:18]).usage
     assert (usage.cached_tokens, usage.stored_tokens, usage.replayed_tokens) == (16, 0, 0)
     last = stored.traffic.wanted[-1]
-    assert (last.depth, last.keys) == (3, tuple(stored.keys(text[:16])[3:]))
+    assert last.keys == tuple(stored.keys(text[:16])[3:])
 
 
-def test_a_prefix_is_asked_for_under_its_namespace_and_class(make_stored, text) -> None:
+def test_a_prefix_is_asked_for_under_its_salt_and_class(make_stored, text) -> None:
     stored = make_stored()
     stored.ask(text[:10], cache_salt="us", retention="chat")
     [wanted] = stored.traffic.wanted
-    chain = stored.engine.batch.pages.policy.chain("us")
-    assert (wanted.namespace, wanted.retention, wanted.group) == (chain.root, "chat", "blocks")
+    assert (wanted.retention, wanted.group) == ("chat", "blocks")
     assert list(wanted.keys) == stored.keys(text[:8], salt="us")
 
 
@@ -98,6 +115,25 @@ def test_nobody_waits_for_longer_than_the_settings_allow(make_stored, text) -> N
     stored.step(5)
     assert stored.done[number].usage.cached_tokens == 0
     assert stored.exchange.counts.fetches == {"abandoned": 1}
+
+
+def test_behind_a_match_that_was_late_a_prompt_has_what_is_in_memory(make_stored, text) -> None:
+    first = make_stored()
+    first.ask(text[:26])
+    stored = make_stored(first.traffic.store)
+    stored.ask(text[:9])
+    [before] = stored.traffic.wanted
+    assert before.match_s == StoreLimits().match_timeout_s == 0.005
+    stored.traffic.store.find = lambda group, keys, **rest: [Outcome(status="timeout")] * len(keys)
+    stored.traffic._end = partial(ended_late, stored.traffic._end)
+    usage = stored.ask(text[:26]).usage
+    assert (usage.cached_tokens, usage.stored_tokens) == (8, 0)
+    assert stored.exchange.counts.fetches == {"done": 1, "timeout": 1}
+
+
+def ended_late(end: Callable[..., None], prefix: object, reason: str) -> None:
+    """A fetcher says so of what it could not find out in time."""
+    end(prefix, "timeout" if reason == "miss" else reason)
 
 
 def test_nobody_waits_for_longer_than_computing_would_take(make_stored, text) -> None:
@@ -263,3 +299,38 @@ def test_pieces_that_nobody_wants_any_more_give_their_slots_back(make_stored) ->
     assert not traffic.slots_out
     assert not arrivals.is_busy
     assert (fetch.is_open, other.is_open, stopped) == (False, False, [])
+
+
+def kept_by_another(make_stored, prompts: list[list[int]]) -> object:
+    """A store that has all blocks of some prompts."""
+    other = make_stored()
+    for prompt in prompts:
+        other.ask(prompt)
+    return other.traffic.store
+
+
+def test_what_came_is_not_let_go_while_there_is_room_for_all(make_stored, text) -> None:
+    """The first of these run while the last ones still come, in a cache that is just enough."""
+    prompts = [[number, *text[: 9 + 4 * number]] for number in range(4)]
+    store = kept_by_another(make_stored, prompts)
+    stored = make_stored(store, blocks=23, rows=32, batch_blocks=1)
+    numbers = [stored.submit(prompt, 2) for prompt in prompts]
+    stored.run()
+    came = [stored.done[number].usage.stored_tokens for number in numbers]
+    assert came == [8, 12, 16, 20]
+    assert stored.exchange.counts.fetches == {"done": 4}
+    assert stored.engine.batch.preemptions == 0
+
+
+def test_what_was_let_go_before_it_was_of_use_counts_as_no_room(make_stored, text) -> None:
+    """It came whole, and what runs took its blocks: the store is not to blame."""
+    store = kept_by_another(make_stored, [text[:18]])
+    stored = make_stored(store, blocks=22, rows=8)
+    for seed in range(4):
+        stored.submit([seed, *text[1:7]], 30, seed=seed)
+    waiting = stored.submit(text[:18])
+    stored.step(10)
+    assert not stored.exchange.counts.fetches["done"]  # it is not known yet of what use it is
+    stored.run()
+    assert stored.done[waiting].usage.stored_tokens == 0
+    assert stored.exchange.counts.fetches["no_room"] == 1

@@ -166,6 +166,54 @@ def test_nothing_of_an_approximate_sequence_is_stored(make_stored, text) -> None
     assert stored.stored == stored.keys(text[:24])
 
 
+def test_a_block_of_an_answer_is_stored_as_soon_as_it_is_full(make_stored, text) -> None:
+    stored = make_stored(has_states=False)
+    number = stored.submit(text[:10], 12)
+    keys = stored.keys([*text[:10], *answer_to(text[:10], 12)])
+    while len(stored.stored) < 4:
+        assert number not in stored.done
+        stored.step()
+    assert stored.stored == keys[:4]
+    stored.run()
+    assert stored.stored == keys[:5]
+
+
+def spoil_logits(stored) -> None:
+    """From now on no row gives numbers."""
+    runner, results = stored.engine.runner, stored.engine.runner.results
+    runner.results = lambda handle: tuple(one._replace(invalid=True) for one in results(handle))
+
+
+def test_a_block_that_is_full_in_a_step_without_numbers_is_shared_with_nobody(
+    make_stored, text
+) -> None:
+    stored = make_stored()
+    number = stored.submit(text[:11], 5)
+    while not stored.engine.batch.get(number).output_count:
+        stored.step()
+    spoil_logits(stored)  # the next row ends the third block
+    stored.run()
+    assert stored.done[number].error is not None
+    known = stored.keys([*text[:11], *answer_to(text[:11], 1)])
+    assert stored.stored == known[:2]
+    assert len(stored.engine.batch.pages.cache.match(known).block_ids) == 2
+
+
+def test_what_waits_of_a_request_without_numbers_is_not_stored(make_stored, text) -> None:
+    stored = make_stored(slots=0)
+    other = stored.submit([7, *text[1:10]], 9)
+    number = stored.submit(text[:42], 9)
+    while not stored.engine.batch.get(number).output_count:
+        stored.step()
+    waiting = stored.engine.batch.get(number)
+    waiting.is_exact = False
+    stored.engine.abort(number)
+    left = [block.sequence.sequence_id for block in stored.exchange._writing._backlog]
+    assert set(left) == {other}
+    assert stored.exchange.counts.written["dropped"] == 10
+    stored.engine.check_integrity()
+
+
 def test_closing_hands_over_what_waits(make_stored, text) -> None:
     stored = make_stored(limits=StoreLimits(step_blocks=1))
     number = stored.submit(text[:30])
@@ -187,6 +235,20 @@ def test_keys_are_known_for_a_while() -> None:
     known.add(b"a")
     known.discard(b"a")
     assert b"a" not in known
+
+
+def test_keys_reach_to_the_last_that_is_remembered_however_old_it_is() -> None:
+    now, keys = [0.0], [bytes([number]) for number in range(9)]
+    known = StoredKeys(lambda: now[0])
+    assert known.reach(keys) == 0
+    for key in keys[:6]:
+        known.add(key)
+    now[0] = 3600.0
+    assert [known.reach(keys), known.reach(keys[:4]), known.reach(keys[6:])] == [6, 4, 0]
+    known.discard(keys[5])  # the store has lost it
+    assert known.reach(keys) == 5
+    known.keep_only(set(keys[:2]))
+    assert known.reach(keys) == 2
 
 
 def test_the_answer_of_the_fake_runner_is_known(make_stored, text) -> None:

@@ -44,14 +44,21 @@ class Engine:
         self.rules.with_suffix(".new").replace(self.rules)
 
     def hand_over(self, name: object, places: Sequence[int], group: BlockGroup = BLOCKS) -> None:
-        """Hand blocks of a chain over."""
+        """Hand blocks of a chain over; the first of them needs none before it."""
         slots = self.traffic.empty_slots(group.name, len(places))
         assert len(slots) == len(places)
         for place, slot in zip(places, slots, strict=True):
             slot.view[:] = block((name, place), group)
         self.traffic.hand_over(
             [
-                Finished(slot, key((name, place)), NAMESPACE, place, "chat")
+                Finished(
+                    slot,
+                    key((name, place)),
+                    NAMESPACE,
+                    place,
+                    "chat",
+                    key((name, place - 1)) if place - 1 in places else b"",
+                )
                 for place, slot in zip(places, slots, strict=True)
             ]
         )
@@ -66,8 +73,6 @@ class Engine:
         """Ask for a chain of blocks."""
         fields: dict[str, Any] = {
             "keys": tuple(key((name, place)) for place in range(count)),
-            "depth": 0,
-            "namespace": NAMESPACE,
             "retention": "chat",
             "group": "blocks",
             "state_group": "state",

@@ -31,6 +31,7 @@ class Bench:
             "ticket": ticket,
             "keys": b"".join(keys(first, count)),
             "has": 0,
+            "expected": 0,
             "group": "blocks",
             "state_group": None,
             "retention": "chat",

@@ -27,10 +27,10 @@ class Asked:
         return [HIT if self.present[one] else MISS for one in places]
 
 
-def searched(present: list[bool]) -> tuple[Match, Asked]:
+def searched(present: list[bool], expected: int = 0) -> tuple[Match, Asked]:
     asked = Asked(present)
     keys = [place.to_bytes(4, "little") for place in range(len(present))]
-    return match(asked, keys), asked
+    return match(asked, keys, expected=expected), asked
 
 
 def leading(present: list[bool]) -> int:
@@ -54,15 +54,16 @@ def most_probes(count: int) -> tuple[int, int]:
     return probes, questions
 
 
-@given(st.lists(st.booleans(), max_size=700))
+@given(st.lists(st.booleans(), max_size=700), st.integers(-3, 702))
 def test_the_answer_ends_at_a_block_that_is_not_there_and_not_before_the_first(
-    present: list[bool],
+    present: list[bool], expected: int
 ) -> None:
-    found, asked = searched(present)
+    found, asked = searched(present, expected)
     assert found.blocks >= leading(present)
     assert found.blocks == len(present) or not present[found.blocks]
     assert all(present[one] for one in asked.seen if one < found.blocks)
-    assert found.probes == len(asked.seen) <= most_probes(len(present))[0]
+    assert found.probes == len(asked.seen)
+    assert expected > 0 or found.probes <= most_probes(len(present))[0]
 
 
 @given(st.integers(0, 9000), st.integers(0, 9000))
@@ -86,6 +87,32 @@ def test_usual_chains_take_so_many_probes_at_most(count: int, questions: int, pr
     ]
     assert max(len(one.seen) for one in found) <= probes
     assert max(one.questions for one in found) <= questions
+
+
+@given(st.integers(1, 9000), st.data())
+def test_one_question_confirms_what_is_expected(count: int, data: st.DataObject) -> None:
+    there = data.draw(st.integers(1, count))
+    found, asked = searched([place < there for place in range(count)], there)
+    assert found == Match(there, "", 1 if there == count else 2)
+    assert asked.questions == 1
+
+
+@given(st.integers(1, 9000), st.data())
+@example(8192, None)
+def test_what_is_not_as_expected_takes_a_question_more_at_most(
+    count: int, data: st.DataObject | None
+) -> None:
+    there = data.draw(st.integers(0, count)) if data else 1
+    expected = data.draw(st.integers(1, count + 1)) if data else 8191
+    found, asked = searched([place < there for place in range(count)], expected)
+    assert found.blocks == there
+    # A question of 15 leaves a sixteenth, so after the first one of two there are as many as
+    # digits of what was left open to the base of 16.
+    questions, left = 1, count
+    while left:
+        questions, left = questions + 1, left // (FAN_OUT + 1)
+    assert asked.questions <= questions
+    assert found.probes <= 2 + FAN_OUT * (questions - 1)
 
 
 def test_what_is_not_known_in_time_is_not_there() -> None:

@@ -8,18 +8,19 @@ from deepinfer_core.stores.traffic import Wanted
 
 WANTED = Wanted(
     keys=(b"a" * 32, b"b" * 32),
-    depth=3,
-    namespace=b"n" * 32,
     retention="chat",
     group="blocks",
     state_group=None,
     match_s=0.5,
     fetch_s=2.0,
+    has=1,
+    expected=2,
 )
 
 
 def test_deadlines_are_told_as_points_in_time() -> None:
     seek = Tickets().open(WANTED, 100.0)
+    assert (seek.has, seek.expected) == (1, 2)
     assert (seek.keys, seek.match_by_s, seek.fetch_by_s) == (b"a" * 32 + b"b" * 32, 100.5, 102.0)
 
 

@@ -55,6 +55,27 @@ def test_states_of_blocks_that_an_engine_has_are_of_use_to_it(engine: Engine) ->
     assert states_of("a", news) == [3]
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_an_engine_knows_whether_its_store_asks_other_machines(
+    engines: Callable[..., Engine], is_remote: bool
+) -> None:
+    assert engines(store={"is_remote": is_remote}).traffic.is_remote == is_remote
+
+
+def test_a_match_begins_where_it_is_expected_to_end(engine: Engine) -> None:
+    engine.keep("a", range(30))
+    for changes, probes in (
+        ({"expected": 30}, 2),
+        ({"expected": 40}, 2 * 15 + 1),  # only one of 40 is asked for first, and is not there
+        ({"has": 10, "expected": 30}, 2),
+    ):
+        before = engine.traffic.counts().probes
+        found = engine.news(engine.want("a", 40, **changes))[0]
+        assert found.blocks == 30 - changes.get("has", 0)
+        assert engine.traffic.counts().probes - before <= probes
+        assert (engine.traffic.counts().probes - before == 2) == (probes == 2)
+
+
 def test_a_hole_ends_a_prefix_and_its_state_lies_before_it(engine: Engine) -> None:
     engine.keep("a", [0, 1, 2, 3, 4, 6, 7])
     engine.keep("a", [4, 6], STATES)

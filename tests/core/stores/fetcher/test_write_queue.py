@@ -8,6 +8,10 @@ from deepinfer_core.stores.fetcher.write_queue import Batch, WriteQueue
 TENANT, OTHER = b"t" * 32, b"o" * 32
 
 
+def chain_key(namespace: bytes, depth: int) -> bytes:
+    return namespace[:31] + bytes([depth % 256])
+
+
 class Bench:
     """A queue for batches of four blocks, none older than ten seconds."""
 
@@ -20,7 +24,8 @@ class Bench:
         """Hand blocks over, whose slots have the next numbers."""
         items = []
         for depth in depths:
-            items.append(KeepItem(self.next_number, b"k" * 32, namespace, depth, ""))
+            key, parent = chain_key(namespace, depth), chain_key(namespace, depth - 1)
+            items.append(KeepItem(self.next_number, key, namespace, depth, "", parent))
             self.next_number += 1
         self.queue.put("blocks", items, now_s)
 
@@ -60,7 +65,7 @@ def test_blocks_are_stored_in_the_order_in_which_they_came() -> None:
 def test_groups_are_not_mixed_in_a_call() -> None:
     bench = Bench()
     bench.put(0)
-    bench.queue.put("state", [KeepItem(9, b"k" * 32, TENANT, 0, "")], 0.0)
+    bench.queue.put("state", [KeepItem(9, b"k" * 32, TENANT, 0, "", b"")], 0.0)
     bench.put(1)
     assert [(one.group, numbers(one)) for one in (bench.take(), bench.take(), bench.take())] == [
         ("blocks", [0]),
@@ -99,6 +104,25 @@ def test_other_chains_behind_a_failure_are_tried_again() -> None:
     assert numbers(again) == [2, 3, 4]
     bench.queue.done(again, ["stored", "unavailable", "unavailable"])
     assert numbers(bench.take()) == [4]  # depth 7 does not follow on depth 5
+
+
+def test_what_follows_on_a_block_without_the_one_before_it_is_dropped_and_others_are_not() -> None:
+    bench = Bench()
+    bench.put(3, 4)
+    bench.put(0, 1, 2, namespace=OTHER)
+    bench.put(5)
+    bench.queue.done(bench.take(), ["orphan", "orphan", "stored", "exists"])
+    assert bench.released() == dict.fromkeys(range(4), "exists+orphan+stored")
+    assert numbers(bench.take()) == [4, 5]
+
+
+def test_chains_of_one_tenant_are_told_apart() -> None:
+    """A block of the next depth may be one of another text."""
+    bench = Bench()
+    bench.put(0, 1)
+    bench.queue.put("blocks", [KeepItem(7, b"z" * 32, TENANT, 2, "", b"y" * 32)], 0.0)
+    bench.queue.done(bench.take(), ["timeout"] * 3)
+    assert numbers(bench.take()) == [7]
 
 
 def test_a_block_that_was_corrupt_or_unknown_to_the_store_counts_as_unavailable() -> None:

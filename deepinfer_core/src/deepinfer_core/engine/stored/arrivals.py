@@ -90,16 +90,16 @@ class Arrivals:
             fetch.remote |= piece.remote
         self._pieces.append((fetch, piece))
 
-    def tend(self, reserve_blocks: int) -> None:
+    def tend(self, owed_blocks: int) -> None:
         """Publish what is in its pages, and bring more into pages.
 
         Args:
-            reserve_blocks: free blocks that are left alone.
+            owed_blocks: free blocks that are left alone.
         """
         self._settle()
         for _ in range(min(_PIECES_AT_ONCE, len(self._pieces))):
             if self._pieces:
-                self._bring_in(*self._pieces.popleft(), reserve_blocks)
+                self._bring_in(*self._pieces.popleft(), owed_blocks)
         self._settle()
 
     def discard(self, fetch: Fetch) -> None:
@@ -121,8 +121,8 @@ class Arrivals:
         """State slots that are copied to."""
         return {page for copy in self._copies if copy.is_state for page in copy.pages}
 
-    def _bring_in(self, fetch: Fetch, piece: Arrived, reserve_blocks: int) -> None:
-        pages = self._pages(piece, reserve_blocks)
+    def _bring_in(self, fetch: Fetch, piece: Arrived, owed_blocks: int) -> None:
+        pages = self._pages(piece, owed_blocks)
         if not pages:
             fetch.arriving -= 1
             self._traffic.give_back(piece.slots)
@@ -134,12 +134,12 @@ class Arrivals:
         copy = _Copy(fetch, piece.first, pages, piece.slots, piece.is_state, event)
         self._copies.append(copy)
 
-    def _pages(self, piece: Arrived, reserve_blocks: int) -> tuple[int, ...]:
+    def _pages(self, piece: Arrived, owed_blocks: int) -> tuple[int, ...]:
         """Pages for a piece; none if there is no room for it."""
         if piece.is_state:
             slot = self._cache.reserve_snapshot()
             return () if slot is None else (slot,)
-        if self._cache.free_blocks - len(piece.slots) < reserve_blocks:
+        if self._cache.free_blocks - len(piece.slots) < owed_blocks:
             return ()
         return self._cache.take(len(piece.slots))
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from deepinfer_core.cache.prefix import PrefixCache
 from deepinfer_core.engine.page_memory import PageMemory
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
+from deepinfer_core.engine.ranked_queue import RankedQueue
 from deepinfer_core.engine.sequence import Sequence
 from deepinfer_core.engine.stored.counts import StoreCounts
 from deepinfer_core.engine.stored.fetch import Taken
@@ -17,6 +18,7 @@ from deepinfer_core.engine.stored.limits import StoreLimits
 from deepinfer_core.engine.stored.pace import Pace
 from deepinfer_core.engine.stored.write_back import WriteBack
 from deepinfer_core.interfaces.kv_store import BlockGroup
+from deepinfer_core.schedule.shortage import owed_blocks
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.stores.traffic import BlockTraffic, TrafficCounts
 from deepinfer_core.telemetry.logs import get_logger
@@ -67,7 +69,7 @@ class Exchange:
         self._writing = WriteBack(traffic, groups, memory, limits, self.counts, clock_s)
         self._fetching = Fetching(
             traffic, groups, memory, policy, limits, self._pace, self.counts, clock_s,
-            self._writing.came, self._writing.ended,
+            self._writing.reach, self._writing.came, self._writing.ended,
         )  # fmt: skip
 
     @property
@@ -80,7 +82,7 @@ class Exchange:
         self._fetching.start(cache)
         self._writing.start(cache)
 
-    def tend(self, waiting: Iterable[Sequence], running: int, limits: Limits) -> None:
+    def tend(self, waiting: Iterable[Sequence], running: RankedQueue, limits: Limits) -> None:
         """Do what is to be done between two steps; never waits.
 
         Args:
@@ -88,9 +90,10 @@ class Exchange:
             running: sequences.
             limits: of the engine.
         """
-        # With fewer blocks free, a step might take some from a running sequence.
-        reserve_blocks = running + 1 + limits.max_rows // limits.block_tokens
-        self._fetching.tend(waiting, reserve_blocks)
+        # With fewer blocks free, steps might take those that come for running sequences.
+        reserve_blocks = len(running) + 1 + limits.max_rows // limits.block_tokens
+        views = (one.view() for one in running)
+        self._fetching.tend(waiting, reserve_blocks, lambda: owed_blocks(limits, views))
         self._writing.tend()
         now_s = self._clock_s()
         if now_s - self._counted_s >= _COUNTED_EVERY_S:

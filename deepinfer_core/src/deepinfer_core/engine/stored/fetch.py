@@ -39,6 +39,8 @@ class Fetch:
         stored: numbers of the blocks that came and were not cached.
         remote: places among the keys of blocks that came from other machines' memory.
         remote_state: that of the block at whose end a state is that did; None: none did.
+        reason: why it ended; empty: it has not, or nothing was asked for.
+        let_go: leading blocks that it held until others needed the room.
     """
 
     keys: tuple[bytes, ...]
@@ -52,6 +54,8 @@ class Fetch:
     stored: list[int] = field(default_factory=list)
     remote: set[int] = field(default_factory=set)
     remote_state: int | None = None
+    reason: str = ""
+    let_go: int = 0
 
     @property
     def is_open(self) -> bool:

@@ -40,6 +40,7 @@ class Fetching:
         pace: how long computing takes.
         counts: what is counted.
         clock_s: monotonic clock.
+        reach: says how many leading keys are likely to be stored.
         came: told the key of each block that came.
         ended: told each fetch that the store ended, and why.
     """
@@ -54,6 +55,7 @@ class Fetching:
         pace: Pace,
         counts: StoreCounts,
         clock_s: Callable[[], float],
+        reach: Callable[[tuple[bytes, ...]], int],
         came: Callable[[bytes], None],
         ended: Callable[[Fetch, str], None],
     ) -> None:
@@ -64,7 +66,7 @@ class Fetching:
         self._pace = pace
         self._counts = counts
         self._clock_s = clock_s
-        self._ended = ended
+        self._reach, self._ended = reach, ended
         self._living: dict[Fetch, None] = {}
         self._by_ticket: dict[int, Fetch] = {}
         self._arrivals = Arrivals(traffic, memory, counts, came, self._stop)
@@ -77,15 +79,21 @@ class Fetching:
         self._arrivals.start(cache)
         self._cache = cache
 
-    def tend(self, waiting: Iterable[Sequence], reserve_blocks: int) -> None:
+    def tend(
+        self,
+        waiting: Iterable[Sequence],
+        reserve_blocks: int,
+        owed_blocks: Callable[[], int],
+    ) -> None:
         """Hear what has come, bring it into pages, and ask for more.
 
         Args:
             waiting: sequences in order of rank.
-            reserve_blocks: free blocks that are left alone.
+            reserve_blocks: free blocks beside those that are asked for.
+            owed_blocks: how many free blocks what has come leaves alone.
         """
         self._hear()
-        self._arrivals.tend(reserve_blocks)
+        self._arrivals.tend(owed_blocks() if self._arrivals.is_busy else 0)
         self._give_up_late_ones()
         for sequence in waiting:
             if len(self._by_ticket) >= self._limits.most_fetches:
@@ -116,6 +124,7 @@ class Fetching:
             self._counts.unasked["busy"] += is_on_its_own(sequence)
             return Taken()
         self._drop(fetch)
+        self._count("no_room" if blocks < fetch.let_go else fetch.reason)
         return fetch.taken(blocks)
 
     def leave(self, sequence: Sequence) -> None:
@@ -123,10 +132,12 @@ class Fetching:
         fetch, sequence.fetch = sequence.fetch, None
         if fetch is not None:
             self._drop(fetch)
+            self._count(fetch.reason)
 
     def make_room(self) -> None:
         """Let go of all blocks; what they hold stays cached as long as there is room."""
         for fetch in list(self._living):
+            fetch.let_go = len(fetch.block_ids)
             self._drop(fetch, "no_room")
 
     def held_blocks(self) -> Iterator[tuple[int, ...]]:
@@ -175,15 +186,13 @@ class Fetching:
         fetch = Fetch(keys=keys, first=first, deadline_s=self._clock_s() + fetch_s)
         cache.share(cached)
         fetch.block_ids = cached
-        assert sequence.chain is not None
         fetch.ticket = self._traffic.want(
             Wanted(
                 keys=keys,
-                depth=first,
-                namespace=sequence.chain.root,
                 retention=sequence.request.options.retention,
                 group=self._group,
                 state_group=self._state_group if wants_state else None,
+                expected=self._reach(keys),
                 match_s=min(self._limits.match_timeout_s, fetch_s),
                 fetch_s=fetch_s,
             )
@@ -194,8 +203,7 @@ class Fetching:
     def _end(self, fetch: Fetch, reason: str) -> None:
         assert fetch.ticket is not None
         del self._by_ticket[fetch.ticket]
-        fetch.ticket = None
-        self._counts.fetches[reason] += 1
+        fetch.ticket, fetch.reason = None, reason
 
     def _cancel(self, fetch: Fetch, reason: str) -> None:
         if fetch.ticket is not None:
@@ -205,11 +213,18 @@ class Fetching:
     def _stop(self, fetch: Fetch, reason: str) -> None:
         """Take nothing more of what still comes; what came stays."""
         self._cancel(fetch, reason)
+        fetch.reason = reason
         self._arrivals.discard(fetch)
+
+    def _count(self, reason: str) -> None:
+        """A sequence waits no longer; whatever a fetch got, how it ended is known by now."""
+        if reason:
+            self._counts.fetches[reason] += 1
 
     def _drop(self, fetch: Fetch, reason: str = "left") -> None:
         """Let go of everything."""
-        self._stop(fetch, reason)
+        if fetch.is_open:
+            self._stop(fetch, reason)
         self._cache.release(fetch.block_ids)
         fetch.block_ids = ()
         self._living.pop(fetch, None)

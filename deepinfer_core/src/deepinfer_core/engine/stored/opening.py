@@ -10,7 +10,7 @@ from deepinfer_core.config.settings import Settings
 from deepinfer_core.engine.memory_plan import planned_layout
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.stored.exchange import Exchange
-from deepinfer_core.engine.stored.limits import StoreLimits
+from deepinfer_core.engine.stored.limits import StoreLimits, match_timeout_s
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.kv_store import BlockGroup
 from deepinfer_core.model.config import ModelConfig
@@ -103,7 +103,7 @@ def exchange_over(
 
     chosen = settings.engine.kv_store
     limits = StoreLimits(
-        match_timeout_s=chosen.match_timeout_s,
+        match_timeout_s=match_timeout_s(chosen.match_timeout_s, is_remote=traffic.is_remote),
         fetch_timeout_s=chosen.fetch_timeout_s,
         patience=chosen.fetch_patience,
         backlog_blocks=chosen.write_backlog_blocks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 
 __all__ = ["StoredKeys"]
 
@@ -32,6 +32,14 @@ class StoredKeys:
         """Whether a block need not be offered."""
         since_s = self._since_s.get(key)
         return since_s is not None and self._clock_s() - since_s < self._fresh_s
+
+    def reach(self, keys: Sequence[bytes]) -> int:
+        """How many leading keys the store seemed to have, however long ago; 0: none, or forgotten.
+
+        It is where a search of the store begins.
+        """
+        known = self._since_s
+        return next((place for place in range(len(keys), 0, -1) if keys[place - 1] in known), 0)
 
     def add(self, key: bytes) -> None:
         """A block is about to be stored, or is known to be."""

@@ -9,7 +9,7 @@ blocks have to wait in their sequence, and are dropped with it.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from deepinfer_core.cache.prefix import PrefixCache
@@ -50,7 +50,8 @@ class _Block(NamedTuple):
     def finished(self, slot: Slot) -> Finished:
         chain, options = self.sequence.chain, self.sequence.request.options
         assert chain is not None
-        return Finished(slot, self.key, chain.root, self.depth, options.retention)
+        parent = chain.keys[self.depth - 1] if self.depth else b""
+        return Finished(slot, self.key, chain.root, self.depth, options.retention, parent)
 
 
 class _State(NamedTuple):
@@ -110,6 +111,10 @@ class WriteBack:
         """Whether something waits to be copied, or to be handed over."""
         return bool(self._reads or self._backlog or self._states)
 
+    def reach(self, keys: tuple[bytes, ...]) -> int:
+        """How many leading keys are likely to be stored; see ``StoredKeys``."""
+        return self._known.reach(keys)
+
     def came(self, key: bytes) -> None:
         """A block came from the store."""
         self._known.add(key)
@@ -166,7 +171,16 @@ class WriteBack:
             self._counts.written["dropped"] += 1
 
     def leave(self, sequence: Sequence) -> None:
-        """A sequence is about to give its blocks back: what finds no place now is dropped."""
+        """A sequence is about to give its blocks back: what finds no place now is dropped.
+
+        So is all that waits of one whose rows turned out to be no numbers.
+        """
+        if not sequence.is_exact:
+            suspect = [block for block in self._backlog if block.sequence is sequence]
+            self._give_up(suspect)
+            self._backlog = deque(one for one in self._backlog if one.sequence is not sequence)
+            self._states.pop(sequence.sequence_id, None)
+            return
         self.offer(sequence)
         self._counts.written["dropped"] += max(0, sequence.published - sequence.offered)
 
@@ -183,11 +197,8 @@ class WriteBack:
 
     def make_room(self) -> None:
         """Drop all that waits; sequences that still run offer it again."""
-        for block in self._backlog:
-            self._known.discard(block.key)
-            block.sequence.offered = min(block.sequence.offered, block.depth)
-        self._cache.release([block.block_id for block in self._backlog])
-        self._counts.written["dropped"] += len(self._backlog) + len(self._states)
+        self._give_up(self._backlog)
+        self._counts.written["dropped"] += len(self._states)
         self._backlog.clear()
         self._states.clear()
 
@@ -199,6 +210,14 @@ class WriteBack:
         """Keys of what the store has not been given yet."""
         copied = {one.key for _, finished in self._reads for one in finished}
         return copied | {block.key for block in self._backlog}
+
+    def _give_up(self, blocks: Collection[_Block]) -> None:
+        """Blocks of the backlog, which the caller takes from there, are not stored now."""
+        for block in blocks:
+            self._known.discard(block.key)
+            block.sequence.offered = min(block.sequence.offered, block.depth)
+        self._cache.release([block.block_id for block in blocks])
+        self._counts.written["dropped"] += len(blocks)
 
     def _read_blocks(self) -> None:
         wanted = min(self._limits.step_blocks, len(self._backlog))

@@ -103,6 +103,7 @@ class ErasureStore(GuardedStore[_Opened]):
             is_zero_copy=False,
             batch_blocks=max(one.batch_blocks for one in all_of),
             max_block_bytes=max(longest, 0) * self._codec.data,
+            is_remote=any(one.is_remote for one in all_of),
         )
 
     def drop(self, namespace: bytes | None = None) -> int:

@@ -145,7 +145,7 @@ class _Program:
                 for message in self._early:
                     fetcher.obey(message)
                 self._fetcher = fetcher
-            self._end.send(Opened())
+            self._end.send(Opened(self._stores[0].capabilities.is_remote))
             return
         self._end.send(failure)
         self.leave()

@@ -104,7 +104,7 @@ class FetcherTraffic(BlockTraffic):
         self._changed = Condition()
         self._news: deque[News] = deque()
         self._tickets = Tickets()
-        self._standing = ""
+        self._standing, self._is_remote = "", False
         self._reports: dict[str, StoreReport] = {}
         self._supervisor = Supervisor(
             self._memory,
@@ -124,6 +124,11 @@ class FetcherTraffic(BlockTraffic):
     def groups(self) -> Mapping[str, BlockGroup]:
         """What it carries."""
         return self._groups
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other machines answer, as the store says."""
+        return self._is_remote
 
     @property
     def process_id(self) -> int | None:
@@ -192,13 +197,12 @@ class FetcherTraffic(BlockTraffic):
         """Let blocks be stored; see ``BlockTraffic``."""
         for one in finished:
             check_item(group_named(self._groups, one.slot.group), _item_of(one))
+            require_keys([one.parent] if one.parent else [])
         with self._changed:
             by_group: dict[str, list[KeepItem]] = {}
             for one in finished:
                 self._books.hand_over(one.slot)
-                by_group.setdefault(one.slot.group, []).append(
-                    KeepItem(one.slot.number, one.key, one.namespace, one.depth, one.retention)
-                )
+                by_group.setdefault(one.slot.group, []).append(KeepItem(one.slot.number, *one[1:]))
             for group, items in by_group.items():
                 if self._supervisor.is_open:
                     self._supervisor.send(Keep(group, items))
@@ -240,7 +244,7 @@ class FetcherTraffic(BlockTraffic):
         elif isinstance(message, Reported):
             self._reports[message.store] = message.report
         elif isinstance(message, Opened):
-            self._standing = ""
+            self._standing, self._is_remote = "", message.is_remote
 
     def _gone(self) -> None:
         """The fetcher has ended: its slots are empty, and nothing more comes."""

@@ -1,9 +1,10 @@
 """How many leading blocks of a chain are there, in few questions?
 
 Writers store a chain from its beginning and stores lose it from its end, so what is there is nearly
-always one run. The first question is about blocks 1, 2, 4, 8 ... and the last; each further one
-is about a few between the last that was there and the first that was not. Where a chain has holes
-the answer may be too long, never too short, and loading finds that out. Pure.
+always one run. Where it is known how many blocks were there lately, the first question is about the
+last of them and the next one; else about blocks 1, 2, 4, 8 ... and the last. Each further one is
+about a few between the last that was there and the first that was not. Where a chain has holes the
+answer may be too long, never too short, and loading finds that out. Pure.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ class Gallop:
 
     Args:
         count: blocks of the chain.
+        expected: leading ones that are likely there; 0 or less: nobody knows.
 
     Attributes:
         found: leading blocks, of which all that were asked for are there.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, expected: int = 0) -> None:
         self.found = 0
+        self._expected = expected
         self._end = count
         self._asked: list[int] = []
         self._is_first = True
@@ -52,7 +55,10 @@ class Gallop:
     def positions(self) -> list[int]:
         """What to ask for next, ascending; nothing: the search is over."""
         open_blocks = self._end - self.found
-        if self._is_first and open_blocks > FAN_OUT:
+        if self._is_first and self._expected > 0:
+            last = min(self._expected, self._end) - 1
+            self._asked = [one for one in (last, last + 1) if 0 <= one < self._end]
+        elif self._is_first and open_blocks > FAN_OUT:
             powers = [(1 << step) - 1 for step in range(open_blocks.bit_length())]
             self._asked = sorted({*(one for one in powers if one < self._end), self._end - 1})
         else:
@@ -70,14 +76,17 @@ class Gallop:
             self.found = position + 1
 
 
-def match(find: Callable[[list[bytes]], list[Outcome]], keys: Sequence[bytes]) -> Match:
+def match(
+    find: Callable[[list[bytes]], list[Outcome]], keys: Sequence[bytes], *, expected: int = 0
+) -> Match:
     """Search a chain; what nobody knows in time is taken for not there.
 
     Args:
         find: asks a store.
         keys: of the chain.
+        expected: see ``Gallop``.
     """
-    gallop, probes = Gallop(len(keys)), 0
+    gallop, probes = Gallop(len(keys), expected), 0
     while positions := gallop.positions():
         outcomes = find([keys[one] for one in positions])
         probes += len(positions)

@@ -1,4 +1,10 @@
-"""How is a batch of finished blocks stored, without storing twice what is there already?"""
+"""How is a batch of finished blocks stored: none twice, and none whose chain has a hole before it?
+
+The store is asked for all blocks of the batch, and for those before it that begin a run, in one
+call. A block without the one before it would be found by nobody until the hole is filled, and
+would let a search believe that more of the chain is there than is. Where a failure, a restart or a
+queue that was full left a hole, what follows is therefore not stored, whatever call it comes in.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +44,28 @@ class Keeper:
         """Store a batch.
 
         Returns:
-            The outcome of each block: ``stored``, ``exists``, ``timeout`` or ``unavailable``.
+            The outcome of each block: ``stored``, ``exists``, ``timeout``, ``unavailable`` or
+            ``orphan``.
         """
         by_s = math.inf  # no prefix waits; it has the time that every call has
         keys = [one.item.key for one in batch.blocks]
-        there = [one.status for one in self._endpoint.check(batch.group, keys, by_s)]
-        if any(one not in ("hit", "miss") for one in there):
-            return ["timeout" if one == "timeout" else "unavailable" for one in there]
-        missing = [at for at, one in enumerate(there) if one == "miss"]
-        items = [self._item(batch.group, batch.blocks[at].item) for at in missing]
+        before = {one.item.parent for one in batch.blocks}.difference(keys, (b"",))
+        asked = [*before, *keys]
+        answers = [one.status for one in self._endpoint.check(batch.group, asked, by_s)]
+        there = answers[len(before) :]
+        if any(one not in ("hit", "miss") for one in answers):
+            failure = "timeout" if "timeout" in answers else "unavailable"
+            return [failure] * len(there)
+        whole = {b"", *(key for key, one in zip(asked, answers, strict=True) if one == "hit")}
         outcomes = ["exists"] * len(there)
+        missing = []
+        for at, (block, status) in enumerate(zip(batch.blocks, there, strict=True)):
+            if status == "miss" and block.item.parent in whole:
+                whole.add(block.item.key)
+                missing.append(at)
+            elif status == "miss":
+                outcomes[at] = "orphan"
+        items = [self._item(batch.group, batch.blocks[at].item) for at in missing]
         kept = self._endpoint.keep(batch.group, items, by_s) if items else []
         for at, outcome in zip(missing, kept, strict=True):
             outcomes[at] = outcome.status

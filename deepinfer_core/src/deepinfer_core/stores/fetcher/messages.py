@@ -37,7 +37,7 @@ __all__ = [
     "Written",
 ]
 
-WriteOutcome = Literal["stored", "exists", "timeout", "unavailable"]
+WriteOutcome = Literal["stored", "exists", "timeout", "unavailable", "orphan"]
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
@@ -66,13 +66,14 @@ class Seek(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True)
     Attributes:
         ticket: names it from now on.
         keys: one behind the other.
-        group, state_group, retention, has: see ``Wanted``.
+        group, state_group, retention, has, expected: see ``Wanted``.
         match_by_s, fetch_by_s: its deadlines.
     """
 
     ticket: int
     keys: bytes
     has: int
+    expected: int
     group: str
     state_group: str | None
     retention: str
@@ -101,6 +102,7 @@ class KeepItem(msgspec.Struct, frozen=True, array_like=True):
     namespace: bytes
     depth: int
     retention: str
+    parent: bytes
 
 
 class Keep(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -117,7 +119,13 @@ class Stop(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Opened(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The store is open."""
+    """The store is open.
+
+    Attributes:
+        is_remote: see ``StoreCapabilities``.
+    """
+
+    is_remote: bool
 
 
 class OpenFailed(msgspec.Struct, frozen=True, tag=True, array_like=True):

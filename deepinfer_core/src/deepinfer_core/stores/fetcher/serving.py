@@ -186,6 +186,7 @@ class Fetcher:
         found = match(
             lambda keys: self._blocks.find(seek.group, keys, seek.match_by_s),
             prefix.keys[seek.has :],
+            expected=seek.expected - seek.has,
         )
         with self._changed:
             self._desk.matched(prefix, found)

@@ -83,6 +83,7 @@ class Tickets:
             ticket=self._last,
             keys=b"".join(wanted.keys),
             has=wanted.has,
+            expected=wanted.expected,
             group=wanted.group,
             state_group=wanted.state_group,
             retention=wanted.retention,

@@ -58,15 +58,12 @@ class WriteQueue:
 
     def put(self, group: str, items: Sequence[KeepItem], now_s: float) -> None:
         """Blocks that an engine handed over."""
-        before: KeepItem | None = None
+        before = b""
         for item in items:
-            if before is None or (item.namespace, item.depth) != (
-                before.namespace,
-                before.depth + 1,
-            ):
+            if not before or item.parent != before:
                 self._runs += 1
             self._waiting.append((group, Waiting(item, self._runs, now_s)))
-            before = item
+            before = item.key
 
     def take(self) -> Batch | None:
         """The next blocks to store; None: there are none."""
@@ -80,28 +77,37 @@ class WriteQueue:
         return Batch(group, tuple(blocks))
 
     def done(self, batch: Batch, outcomes: Sequence[str]) -> None:
-        """What became of a batch; blocks that a failure of another run kept back wait again."""
+        """What became of a batch; blocks that a failure of another run kept back wait again.
+
+        One that lacked the block before it (``orphan``) kept nobody back but its own run.
+        """
         self._in_work -= len(batch.blocks)
         counts: Counter[WriteOutcome] = Counter()
         numbers: list[int] = []
-        failed_run, again = -1, []
-        for block, outcome in zip(batch.blocks, outcomes, strict=True):
-            if failed_run not in (-1, block.run):
+        failed: dict[int, WriteOutcome] = {}
+        stopped_run, again = -1, []
+        for block, status in zip(batch.blocks, outcomes, strict=True):
+            if stopped_run not in (-1, block.run):
                 again.append((batch.group, block))
                 continue
-            counts[_outcome(outcome)] += 1
+            outcome = _outcome(status)
+            counts[outcome] += 1
             numbers.append(block.item.number)
             if outcome not in ("stored", "exists"):
-                failed_run = block.run
+                failed.setdefault(block.run, outcome)
+                stopped_run = stopped_run if outcome == "orphan" else block.run
         self._waiting.extendleft(reversed(again))
-        if failed_run >= 0:
-            self._drop(lambda one: one.run == failed_run, _outcome(outcomes_of_failure(outcomes)))
+        for run, outcome in failed.items():
+            self._drop_run(run, outcome)
         self._release(batch.group, numbers, counts)
 
     def expire(self, now_s: float) -> None:
         """Drop what has waited for too long."""
         if self._waiting and now_s - self._waiting[0][1].since_s >= self._age_s:
             self._drop(lambda one: now_s - one.since_s >= self._age_s, "timeout")
+
+    def _drop_run(self, run: int, outcome: WriteOutcome) -> None:
+        self._drop(lambda one: one.run == run, outcome)
 
     def _drop(self, goes: Callable[[Waiting], bool], outcome: WriteOutcome) -> None:
         numbers: dict[str, list[int]] = {}
@@ -120,12 +126,7 @@ class WriteQueue:
             self._tell(Written(group, numbers, dict(outcomes)))
 
 
-def outcomes_of_failure(outcomes: Sequence[str]) -> str:
-    """The first of them that is one."""
-    return next(one for one in outcomes if one not in ("stored", "exists"))
-
-
 def _outcome(status: str) -> WriteOutcome:
-    if status in ("stored", "exists", "timeout"):
+    if status in ("stored", "exists", "timeout", "orphan"):
         return status  # type: ignore[return-value]
     return "unavailable"

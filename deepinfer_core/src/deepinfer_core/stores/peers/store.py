@@ -97,6 +97,7 @@ class PeersStore(GuardedStore[_Opened]):
             is_zero_copy=False,
             batch_blocks=16,
             max_block_bytes=min(self._limits.low_bytes, _LONGEST_BLOCK),
+            is_remote=True,
         )
 
     def drop(self, namespace: bytes | None = None) -> int:

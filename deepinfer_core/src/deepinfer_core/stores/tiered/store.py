@@ -68,6 +68,7 @@ class TieredStore(GuardedStore[_Opened]):
             is_zero_copy=False,
             batch_blocks=max(one.batch_blocks for one in all_of),
             max_block_bytes=min(one.max_block_bytes for one in all_of),
+            is_remote=any(one.is_remote for one in all_of),
         )
 
     def settle(self, deadline_s: float) -> bool:
