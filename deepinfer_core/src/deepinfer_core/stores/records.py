@@ -57,7 +57,7 @@ FORMAT_VERSION = 1
 _MAGIC = b"DIblock\x00"
 _PROLOGUE = struct.Struct("<8sHHI")
 _BODY = struct.Struct("<16s16s32s32s16sIHHQQ16s24x")
-_CHECKED = struct.Struct("<16x16s16s32s52xH10xQ16s24x")
+_CHECKED = struct.Struct("<12sI64s52xH10xQ16s24x")
 _STORED = struct.Struct("<112x16s8xQ")
 _CRC_AT = 12
 _NAME_BYTES = 16
@@ -101,25 +101,22 @@ class RecordPacker:
 
     Args:
         group: of the blocks.
+        in_front: bytes of zeros in front of each record.
     """
 
-    def __init__(self, group: BlockGroup) -> None:
-        self._group = group
-        self._name = padded(group.name)
+    def __init__(self, group: BlockGroup, in_front: int = 0) -> None:
+        self._group, self._name = group, padded(group.name)
         self._kind = best_checksum()
-        self._record = memoryview(bytearray(record_bytes(group)))
+        self._whole = memoryview(bytearray(in_front + record_bytes(group)))
+        self._record = self._whole[in_front:]
 
     def pack(self, item: StoreItem, written_s: float) -> memoryview:
-        """The record of a block, until the next call.
+        """The record of an item that fits, behind its zeros, until the next call.
 
         The block is read once: its checksum is that of the copy, in the processor's cache.
 
-        Args:
-            item: fits the group.
-            written_s: seconds since 1970.
-
         Raises:
-            ValueError: the time is before 1970.
+            ValueError: ``written_s``, seconds since 1970, is before that.
         """
         if written_s < 0:
             raise ValueError(f"stored {-written_s} s before 1970")
@@ -142,7 +139,7 @@ class RecordPacker:
         )
         crc = zlib.crc32(record[_PROLOGUE.size : HEADER_BYTES], _CRC_OF_PROLOGUE)
         _BEGINNING_AND_CRC.pack_into(record, 0, _BEGINNING, crc)
-        return record
+        return self._whole
 
 
 def pack_record(group: BlockGroup, item: StoreItem, written_s: float) -> bytes:
@@ -161,8 +158,7 @@ def read_facts(record: memoryview) -> RecordFacts | Outcome:
     Returns:
         The facts; otherwise ``corrupt``, or ``version`` where another version wrote it.
     """
-    problem = _header_problem(record)
-    if problem is not None:
+    if (problem := _header_problem(record)) is not None:
         return problem
     layout, group, key, namespace, retention, depth, kind, _, written_s, data_bytes, checksum = (
         _BODY.unpack_from(record, _PROLOGUE.size)
@@ -185,10 +181,8 @@ class RecordReader:
     """Reads records of one group that is asked for; made once for many of them."""
 
     def __init__(self, group: BlockGroup) -> None:
-        self._layout = group.layout
-        self._name = padded(group.name)
-        self._data_bytes = group.block_bytes
-        self._record_bytes = record_bytes(group)
+        self._group, self._record_bytes = group, record_bytes(group)
+        self._whose = group.layout + padded(group.name)
 
     def view(self, record: memoryview, key: bytes) -> memoryview | Outcome:
         """The block of a record, where it lies; otherwise ``corrupt`` or ``version``.
@@ -197,12 +191,10 @@ class RecordReader:
             record: from its first byte to its last.
             key: that was asked for.
         """
-        found = self._checksum(record, key)
+        found, data = self._checksum(record, key), record[HEADER_BYTES:]
         if isinstance(found, Outcome):
             return found
-        compute, expected = found
-        data = record[HEADER_BYTES:]
-        return data if compute(data) == expected else _CHANGED
+        return data if found[0](data) == found[1] else _CHANGED
 
     def copy(self, record: memoryview, key: bytes, destination: Buffer) -> Outcome | None:
         """Copy the block of a record; what is checked is the copy, in the processor's cache.
@@ -218,29 +210,38 @@ class RecordReader:
         found = self._checksum(record, key)
         if isinstance(found, Outcome):
             return found
-        compute, expected = found
         # Not ``destination[:]``: a bytearray copies what it is given once more.
         memoryview(destination)[:] = record[HEADER_BYTES:]
-        return None if compute(destination) == expected else _CHANGED
+        return None if found[0](destination) == found[1] else _CHANGED
 
     def _checksum(
         self, record: memoryview, key: bytes
     ) -> tuple[Callable[[Buffer], bytes], bytes] | Outcome:
         """How the block is checked, and what must come out, if the header is as it should be."""
-        problem = _header_problem(record)
-        if problem is not None:
-            return problem
-        layout, name, found_key, kind, data_bytes, checksum = _CHECKED.unpack_from(record)
-        if found_key != key or name != self._name:
+        if len(record) == self._record_bytes:
+            beginning, crc, whose, kind, data_bytes, checksum = _CHECKED.unpack_from(record)
+            compute = CHECKSUMS.get(kind)
+            if (
+                whose == self._whose + key
+                and compute is not None
+                and beginning == _BEGINNING
+                and data_bytes == self._group.block_bytes
+                and zlib.crc32(record[_PROLOGUE.size : HEADER_BYTES], _CRC_OF_PROLOGUE) == crc
+            ):
+                return compute, checksum
+        return self._problem(record, key)
+
+    def _problem(self, record: memoryview, key: bytes) -> Outcome:
+        """What is wrong with a header that is not as it should be."""
+        if isinstance(facts := read_facts(record), Outcome):
+            return facts
+        if (facts.group, facts.key) != (self._group.name, key):
             return _corrupt("it is the record of another block")
-        if layout != self._layout:
+        if facts.layout != self._group.layout:
             return _other_version("it has another layout")
-        if data_bytes != self._data_bytes or len(record) != self._record_bytes:
+        if facts.data_bytes != self._group.block_bytes or len(record) != self._record_bytes:
             return _corrupt(f"{len(record)} bytes, expected {self._record_bytes}")
-        compute = CHECKSUMS.get(kind)
-        if compute is None:
-            return _other_version(f"no checksum {kind} here: install xxhash")
-        return compute, checksum
+        return _other_version(f"no checksum {facts.checksum_kind} here: install xxhash")
 
 
 def stored_under(record: memoryview) -> tuple[bytes, int]:

@@ -221,7 +221,7 @@ def flip_on_disk(store: DiskStore, group: BlockGroup, key: bytes, bit: int) -> N
     assert store._opened is not None
     index = store._opened.reader._index
     with store._opened.environment.reading() as txn:
-        found = txn.get(address_of(group.name, key), db=index.records)
+        found = index.record(txn, address_of(group.name, key))
         assert found is not None
         record = bytes(found)
     path = store._folder / "data.mdb"

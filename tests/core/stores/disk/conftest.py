@@ -94,18 +94,20 @@ class Place:
                 for name, table in (
                     ("records", index.records),
                     ("facts", index.facts),
-                    ("ages", index._ages),
-                    ("owned", index._owned),
-                    ("expiry", index._expiry),
-                    ("totals", index._totals),
+                    ("ages", index.ages),
+                    ("owned", index.owned),
+                    ("expiry", index.expiry),
+                    ("totals", index.totals),
                 )
             }
         facts = {address: Facts.unpack(value) for address, value in tables["facts"].items()}
         assert tables["records"].keys() == facts.keys()
+        deep = {
+            address: (2**32 - 1 - one.depth).to_bytes(4, "big") + address
+            for address, one in facts.items()
+        }
         ranks = {
-            address: int(one.used_s // 3600).to_bytes(8, "big")
-            + (2**32 - 1 - one.depth).to_bytes(4, "big")
-            + address
+            address: int(one.used_s // 3600).to_bytes(8, "big") + deep[address]
             for address, one in facts.items()
         }
         assert tables["ages"].keys() == set(ranks.values())
@@ -113,7 +115,7 @@ class Place:
             facts[address].namespace + rank for address, rank in ranks.items()
         }
         assert tables["expiry"].keys() == {
-            one.expires_s.to_bytes(8, "big") + address for address, one in facts.items()
+            one.expires_s.to_bytes(8, "big") + deep[address] for address, one in facts.items()
         }
         used: dict[bytes, int] = {}
         for address, one in facts.items():

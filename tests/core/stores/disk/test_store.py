@@ -9,9 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.kv_store import StoreItem
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts
+from deepinfer_core.stores.disk import writer as writer_module
+from deepinfer_core.stores.disk.index import address_of
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
 from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
@@ -33,6 +37,11 @@ def read(store: DiskStore, name: object) -> str:
     (outcome,) = store.load("blocks", [key(name)], [copy], deadline_s=FOREVER)
     assert outcome.status != "hit" or copy == block(name)
     return outcome.status
+
+
+def described(store: DiskStore, *names: object) -> list[BlockFacts]:
+    found = store.describe("blocks", [key(name) for name in names], deadline_s=FOREVER)
+    return [facts for facts in found if facts is not None]
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -77,6 +86,48 @@ def test_many_times_what_fits_passes_through_a_map_of_fixed_size(place: Any) -> 
     # The capacity, a tenth, and 4 MiB.
     assert (place.folder / "data.mdb").stat().st_size <= 110 * 4096 + (4 << 20)
     place.assert_books_are_right(store)
+
+
+def test_blocks_that_make_room_for_others_of_their_transaction_leave_the_books_right(
+    place: Any,
+) -> None:
+    store = place.opened(young_s=0.0, capacity_bytes=20 * 4096)
+    assert statuses(store, *chain("text", 60)) == {"stored"}
+    assert store.report().records <= 20
+    assert sum(store.report().removed.values()) == 60 - store.report().records
+    place.assert_books_are_right(store)
+
+
+def test_a_block_that_comes_twice_in_a_transaction_is_stored_once(place: Any) -> None:
+    store = place.opened()
+    twice = [item("a"), item("a"), item("a", retention="chat")]
+    found = store.store("blocks", twice, deadline_s=FOREVER)
+    assert [one.status for one in found] == ["stored", "exists", "exists"]
+    assert [one.retention for one in described(store, "a")] == ["chat"]
+    place.assert_books_are_right(store)
+
+
+def test_all_of_a_namespace_goes_whatever_fits_a_transaction(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_DROPPED_AT_ONCE", 4)
+    store = place.opened()
+    statuses(store, *chain("text", 9), item("other", namespace=bytes([7] * 32)))
+    assert store.drop(item("a").namespace) == 9
+    assert is_there(store, "other")
+    place.assert_books_are_right(store)
+
+
+@pytest.mark.parametrize("block_bytes", [3840, 113_920])
+def test_blocks_begin_on_a_cache_line_of_the_map(place: Any, block_bytes: int) -> None:
+    group = replace(BLOCKS, block_bytes=block_bytes)
+    store = place.store(capacity_bytes=1 << 20)
+    store.open([group])
+    statuses(store, *(replace(one, data=bytes(block_bytes)) for one in chain("text", 3)))
+    keys = [one.key for one in chain("text", 3)]
+    with store.borrow("blocks", keys, deadline_s=FOREVER) as lent:
+        for one in lent:
+            assert numpy.frombuffer(one.data, dtype=numpy.uint8).ctypes.data % 64 == 0
 
 
 def test_what_is_lent_stays_as_it_is_while_its_place_is_wanted(place: Any) -> None:
@@ -163,11 +214,11 @@ def test_a_use_is_written_once_a_sixteenth_of_the_time(place: Any) -> None:
     assert writer is not None
     place.pass_time(3 * DAY_S / 16 - 1)
     read(store, "a")
-    assert writer._uses == {}
+    assert writer.uses._uses == {}
     place.pass_time(1)
     read(store, "a")
     read(store, "a")
-    assert len(writer._uses) == 1
+    assert len(writer.uses._uses) == 1
 
 
 @pytest.mark.parametrize("jump_s", [4 * DAY_S, -4 * DAY_S])
@@ -254,6 +305,18 @@ def test_books_count_the_pages_that_the_map_gives(
     assert store.report().used_bytes == 3 * pages * 4096
 
 
+def test_a_value_that_has_become_empty_is_a_damaged_block(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    opened = store._opened
+    assert opened is not None
+    with opened.environment.writing(math.inf) as txn:
+        address = address_of("blocks", key("a"))
+        txn.put(address, b"", db=opened.reader._index.records)
+    assert read(store, "a") == "corrupt"
+    assert read(store, "a") == "miss"
+
+
 def test_a_smaller_capacity_makes_blocks_go(place: Any) -> None:
     store = place.opened()
     statuses(store, *chain("text", 90))
@@ -278,7 +341,7 @@ def test_tables_of_another_form_are_emptied_by_the_writer(place: Any) -> None:
     opened = store._opened
     assert opened is not None
     with opened.environment.writing(math.inf) as txn:
-        txn.put(b"form", b"0", db=opened.reader._index._totals)
+        txn.put(b"form", b"0", db=opened.reader._index.totals)
     store.close()
     with pytest.raises(ConfigError, match="another version"):
         place.opened(writes=False)

@@ -6,7 +6,7 @@ and waits for nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, overload
 
@@ -15,6 +15,7 @@ from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import HIT, LATE, MISS, is_late
 from deepinfer_core.stores.disk.environment import Environment, Unusable, as_unusable
 from deepinfer_core.stores.disk.index import Facts, Index, address_of
+from deepinfer_core.stores.disk.uses import Uses
 from deepinfer_core.stores.records import RecordReader
 
 if TYPE_CHECKING:
@@ -29,17 +30,11 @@ class Reader:
     Args:
         environment: open.
         index: its tables.
-        used: is called for each block that was read, with what it was read from, its address and
-            its record; None: nobody notes uses here.
+        uses: notes which blocks were read; None: nobody does here.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        index: Index,
-        used: Callable[[lmdb.Transaction[memoryview], bytes, memoryview], None] | None,
-    ) -> None:
-        self._environment, self._index, self._used = environment, index, used
+    def __init__(self, environment: Environment, index: Index, uses: Uses | None) -> None:
+        self._environment, self._index, self._uses = environment, index, uses
 
     def find(self, group: BlockGroup, keys: Sequence[bytes], deadline_s: float) -> list[Outcome]:
         """Look blocks up in the index."""
@@ -66,7 +61,8 @@ class Reader:
         """Copy blocks out of the map."""
         outcomes: list[Outcome] = []
         records, prefix = RecordReader(group), address_of(group.name, b"")
-        table, used = self._index.records, self._used
+        record_of = self._index.record
+        used = self._uses.note_read if self._uses else None
         try:
             with self._environment.reading() as txn, as_unusable():
                 for key, destination in zip(keys, destinations, strict=True):
@@ -74,7 +70,7 @@ class Reader:
                         outcomes.append(LATE)
                         continue
                     address = prefix + key
-                    record = txn.get(address, db=table)
+                    record = record_of(txn, address)
                     if record is None:
                         outcomes.append(MISS)
                         continue
@@ -151,12 +147,12 @@ class Reader:
         """A block where it lies in the map, checked."""
         if is_late(deadline_s):
             return LATE
-        record = txn.get(address, db=self._index.records)
+        record = self._index.record(txn, address)
         if record is None:
             return MISS
         found = records.view(record, key)
-        if self._used is not None and not isinstance(found, Outcome):
-            self._used(txn, address, record)
+        if self._uses is not None and not isinstance(found, Outcome):
+            self._uses.note_read(txn, address, record)
         return found
 
 

@@ -158,7 +158,7 @@ class DiskStore(GuardedStore[_Opened]):
             writer = None
             if self._writes:
                 writer = Writer(environment, index, self._limits, self._clock, tally)
-            reader = Reader(environment, index, writer.note_reading if writer else None)
+            reader = Reader(environment, index, writer.uses if writer else None)
         except Unusable as error:
             environment.close()
             raise ConfigError(
@@ -227,7 +227,7 @@ class DiskStore(GuardedStore[_Opened]):
         """Note uses for the next time that something is written."""
         if opened.writer is not None:
             for key in keys:
-                opened.writer.note_use(address_of(group.name, key), retention)
+                opened.writer.uses.note(address_of(group.name, key), retention)
 
     def _describe(
         self, opened: _Opened, group: BlockGroup, keys: Sequence[bytes], deadline_s: float

@@ -9,9 +9,8 @@ until somebody looks for them.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
 
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, StoreItem
@@ -27,19 +26,12 @@ from deepinfer_core.stores.calls import (
 )
 from deepinfer_core.stores.disk.clock import Clock, ClockWatch
 from deepinfer_core.stores.disk.environment import Environment, NoRoom, NotNow, Unusable
+from deepinfer_core.stores.disk.filing import Filing, filing
 from deepinfer_core.stores.disk.index import Index, address_of
-from deepinfer_core.stores.records import (
-    RecordPacker,
-    padded,
-    read_block,
-    record_bytes,
-    stored_under,
-)
+from deepinfer_core.stores.disk.uses import Uses
+from deepinfer_core.stores.records import RecordPacker, read_block, record_bytes
 from deepinfer_core.stores.removals import Removals
 from deepinfer_core.stores.retention import Limits
-
-if TYPE_CHECKING:
-    import lmdb
 
 __all__ = ["Writer"]
 
@@ -48,8 +40,8 @@ _BLOCKS_AT_ONCE = 64
 
 _REMOVED_AT_ONCE = 256
 
-_MOST_USES = 1 << 16
-"""Uses that wait to be written; more are forgotten."""
+_DROPPED_AT_ONCE = 8192
+"""A tenth of a second; what one transaction frees lies together, and is written again sooner."""
 
 
 class Writer:
@@ -61,6 +53,9 @@ class Writer:
         limits: what may be kept.
         clock: for ages.
         tally: counts what is removed.
+
+    Attributes:
+        uses: that are written with the next blocks.
     """
 
     def __init__(
@@ -68,38 +63,9 @@ class Writer:
     ) -> None:
         self._environment, self._index, self._limits = environment, index, limits
         self._clock, self._tally = clock, tally
-        self._uses: dict[bytes, tuple[str, float]] = {}
-        self._uses_lock = threading.Lock()
-        self._quiet_s = {
-            padded(name): seconds * limits.refresh_ratio
-            for name, seconds in limits.retention_s.items()
-        }
+        self.uses = Uses(index, limits, clock)
         with environment.reading() as txn:
             self._watch = ClockWatch(clock, index.last_sweep_s(txn))
-
-    def note_use(self, address: bytes, retention: str = "") -> None:
-        """Remember a use until something is written."""
-        with self._uses_lock:
-            if len(self._uses) < _MOST_USES:
-                before = self._uses.get(address, (retention, 0.0))[0]
-                longer = self._limits.longer(retention, before)
-                self._uses[address] = longer, self._clock.wall()
-
-    def note_reading(
-        self, txn: lmdb.Transaction[memoryview], address: bytes, record: memoryview
-    ) -> None:
-        """Remember a use that was seen in a transaction, if one is due.
-
-        None is due of a record that was stored a short time ago, whatever its facts say: it was
-        used then or later, and its class is now what it was or one that keeps it longer.
-        """
-        retention, written_s = stored_under(record)
-        now_s = self._clock.wall()
-        if now_s - written_s < self._quiet_s.get(retention, 0.0):
-            return
-        facts = self._index.facts_of(txn, address)
-        if facts is not None and self._index.is_use_due(facts, "", now_s):
-            self.note_use(address)
 
     def keep(
         self, group: BlockGroup, items: Sequence[StoreItem], deadline_s: float
@@ -116,14 +82,14 @@ class Writer:
         """Remove records that are not what they should be, if there is time."""
         removed = 0
         try:
-            with self._environment.writing(deadline_s) as txn:
+            with self._filing(deadline_s) as tables:
                 for key in keys:
                     address = address_of(group.name, key)
-                    record = txn.get(address, db=self._index.records)
+                    record = tables.record(address)
                     if record is not None:
-                        found = read_block(memoryview(record), group, key)
+                        found = read_block(record, group, key)
                         if isinstance(found, Outcome):
-                            removed += bool(self._index.remove(txn, address))
+                            removed += tables.remove(address) is not None
         except Unusable:
             return
         self._tally.remove("damaged", removed)
@@ -133,8 +99,8 @@ class Writer:
         counts = Removals()
         addresses = [address_of(group.name, key) for key in keys]
         try:
-            with self._environment.writing(deadline_s) as txn:
-                self._remove(txn, addresses, counts, "discarded")
+            with self._filing(deadline_s) as tables:
+                self._remove(tables, addresses, counts, "discarded")
         except Unusable:
             return 0
         return self._tally.remove_all(counts)
@@ -147,22 +113,22 @@ class Writer:
         while more and not is_late(deadline_s):
             counts = Removals()
             try:
-                with self._environment.writing(deadline_s) as txn:
-                    self._write_uses(txn)
+                with self._filing(deadline_s) as tables:
+                    self._write_uses(tables)
                     now_s = self._clock.wall()
-                    self._index.note_sweep(txn, now_s)
+                    tables.note_sweep(now_s)
                     if may_expire:
                         self._remove(
-                            txn,
-                            self._index.expired(txn, now_s, _REMOVED_AT_ONCE),
+                            tables,
+                            tables.expired(now_s, _REMOVED_AT_ONCE),
                             counts,
                             "expired",
                         )
-                    used_bytes = self._index.used_bytes(txn)
+                    used_bytes = tables.used_bytes()
                     is_high = is_high or used_bytes > self._limits.high_bytes
                     if is_high:
                         over = used_bytes - self._limits.low_bytes
-                        self._free(txn, over, counts, "room", most=_REMOVED_AT_ONCE)
+                        self._free(tables, over, counts, "room", most=_REMOVED_AT_ONCE)
             except Unusable:
                 break
             more = max(counts.blocks.values(), default=0) == _REMOVED_AT_ONCE
@@ -179,15 +145,15 @@ class Writer:
         while more:
             counts = Removals()
             try:
-                with self._environment.writing(math.inf) as txn:
-                    found = self._index.of_namespace(txn, namespace, _REMOVED_AT_ONCE)
-                    self._remove(txn, found, counts, "dropped")
+                with self._filing(math.inf) as tables:
+                    found = tables.of_namespace(namespace, _DROPPED_AT_ONCE)
+                    self._remove(tables, found, counts, "dropped")
             except Unusable as error:
                 raise EngineError(
                     f"asked to drop blocks, found the store unusable after {removed}: {error}",
                     hint="drop them again once it can be written to",
                 ) from error
-            more = len(found) == _REMOVED_AT_ONCE
+            more = len(found) == _DROPPED_AT_ONCE
             removed += self._tally.remove_all(counts)
         return removed
 
@@ -215,55 +181,55 @@ class Writer:
         counts = Removals()
         if is_late(deadline_s):
             return [LATE] * len(items)
-        with self._environment.writing(deadline_s) as txn:
-            self._write_uses(txn)
-            packer = RecordPacker(group)
+        with self._filing(deadline_s) as tables:
+            self._write_uses(tables)
+            packer = RecordPacker(group, self._index.in_front(record_bytes(group)))
             outcomes = in_order(
-                items, lambda item: self._put(txn, group, item, packer, counts), deadline_s
+                items, lambda item: self._put(tables, group, item, packer, counts), deadline_s
             )
         self._tally.remove_all(counts)
         return outcomes
 
     def _put(
         self,
-        txn: lmdb.Transaction[bytes],
+        tables: Filing,
         group: BlockGroup,
         item: StoreItem,
         packer: RecordPacker,
         counts: Removals,
     ) -> Outcome:
         address, now_s = address_of(group.name, item.key), self._clock.wall()
-        if self._index.use(txn, address, item.retention, now_s):
+        if tables.use(address, item.retention, now_s):
             return EXISTS
         retention = item.retention or group.retention
-        facts = self._index.new_facts(item, retention, record_bytes(group), now_s)
-        problem = self._admit(txn, item.namespace, facts.taken_bytes, counts)
+        facts = tables.new_facts(item, retention, record_bytes(group), now_s)
+        problem = self._admit(tables, item.namespace, facts.taken_bytes, counts)
         if problem is None:
-            self._index.add(txn, address, packer.pack(item, now_s), facts)
+            tables.add(address, packer.pack(item, now_s), facts)
         return problem or STORED
 
     def _admit(
-        self, txn: lmdb.Transaction[bytes], namespace: bytes, size_bytes: int, counts: Removals
+        self, tables: Filing, namespace: bytes, size_bytes: int, counts: Removals
     ) -> Outcome | None:
         """Make room for a record; None: there is some now."""
-        index, limits = self._index, self._limits
+        limits = self._limits
         if limits.quota_bytes:
-            over = index.used_bytes(txn, namespace) + size_bytes - limits.quota_bytes
+            over = tables.used_bytes(namespace) + size_bytes - limits.quota_bytes
             if over > 0:
-                self._free(txn, over, counts, "quota", owner=namespace)
-                if index.used_bytes(txn, namespace) + size_bytes > limits.quota_bytes:
+                self._free(tables, over, counts, "quota", owner=namespace)
+                if tables.used_bytes(namespace) + size_bytes > limits.quota_bytes:
                     return OVER_QUOTA
-        used_bytes = index.used_bytes(txn)
+        used_bytes = tables.used_bytes()
         if used_bytes + size_bytes > limits.capacity_bytes:
             over = used_bytes + size_bytes - limits.low_bytes
-            self._free(txn, over, counts, "room", most=_REMOVED_AT_ONCE)
-            if index.used_bytes(txn) + size_bytes > limits.capacity_bytes:
+            self._free(tables, over, counts, "room", most=_REMOVED_AT_ONCE)
+            if tables.used_bytes() + size_bytes > limits.capacity_bytes:
                 return FULL
         return None
 
     def _free(
         self,
-        txn: lmdb.Transaction[bytes],
+        tables: Filing,
         wanted_bytes: int,
         counts: Removals,
         reason: str,
@@ -273,25 +239,26 @@ class Writer:
     ) -> None:
         """Remove records until so much is free, or only young ones are left."""
         young_from_s = self._clock.wall() - self._limits.young_s
-        going = self._index.going(txn, wanted_bytes, young_from_s, owner)
-        self._remove(txn, going[:most], counts, reason)
+        going = tables.going(wanted_bytes, young_from_s, owner)
+        self._remove(tables, going[:most], counts, reason)
 
     def _remove(
         self,
-        txn: lmdb.Transaction[bytes],
+        tables: Filing,
         addresses: Sequence[bytes],
         counts: Removals,
         reason: str,
     ) -> None:
         now_s = self._clock.wall()
         for address in addresses:
-            facts = self._index.facts_of(txn, address)
-            if facts is not None and self._index.remove(txn, address):
+            facts = tables.remove(address)
+            if facts is not None:
                 group, _, key = address.partition(b"\0")
                 counts.add(reason, now_s - facts.used_s, group.decode(), key)
 
-    def _write_uses(self, txn: lmdb.Transaction[bytes]) -> None:
-        with self._uses_lock:
-            uses, self._uses = self._uses, {}
-        for address, (retention, used_s) in uses.items():
-            self._index.use(txn, address, retention, used_s)
+    def _write_uses(self, tables: Filing) -> None:
+        for address, (retention, used_s) in self.uses.take().items():
+            tables.use(address, retention, used_s)
+
+    def _filing(self, deadline_s: float) -> AbstractContextManager[Filing]:
+        return filing(self._environment, self._index, self._limits, deadline_s)

@@ -175,7 +175,7 @@ def _in_map(store: DiskStore, address: bytes) -> Place:
     assert store._opened is not None
     path = store._folder / "data.mdb"
     with store._opened.environment.reading() as txn:
-        record = txn.get(address, db=store._opened.reader._index.records)
+        record = store._opened.reader._index.record(txn, address)
         if record is None:
             raise LookupError("not in the index")
         place = numpy.frombuffer(record, dtype=numpy.uint8).ctypes.data
