@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from deepinfer_core.stores.fetcher.engine_end import FetcherTraffic
 from deepinfer_core.stores.fetcher.options import TrafficOptions
 from deepinfer_core.stores.traffic import Arrived, Ended, Finished, Found, Wanted
 from deepinfer_core.testing.contracts.kv_store_suite import block, key
+from deepinfer_core.testing.process_facts import is_running, open_descriptors, shared_segments
 from deepinfer_core.testing.store_groups import BLOCKS, FOREVER, STATES
 from deepinfer_core.testing.unruly_store import UnrulyOptions, build, resolved_unruly
 
@@ -82,7 +83,7 @@ class FetcherKills:
             restarts=Restarts(first_wait_s=0.0, longest_wait_s=0.0, most=1 << 30),
         )
         self._slots = self._all_slots()
-        self._before, self._threads = _descriptors(), threading.active_count()
+        self._before, self._threads = open_descriptors(), threading.active_count()
 
     def round(self) -> None:
         """Work, kill at a random moment, and look at what is left."""
@@ -103,8 +104,8 @@ class FetcherKills:
         self._until(lambda: not self._open)
         self._until(lambda: not self._traffic.counts().writing)
         assert self._all_slots() == self._slots
-        assert _descriptors() == self._before
-        assert _segments(os.getpid()) == 1
+        assert open_descriptors() == self._before
+        assert shared_segments(os.getpid()) == 1
         assert threading.active_count() == self._threads
 
     def work(self) -> None:
@@ -138,7 +139,7 @@ class FetcherKills:
         self._traffic.close()
         self.report.written.update(counts.written)
         self.report.kept = whole_blocks(self._folder)
-        assert _segments(os.getpid()) == 1  # this object's own view; it goes with it
+        assert shared_segments(os.getpid()) == 1  # this object's own view; it goes with it
 
     @property
     def blocks(self) -> int:
@@ -254,7 +255,7 @@ def kill_engine(folder: Path, seed: int, after_s: float) -> int:
         engine.kill()
         engine.wait()
     by_s = time.monotonic() + _WAIT_S
-    while _is_running(fetcher):
+    while is_running(fetcher):
         assert time.monotonic() < by_s, "the fetcher outlives its engine"
         time.sleep(0.005)
     return whole_blocks(folder)
@@ -263,33 +264,6 @@ def kill_engine(folder: Path, seed: int, after_s: float) -> int:
 def _existing(process_id: int | None) -> int:
     assert process_id is not None
     return process_id
-
-
-def _is_running(process_id: int) -> bool:
-    """Whether a process exists and is no zombie that its new parent has not noticed yet."""
-    try:
-        stat = Path(f"/proc/{process_id}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def _descriptors() -> Counter[str]:
-    """What this process has open, by kind."""
-
-    def targets() -> Iterator[str]:
-        for one in Path("/proc/self/fd").iterdir():
-            try:
-                yield one.readlink().name.partition(":")[0]
-            except FileNotFoundError:  # that of the listing
-                continue
-
-    return Counter(targets())
-
-
-def _segments(process_id: int) -> int:
-    """Mappings of shared memory that a process has."""
-    return Path(f"/proc/{process_id}/maps").read_text().count("memfd:deepinfer-blocks")
 
 
 def main() -> None:

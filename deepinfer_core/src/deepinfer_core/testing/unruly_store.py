@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from deepinfer_core.config.store_options import DiskStoreOptions, MemoryStoreOptions
-from deepinfer_core.interfaces.kv_store import (
-    BlockGroup,
-    KvStore,
-    Outcome,
-    StoreCapabilities,
-    StoreItem,
-    StoreReport,
-)
+from deepinfer_core.interfaces.kv_store import KvStore, Outcome, StoreCapabilities, StoreItem
 from deepinfer_core.plugin import BuildContext, ComponentSpec, ModelNeeds, Resolved
 from deepinfer_core.plugin.resolved import Pick
 from deepinfer_core.stores import memory
+from deepinfer_core.testing.faulty_store import FaultyStore
 
 __all__ = ["UnrulyOptions", "UnrulyStore", "build", "resolved_unruly"]
 
@@ -56,7 +50,7 @@ class UnrulyOptions(BaseModel):
     log: str = ""
 
 
-class UnrulyStore(KvStore):
+class UnrulyStore(FaultyStore):
     """A store that does what a file says.
 
     Args:
@@ -65,7 +59,8 @@ class UnrulyStore(KvStore):
     """
 
     def __init__(self, inner: KvStore, options: UnrulyOptions) -> None:
-        self._inner, self._options = inner, options
+        super().__init__(inner)
+        self._options = options
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -74,27 +69,14 @@ class UnrulyStore(KvStore):
             is_persistent=self._options.is_persistent,
             is_zero_copy=False,
             batch_blocks=4,
-            max_block_bytes=self._inner.capabilities.max_block_bytes,
+            max_block_bytes=self.inner.capabilities.max_block_bytes,
             is_remote=self._options.is_remote,
         )
-
-    @property
-    def groups(self) -> Mapping[str, BlockGroup]:
-        """What it was opened for."""
-        return self._inner.groups
-
-    def open(self, groups: Sequence[BlockGroup]) -> None:
-        """Open what keeps the blocks."""
-        self._inner.open(groups)
-
-    def close(self) -> None:
-        """Close it."""
-        self._inner.close()
 
     def find(self, group: str, keys: Sequence[bytes], *, deadline_s: float) -> list[Outcome]:
         """Look, or misbehave."""
         told = self._misbehave("find", keys)
-        return told or self._inner.find(group, keys, deadline_s=deadline_s)
+        return told or super().find(group, keys, deadline_s=deadline_s)
 
     def load(
         self,
@@ -106,32 +88,24 @@ class UnrulyStore(KvStore):
     ) -> list[Outcome]:
         """Load, or misbehave."""
         told = self._misbehave("load", keys)
-        outcomes = told or self._inner.load(group, keys, destinations, deadline_s=deadline_s)
+        outcomes = told or super().load(group, keys, destinations, deadline_s=deadline_s)
         is_remote = self._options.is_remote
         return [replace(one, is_remote=is_remote and one.status == "hit") for one in outcomes]
 
     def store(self, group: str, items: Sequence[StoreItem], *, deadline_s: float) -> list[Outcome]:
         """Store, or misbehave."""
         told = self._misbehave("store", [one.key for one in items])
-        return told or self._inner.store(group, items, deadline_s=deadline_s)
+        return told or super().store(group, items, deadline_s=deadline_s)
 
     def touch(self, group: str, keys: Sequence[bytes], *, retention: str = "") -> None:
         """Note uses."""
         self._log(f"touch {len(keys)} {retention}")
-        self._inner.touch(group, keys, retention=retention)
-
-    def drop(self, namespace: bytes | None = None) -> int:
-        """Remove blocks."""
-        return self._inner.drop(namespace)
+        super().touch(group, keys, retention=retention)
 
     def sweep(self, *, deadline_s: float) -> int:
         """Sweep."""
         self._log("sweep")
-        return self._inner.sweep(deadline_s=deadline_s)
-
-    def report(self) -> StoreReport:
-        """Of what keeps the blocks."""
-        return self._inner.report()
+        return super().sweep(deadline_s=deadline_s)
 
     def _log(self, line: str) -> None:
         if self._options.log:
