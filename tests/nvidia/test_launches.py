@@ -161,6 +161,11 @@ def test_layers_of_a_decode_step_launch_kernels_of_ours_alone(launches: Launches
     assert of_torch == set()
 
 
+def test_what_all_layers_share_takes_few_launches(launches: Launches) -> None:
+    """All slots take one, rotations 11, looked-up n-grams and the embedding the others."""
+    assert launches.count("before the layers") <= 49
+
+
 # A layer has four products of attention, three of experts that all rows pass, two of those that
 # rows choose; two mixes of two kernels each; and attention itself: these alone are 16.
 @pytest.mark.parametrize(

@@ -5,7 +5,13 @@ import torch
 from deepinfer_core.cache.storage import Caches
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.caches import allocate_caches
-from deepinfer_core.model.entries import EntryStep, entry_step, pair_step
+from deepinfer_core.model.entries import (
+    EntryStep,
+    entry_slots,
+    entry_step,
+    first_positions,
+    pair_step,
+)
 from deepinfer_core.model.evaluate import text_step
 from deepinfer_core.model.rope import plain_frequencies, rotation
 from deepinfer_core.reference.cache_codec import ReferenceCacheCodec
@@ -34,7 +40,8 @@ def caches() -> Caches:
 
 def entries(caches: Caches, start: int, stop: int, ratio: int) -> EntryStep:
     step = text_step(TOKENS, start, stop, caches, block_ids=BLOCKS)
-    return entry_step(step, caches.layout, ratio, FREQUENCY_P)
+    by = rotation(first_positions(step.position_T, ratio), FREQUENCY_P)
+    return entry_step(step, caches.layout, ratio, by)
 
 
 @pytest.mark.parametrize("ratio", [1, 2])
@@ -82,7 +89,7 @@ def test_scores_are_as_wide_as_the_row_that_sees_most(
 
 def test_a_row_without_a_block_writes_nothing(caches: Caches) -> None:
     step = text_step(TOKENS, 15, 18, caches, block_ids=[3, -1])
-    assert entry_step(step, caches.layout, 1, FREQUENCY_P).slot_T.tolist() == [63, -1, -1]
+    assert entry_slots(step, caches.layout, 1).slot_T.tolist() == [63, -1, -1]
 
 
 def test_a_pair_meets_in_the_step_or_in_the_ring(caches: Caches) -> None:

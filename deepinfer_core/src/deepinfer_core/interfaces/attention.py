@@ -21,6 +21,8 @@ from deepinfer_core.interfaces.component import Component, Plan
 if TYPE_CHECKING:
     import torch
 
+    from deepinfer_core.interfaces.step_slots import SlotSizes, StepPlaces, StepSlots
+
 __all__ = [
     "AttentionSpec",
     "CacheCodec",
@@ -144,6 +146,13 @@ class CacheCodec(Component):
         page_TL = block_table_QB[sequence_T[:, None], block_TL]
         found_TL = entry_TL.add(page_TL - block_TL, alpha=entries_per_block)
         slot_TL.copy_(found_TL.masked_fill_(entry_TL < 0, -1))
+
+    def step_slots(self, places: StepPlaces, sizes: SlotSizes) -> StepSlots | None:
+        """Work out all slots of a decode step in one pass; None: whoever asks does it.
+
+        What returns slots at all returns them for every step of these sizes, in new memory.
+        """
+        return None
 
     @abstractmethod
     def compress_pairs(

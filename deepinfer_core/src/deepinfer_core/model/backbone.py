@@ -185,6 +185,7 @@ class TextModel:
             step,
             caches,
             self.frequencies,
+            codec=self.parts.codec,
             window_tokens=self.config.text_config.sliding_window,
             ratios=frozenset(layer.plan.ratio for layer in self.layers if layer.plan.ratio),
             probe=probe,

@@ -15,11 +15,19 @@ import torch
 
 from deepinfer_core.cache.layout import CacheLayout
 from deepinfer_core.interfaces.attention import CacheCodec
-from deepinfer_core.model.rope import Rotation, rotation
+from deepinfer_core.interfaces.step_slots import EntrySlots
+from deepinfer_core.model.rope import Rotation
 from deepinfer_core.model.step import StepInputs
 from deepinfer_core.model.windows import ring_slots
 
-__all__ = ["EntryStep", "PairStep", "entry_step", "pair_step"]
+__all__ = [
+    "EntryStep",
+    "PairStep",
+    "entry_slots",
+    "entry_step",
+    "first_positions",
+    "pair_step",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +78,17 @@ class PairStep:
     partner_row_T: torch.Tensor
 
 
+def first_positions(position_T: torch.Tensor, ratio: int) -> torch.Tensor:
+    """Position of the first token of the entry that each position belongs to."""
+    return position_T if ratio == 1 else position_T // ratio * ratio
+
+
 def entry_step(
     step: StepInputs,
     layout: CacheLayout,
     ratio: int,
-    frequency_P: torch.Tensor,
-    own: Rotation | None = None,
+    by: Rotation,
+    slots: EntrySlots | None = None,
 ) -> EntryStep:
     """Work out the entries of one ratio.
 
@@ -83,29 +96,35 @@ def entry_step(
         step: the rows.
         layout: fixes the slots.
         ratio: tokens of an entry.
-        frequency_P: rotary frequencies of entries.
-        own: the rows' own rotation by these, where it is known: entries of one token share it.
+        by: rotation of ``first_positions``.
+        slots: where they are known already.
     """
-    block_tokens = layout.block.block_tokens
-    per_block = block_tokens // ratio
-    position_T = step.position_T
-    group_T = position_T // ratio
-    page_T = step.block_table_QB[step.sequence_T, position_T // block_tokens]
-    completes_T = (position_T % ratio == ratio - 1) & (page_T >= 0)
-    if any(step.cached_ends):
-        completes_T &= position_T >= step.cached_end_Q[step.sequence_T]
-    slot_T = page_T * per_block + group_T % per_block
+    per_block = layout.block.block_tokens // ratio
+    slots = slots or entry_slots(step, layout, ratio)
     ends = [start + count for start, count in zip(step.starts, step.row_counts, strict=True)]
     return EntryStep(
-        visible_T=(position_T + 1) // ratio,
+        visible_T=slots.visible_T,
         most_visible=max(max(ends) // ratio, 1),
-        slot_T=slot_T.where(completes_T, -1),
-        rotation=own if own and ratio == 1 else rotation(group_T * ratio, frequency_P),
+        slot_T=slots.slot_T,
+        rotation=by,
         entries_per_block=per_block,
         block_table_QB=step.block_table_QB,
         sequence_T=step.sequence_T,
         rows_each=max(step.row_counts),
     )
+
+
+def entry_slots(step: StepInputs, layout: CacheLayout, ratio: int) -> EntrySlots:
+    """Work out which entries of one ratio rows see and complete."""
+    block_tokens = layout.block.block_tokens
+    per_block = block_tokens // ratio
+    position_T = step.position_T
+    page_T = step.block_table_QB[step.sequence_T, position_T // block_tokens]
+    completes_T = (position_T % ratio == ratio - 1) & (page_T >= 0)
+    if any(step.cached_ends):
+        completes_T &= position_T >= step.cached_end_Q[step.sequence_T]
+    slot_T = page_T * per_block + position_T // ratio % per_block
+    return EntrySlots(visible_T=(position_T + 1) // ratio, slot_T=slot_T.where(completes_T, -1))
 
 
 def pair_step(step: StepInputs, layout: CacheLayout) -> PairStep:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Rotation", "plain_frequencies", "rotation", "yarn_frequencies"]
+__all__ = ["Rotation", "plain_frequencies", "rotation", "rotations", "yarn_frequencies"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +70,10 @@ def rotation(position_T: torch.Tensor, frequency_P: torch.Tensor) -> Rotation:
     return Rotation(
         cosine_TP=angle_TP.cos().to(torch.float32), sine_TP=angle_TP.sin().to(torch.float32)
     )
+
+
+def rotations(position_FT: torch.Tensor, frequency_FP: torch.Tensor) -> list[Rotation]:
+    """Return ``rotation`` for each row of positions and the frequencies next to it, at once."""
+    every = rotation(position_FT, frequency_FP[:, None])
+    pairs = zip(every.cosine_TP.unbind(), every.sine_TP.unbind(), strict=True)
+    return [Rotation(cosine_TP=cosine_TP, sine_TP=sine_TP) for cosine_TP, sine_TP in pairs]

@@ -24,7 +24,14 @@ from deepinfer_core.cache.layout import CacheLayout
 from deepinfer_core.model.staging import staged
 from deepinfer_core.model.step import StepInputs
 
-__all__ = ["ChunkWindows", "DecodeWindows", "WindowStep", "ring_slots", "window_step"]
+__all__ = [
+    "ChunkWindows",
+    "DecodeWindows",
+    "WindowStep",
+    "reads_rings_only",
+    "ring_slots",
+    "window_step",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +102,11 @@ def window_step(step: StepInputs, layout: CacheLayout, window_tokens: int) -> Wi
         decode=listing.decode(decode_rows) if decode_rows else None,
         chunks=listing.chunks(chunk_rows, is_chunk) if chunk_rows else None,
     )
+
+
+def reads_rings_only(step: StepInputs, layout: CacheLayout) -> bool:
+    """Whether every row of a step reads its window from its ring."""
+    return max(step.row_counts) <= layout.max_backtracking
 
 
 def _write_slots(step: StepInputs, ring_tokens: int) -> torch.Tensor:

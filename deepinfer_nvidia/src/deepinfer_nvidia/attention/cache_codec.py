@@ -18,8 +18,10 @@ from deepinfer_core.interfaces.operators.cache import (
     RowsSpec,
 )
 from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_core.interfaces.step_slots import SlotSizes, StepPlaces, StepSlots
 
 from deepinfer_nvidia.attention.pages import known_format, page_views
+from deepinfer_nvidia.attention.step_slots import SlotFinder
 from deepinfer_nvidia.kernels import (
     attention_compress_pairs,
     attention_entry_slots,
@@ -46,6 +48,7 @@ class TileLangCacheCodec(CacheCodec):
         self._store = launches(kernels, _store_kernel)
         self._load = launches(kernels, _load_kernel)
         self._slots = launches(kernels, _slots_kernel)
+        self._step_slots = SlotFinder(kernels)
         self._compress = launches(kernels, _compress_kernel)
         self._keep = launches(kernels, _keep_kernel)
 
@@ -101,6 +104,10 @@ class TileLangCacheCodec(CacheCodec):
             sequence_T=shaped(sequence_T, _INT64, rows),
             slot_TL=shaped(slot_TL, _INT64, rows, length),
         )
+
+    def step_slots(self, places: StepPlaces, sizes: SlotSizes) -> StepSlots:
+        """Work out all slots of a decode step in one launch."""
+        return self._step_slots(places, sizes)
 
     def compress_pairs(
         self,

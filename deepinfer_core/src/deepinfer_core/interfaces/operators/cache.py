@@ -20,6 +20,7 @@ __all__ = [
     "RowPagesSpec",
     "RowsSpec",
     "SelectTopSpec",
+    "StepSlotsSpec",
 ]
 
 
@@ -140,3 +141,20 @@ class CandidateBlocksSpec:
 
     block_entries: int
     top_blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSlotsSpec:
+    """``CacheCodec.step_slots``; all int64.
+
+    Arguments position_T, sequence_T, state_slot_Q, start_Q, row_count_Q, valid_start_Q,
+    cached_end_Q, block_table_QB, and out slot_TW, the window, and number_NT [4 + 2 * ratios, T]:
+    write, pair, partner, partner_row, and, ratio after ratio, visible and slot. The fields mean
+    what they mean in ``SlotSizes``.
+    """
+
+    window: int
+    ring_tokens: int
+    pair_tokens: int
+    block_tokens: int
+    ratios: tuple[int, ...]
