@@ -75,6 +75,7 @@ def test_the_operator_that_differs_is_named_and_none_behind_it(tmp_path: Path) -
     _, seen = watched(tmp_path, other)
     assert differing(seen) == {
         ("transform.collapse_norm", "out_TD"),
+        ("transform.expand_norm", "normed_TD"),
         ("transform.norm_rope", "normed_TD"),
         ("transform.norm_rope", "out_TD"),
         ("transform.rms_norm", "out_TD"),

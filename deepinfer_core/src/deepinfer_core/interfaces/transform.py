@@ -67,6 +67,24 @@ class Transform(TransformOperators):
         if rounded is not None:
             self.fake_quantise(plan, out_TD, rounded.number_format, rounded.out_TD)
 
+    def expand_norm(
+        self,
+        plan: Plan,
+        trunk_TSD: torch.Tensor,
+        y_TD: torch.Tensor,
+        post_TS: torch.Tensor,
+        comb_TSS: torch.Tensor,
+        pre_TS: torch.Tensor,
+        weight_D: torch.Tensor,
+        eps: float,
+        out_TSD: torch.Tensor,
+        normed_TD: torch.Tensor,
+        rounded: Rounded | None = None,
+    ) -> None:
+        """``mhc_expand``, then ``collapse_norm`` of its result; may write streams in place."""
+        self.mhc_expand(plan, trunk_TSD, y_TD, post_TS, comb_TSS, out_TSD)
+        self.collapse_norm(plan, out_TSD, pre_TS, weight_D, eps, normed_TD, rounded)
+
     def norm_rope(
         self,
         plan: Plan,

@@ -130,7 +130,9 @@ def step_context(
         plain=plain,
         compressed=by[1],
         entries={
-            ratio: entry_step(step, layout, ratio, by[ratio], slots and slots.entries[ratio])
+            ratio: entry_step(
+                step, layout, ratio, by[ratio], slots.entries[ratio] if slots else None
+            )
             for ratio in ratios
         },
         pairs=(_pairs(slots) if slots else pair_step(step, layout)) if 2 in ratios else None,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from deepinfer_core.model.activations import Activations, Mixes, MixWeights
+from deepinfer_core.model.activations import Activations, MixWeights
 from deepinfer_core.model.context import Probe
 from deepinfer_core.model.mixture import Mixture
 from deepinfer_core.model.row_operators import RowOperators
@@ -78,12 +78,13 @@ class Layer:
         """
         if probe is not None:
             probe(f"{self.name}.trunk", trunk_TSD)
-        mixes, x = self._enter(trunk_TSD, pre_TS, self.attention)
+        mixes = self.rows.mixes(trunk_TSD, self.attention.mixes)
+        x = self.rows.enter(trunk_TSD, pre_TS, self.attention.norm_D)
         if probe is not None:
             for kind in ("pre_TS", "post_TS", "comb_TSS"):
                 probe(f"{self.name}.attn.{kind.split('_')[0]}", getattr(mixes, kind))
-        self.rows.expand(trunk_TSD, attend(x), mixes)
-        next_mixes, x = self._enter(trunk_TSD, mixes.pre_TS, self.feed_forward)
+        x = self.rows.expand_enter(trunk_TSD, attend(x), mixes, self.feed_forward.norm_D)
+        next_mixes = self.rows.mixes(trunk_TSD, self.feed_forward.mixes)
         routed_TD, shared_TD = self.mixture(x, image_T, self.name, probe)
         self.rows.add_expand(trunk_TSD, routed_TD, shared_TD, next_mixes)
         return next_mixes.pre_TS
@@ -91,12 +92,6 @@ class Layer:
     def attention_input(self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor) -> torch.Tensor:
         """What the layer's compressor would be given, [T, D]; the trunk stays as it is."""
         return self.rows.collapse_norm(trunk_TSD, pre_TS, self.attention.norm_D)
-
-    def _enter(
-        self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor, around: Sublayer
-    ) -> tuple[Mixes, Activations]:
-        mixes = self.rows.mixes(trunk_TSD, around.mixes)
-        return mixes, self.rows.enter(trunk_TSD, pre_TS, around.norm_D)
 
 
 def first_pre_mix(trunk_TSD: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

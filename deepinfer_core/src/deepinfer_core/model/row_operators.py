@@ -199,15 +199,44 @@ class RowOperators:
         self._transform.collapse_norm(plan, trunk_TSD, pre_TS, weight_D, eps, out_TD, rounded)
         return out_TD
 
-    def expand(self, trunk_TSD: torch.Tensor, y_TD: torch.Tensor, mixes: Mixes) -> None:
-        """Mix the streams and add a sublayer's output to them, in place."""
-        plan = self.plan(trunk_TSD.shape[0])
-        self._transform.mhc_expand(plan, trunk_TSD, y_TD, mixes.post_TS, mixes.comb_TSS, trunk_TSD)
+    def expand_enter(
+        self, trunk_TSD: torch.Tensor, y_TD: torch.Tensor, mixes: Mixes, weight_D: torch.Tensor
+    ) -> Activations:
+        """Mix the streams and add a sublayer's output to them, in place, and enter the next one.
+
+        Args:
+            trunk_TSD: residual streams, overwritten.
+            y_TD: the output.
+            mixes: of the sublayer; the next one's input is collapsed by them, too.
+            weight_D: of the next one's norm.
+        """
+        rows, _, width = trunk_TSD.shape
+        rounded = self._rounded(rows, width, like=trunk_TSD)
+        normed_TD = torch.empty((rows, width), dtype=self.compute, device=trunk_TSD.device)
+        self._transform.expand_norm(
+            self.plan(rows),
+            trunk_TSD,
+            y_TD,
+            mixes.post_TS,
+            mixes.comb_TSS,
+            mixes.pre_TS,
+            weight_D,
+            self._mix.norm_eps,
+            trunk_TSD,
+            normed_TD,
+            rounded,
+        )
+        return Activations(
+            plain_TD=normed_TD, rounded_TD=normed_TD if rounded is None else rounded.out_TD
+        )
 
     def add_expand(
         self, trunk_TSD: torch.Tensor, x_TD: torch.Tensor, y_TD: torch.Tensor, mixes: Mixes
     ) -> None:
-        """The same with the sum of two accumulators as output; may overwrite ``x_TD``."""
+        """Mix the streams and add the sum of two accumulators to them, in place.
+
+        May overwrite ``x_TD``.
+        """
         plan = self.plan(trunk_TSD.shape[0])
         post_TS, comb_TSS = mixes.post_TS, mixes.comb_TSS
         self._transform.add_expand(plan, trunk_TSD, x_TD, y_TD, post_TS, comb_TSS, trunk_TSD)

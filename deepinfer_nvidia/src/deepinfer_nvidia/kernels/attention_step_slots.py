@@ -1,7 +1,7 @@
 """Slots of a decode step. Twin: ``deepinfer_core.model``, ``window_step`` and its like.
 
-A block has a row, and a thread a place of its window; the first thread works out the rest. Where the
-twin leaves a mask out because the host knows it to be true, it is true here.
+A block has a row, and a thread a place of its window; the first thread works out the rest. Where
+the twin leaves a mask out because the host knows it to be true, it is true here.
 """
 
 from typing import Any

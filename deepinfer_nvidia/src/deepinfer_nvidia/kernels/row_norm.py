@@ -12,7 +12,7 @@ from deepinfer_nvidia.kernels.block_rounding import round_groups
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.kernels.vectors import ACCESS_BYTES, ELEMENT_BYTES, row_threads
 
-__all__ = ["norm_row", "norm_tuning", "padded_width", "round_row"]
+__all__ = ["norm_kept", "norm_row", "norm_tuning", "padded_width", "round_row"]
 
 
 def norm_tuning(width: int, dtype: str) -> KernelTuning:
@@ -49,6 +49,23 @@ def norm_row(width: int, threads: int, dtype: str, eps: float) -> Any:
                 normed[j] = T.cast(value * T.cast(weight_D[j], "float32"), dtype)
 
     return norm
+
+
+def norm_kept(width: int, threads: int, dtype: str, eps: float) -> Any:
+    """A macro that norms a row in shared memory [D] where it is, and writes it to row ``row``."""
+    padded = padded_width(width, threads)
+    norm = norm_row(width, threads, dtype, eps)
+
+    @T.macro
+    def norm_in_place(weight_D: Any, kept: Any, out_TD: Any, row: Any) -> None:
+        x = T.alloc_fragment((1, padded), dtype)
+        for i, j in T.Parallel(1, padded):
+            x[i, j] = T.if_then_else(j < width, kept[j], T.cast(0, dtype))
+        norm(x, weight_D, kept)
+        for j in T.Parallel(width):
+            out_TD[row, j] = kept[j]
+
+    return norm_in_place
 
 
 def round_row(width: int, threads: int, dtype: str, number_format: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform_runs import CollapseNormSpec
 
-from deepinfer_nvidia.kernels.row_norm import norm_row, norm_tuning, padded_width, round_row
+from deepinfer_nvidia.kernels.row_norm import norm_kept, norm_tuning, round_row
 from deepinfer_nvidia.kernels.stream_sums import weighted_sum
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.kernels.vectors import ACCESS_BYTES, ELEMENT_BYTES
@@ -74,8 +74,7 @@ def _rounded(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
 def _collapse_norm(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
     """What both variants do with one row, as a macro."""
     width, dtype = spec.width, spec.dtype
-    padded = padded_width(width, tuning.threads)
-    norm = norm_row(width, tuning.threads, dtype, spec.eps)
+    norm = norm_kept(width, tuning.threads, dtype, spec.eps)
 
     vector = math.gcd(ACCESS_BYTES // ELEMENT_BYTES[dtype], width)
     vectors = width // vector
@@ -85,7 +84,6 @@ def _collapse_norm(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         trunk_TSD: Any, pre_TS: Any, weight_D: Any, normed: Any, out_TD: Any, row: Any
     ) -> None:
         h = T.alloc_local((spec.streams, vector), dtype)
-        x = T.alloc_fragment((1, padded), dtype)
         for trip in T.unroll(-(-vectors // tuning.threads)):
             index = trip * tuning.threads + T.get_thread_binding()
             if index < vectors:
@@ -98,10 +96,6 @@ def _collapse_norm(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
                         [h[s, v] for s in range(spec.streams)],
                     )
                     normed[index * vector + v] = T.cast(total, dtype)
-        for i, j in T.Parallel(1, padded):
-            x[i, j] = T.if_then_else(j < width, normed[j], T.cast(0, dtype))
-        norm(x, weight_D, normed)
-        for j in T.Parallel(width):
-            out_TD[row, j] = normed[j]
+        norm(weight_D, normed, out_TD, row)
 
     return collapse_norm

@@ -18,6 +18,7 @@ from deepinfer_core.interfaces.operators.transform_runs import (
 from deepinfer_nvidia.kernels import (
     transform_add_expand,
     transform_collapse_norm,
+    transform_expand_norm,
     transform_norm_rope,
     transform_rms_norm_cast,
     transform_rope_cast,
@@ -29,6 +30,7 @@ from deepinfer_nvidia.kernels.launch import Wanted
 __all__ = [
     "add_expand_kernel",
     "collapse_norm_kernel",
+    "expand_norm_kernel",
     "norm_cast_kernel",
     "norm_rope_kernel",
     "rope_cast_kernel",
@@ -65,15 +67,21 @@ def collapse_norm_kernel(
     number_format: str | None,
 ) -> Wanted:
     """Norm of the weighted sum of streams, and its rounding where there is a format."""
-    spec = CollapseNormSpec(
-        streams=streams,
-        width=width,
-        dtype=dtype_name(dtype),
-        weight_dtype=dtype_name(weight_dtype),
-        eps=eps,
-        number_format=number_format,
-    )
+    spec = _collapse_spec(streams, width, dtype, weight_dtype, eps, number_format)
     return transform_collapse_norm.build, spec, transform_collapse_norm.default_tuning(spec)
+
+
+def expand_norm_kernel(
+    streams: int,
+    width: int,
+    dtype: torch.dtype,
+    weight_dtype: torch.dtype,
+    eps: float,
+    number_format: str | None,
+) -> Wanted:
+    """The same of streams that are mixed first."""
+    spec = _collapse_spec(streams, width, dtype, weight_dtype, eps, number_format)
+    return transform_expand_norm.build, spec, transform_expand_norm.default_tuning(spec)
 
 
 def norm_rope_kernel(
@@ -145,3 +153,21 @@ def add_expand_kernel(streams: int, width: int, dtype: torch.dtype) -> Wanted:
     """Streams mixed, and the sum of two outputs added to them."""
     spec = MhcStreamsSpec(streams=streams, width=width, dtype=dtype_name(dtype))
     return transform_add_expand.build, spec, transform_add_expand.default_tuning(spec)
+
+
+def _collapse_spec(
+    streams: int,
+    width: int,
+    dtype: torch.dtype,
+    weight_dtype: torch.dtype,
+    eps: float,
+    number_format: str | None,
+) -> CollapseNormSpec:
+    return CollapseNormSpec(
+        streams=streams,
+        width=width,
+        dtype=dtype_name(dtype),
+        weight_dtype=dtype_name(weight_dtype),
+        eps=eps,
+        number_format=number_format,
+    )

@@ -33,6 +33,7 @@ class TileLangRuns(Transform):
     def __init__(self, kernels: Kernels) -> None:
         self._norm_cast = launches(kernels, forms.norm_cast_kernel)
         self._collapse_norm = launches(kernels, forms.collapse_norm_kernel)
+        self._expand_norm = launches(kernels, forms.expand_norm_kernel)
         self._norm_rope = launches(kernels, forms.norm_rope_kernel)
         self._rope_cast = launches(kernels, forms.rope_cast_kernel)
         self._swiglu_cast = launches(kernels, forms.swiglu_cast_kernel)
@@ -64,12 +65,7 @@ class TileLangRuns(Transform):
     ) -> None:
         """Sum the streams, norm the sum, and round it where that is wanted."""
         rows, streams, width = trunk_TSD.shape
-        places, name = {}, None
-        if rounded is not None:
-            places, name = (
-                {"rounded_TD": _place(rounded, _BF16, rows, width)},
-                rounded.number_format,
-            )
+        places, name = _places(rounded, rows, width)
         if not rows:
             return
         dtype = trunk_TSD.dtype
@@ -79,6 +75,39 @@ class TileLangRuns(Transform):
             pre_TS=check(pre_TS, _FP32, rows, streams),
             weight_D=check(weight_D, weight_D.dtype, width),
             out_TD=check(out_TD, dtype, rows, width),
+            **places,
+        )
+
+    def expand_norm(
+        self,
+        plan: Plan,
+        trunk_TSD: torch.Tensor,
+        y_TD: torch.Tensor,
+        post_TS: torch.Tensor,
+        comb_TSS: torch.Tensor,
+        pre_TS: torch.Tensor,
+        weight_D: torch.Tensor,
+        eps: float,
+        out_TSD: torch.Tensor,
+        normed_TD: torch.Tensor,
+        rounded: Rounded | None = None,
+    ) -> None:
+        """Mix the streams, sum and norm them, and round that where it is wanted."""
+        rows, streams, width = trunk_TSD.shape
+        places, name = _places(rounded, rows, width)
+        if not rows:
+            return
+        dtype = trunk_TSD.dtype
+        expand = self._expand_norm(streams, width, dtype, weight_D.dtype, eps, name)
+        expand(
+            trunk_TSD=check(trunk_TSD, dtype, rows, streams, width),
+            y_TD=check(y_TD, dtype, rows, width),
+            post_TS=check(post_TS, _FP32, rows, streams),
+            comb_TSS=check(comb_TSS, _FP32, rows, streams, streams),
+            pre_TS=check(pre_TS, _FP32, rows, streams),
+            weight_D=check(weight_D, weight_D.dtype, width),
+            out_TSD=check(out_TSD, dtype, rows, streams, width),
+            normed_TD=check(normed_TD, dtype, rows, width),
             **places,
         )
 
@@ -198,3 +227,12 @@ def _place(rounded: Rounded, dtype: torch.dtype, rows: int, width: int) -> torch
     """Where rounded rows go, if whole groups of them fit into a row."""
     find_format(rounded.number_format).check_width(width)
     return check(rounded.out_TD, dtype, rows, width)
+
+
+def _places(
+    rounded: Rounded | None, rows: int, width: int
+) -> tuple[dict[str, torch.Tensor], str | None]:
+    """The argument for rounded rows and their format, if there is one."""
+    if rounded is None:
+        return {}, None
+    return {"rounded_TD": _place(rounded, _BF16, rows, width)}, rounded.number_format

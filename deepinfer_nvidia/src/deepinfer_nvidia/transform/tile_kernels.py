@@ -97,6 +97,7 @@ class TileKernelsTransform(TileLangTransform):
     # Runs of operators, some of which the library computes.
     rms_norm_rounded = Transform.rms_norm_rounded
     collapse_norm = Transform.collapse_norm
+    expand_norm = Transform.expand_norm
     norm_rope = Transform.norm_rope
     rope_rounded = Transform.rope_rounded
     add_expand = Transform.add_expand

@@ -132,10 +132,10 @@ def _mixes(samples: Samples) -> Iterator[tuple[str, _Run]]:
     def expand(order: torch.Tensor) -> list[torch.Tensor]:
         trunk_NSD = trunk_PSD[order]
         given = Mixes(pre_TS=pre_PS[order], post_TS=post_PS[order], comb_TSS=comb_PSS[order])
-        rows.expand(trunk_NSD, y_PD[order], given)
+        entered = rows.expand_enter(trunk_NSD, y_PD[order], given, norm_D)
         summed_NSD = trunk_PSD[order]
         rows.add_expand(summed_NSD, routed_PD[order], shared_PD[order], given)
-        return [trunk_NSD, summed_NSD]
+        return [trunk_NSD, entered.plain_TD, entered.rounded_TD, summed_NSD]
 
     shape = f"of {streams} x {width} channels"
     yield f"mhc_mixes {shape}", mixes

@@ -41,10 +41,11 @@ class NormCastSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollapseNormSpec:
-    """``Transform.collapse_norm``.
+    """``Transform.collapse_norm`` and ``expand_norm``.
 
-    Arguments trunk_TSD, pre_TS (fp32), weight_D, out_TD, and rounded_TD (bfloat16) if there is a
-    format.
+    Arguments of the first: trunk_TSD, pre_TS (fp32), weight_D, out_TD, and rounded_TD (bfloat16) if
+    there is a format; of the other: trunk_TSD, y_TD, post_TS, comb_TSS, pre_TS, weight_D, out_TSD,
+    normed_TD, and rounded_TD as before.
 
     Attributes:
         streams: S.

@@ -46,6 +46,20 @@ def _collapse_norm(
     return [plain_TD, rounded.out_TD, alone_TD]
 
 
+def _expand_norm(
+    one: Transform, as_: type[Transform], plan: Plan, rows: Rows
+) -> list[torch.Tensor]:
+    mixes = rows["pre_TS"], rows["comb_TSS"], rows["pre_TS"]
+    rounded, plain_TD, alone_TD = (_room(rows["x_TD"]), *(_like(rows["x_TD"]) for _ in range(2)))
+    out_TSD, in_place_TSD = _like(rows["trunk_TSD"]), rows["trunk_TSD"].clone()
+    last = rows["weight_D"], _EPS
+    as_.expand_norm(
+        one, plan, rows["trunk_TSD"], rows["x_TD"], *mixes, *last, out_TSD, plain_TD, rounded
+    )
+    as_.expand_norm(one, plan, in_place_TSD, rows["x_TD"], *mixes, *last, in_place_TSD, alone_TD)
+    return [out_TSD, plain_TD, rounded.out_TD, in_place_TSD, alone_TD]
+
+
 def _norm_rope(one: Transform, as_: type[Transform], plan: Plan, rows: Rows) -> list[torch.Tensor]:
     norm = rows["x_TD"], rows["weight_D"], _EPS
     angles = rows["cosine_TP"], rows["sine_TP"]
@@ -90,6 +104,7 @@ def _add_expand(one: Transform, as_: type[Transform], plan: Plan, rows: Rows) ->
 _RUNS: dict[str, Run] = {
     "rms_norm_rounded": _norm_rounded,
     "collapse_norm": _collapse_norm,
+    "expand_norm": _expand_norm,
     "norm_rope": _norm_rope,
     "rope_rounded": _rope_rounded,
     "swiglu_rounded": _swiglu_rounded,
@@ -108,10 +123,13 @@ class RunContract(TransformSuite):
         pre_TS = self.noise(generator, _POOL, self.streams, dtype=wide)
         gate_TI, up_TI = (self.noise(generator, _POOL, width, dtype=wide) for _ in range(2))
         route_R = self.noise(generator, _POOL, dtype=wide)
+        comb_TSS = self.noise(generator, _POOL, self.streams, self.streams, dtype=wide)
         if is_exact:
             x_TD = x_TD.sign()
             trunk_TSD = x_TD[:, None].repeat(1, self.streams, 1)
+            # All streams are the row, and stay it: weights sum to one.
             pre_TS = torch.full_like(pre_TS, 1 / self.streams)
+            comb_TSS = torch.full_like(comb_TSS, (1 - 1 / self.streams) / self.streams)
             gate_TI = torch.exp2(7 + gate_TI.abs().floor())
             up_TI = up_TI.to(torch.bfloat16).to(wide)
             route_R = torch.exp2(route_R.floor())
@@ -120,7 +138,7 @@ class RunContract(TransformSuite):
             "x_TD": x_TD,
             "trunk_TSD": trunk_TSD,
             "pre_TS": pre_TS,
-            "comb_TSS": self.noise(generator, _POOL, self.streams, self.streams, dtype=wide),
+            "comb_TSS": comb_TSS,
             "cosine_TP": angle_TP.cos(),
             "sine_TP": angle_TP.sin(),
             "gate_up_R2I": torch.cat((gate_TI, up_TI), -1),

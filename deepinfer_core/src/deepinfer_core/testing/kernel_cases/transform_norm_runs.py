@@ -24,11 +24,11 @@ from deepinfer_core.testing.kernel_cases.case import KernelCase, Tensors, poison
 from deepinfer_core.testing.kernel_cases.transform_runs import format_steps
 from deepinfer_core.testing.tolerance import roundoff
 
-__all__ = ["cases"]
+__all__ = ["EPS", "Dtype", "NormRows", "cases", "norm_share", "torch_dtype"]
 
 _TWIN = ReferenceTransform()
 _PLAN = Plan(max_rows=1 << 20)
-_EPS = 1e-20
+EPS = 1e-20
 _MANY = 4096
 
 Dtype = Literal["bfloat16", "float32"]
@@ -60,16 +60,16 @@ def _norm_cast(
     small: bool = True,
 ) -> KernelCase:
     def arguments(generator: torch.Generator) -> Tensors:
-        row = _Normed(generator, width, is_exact)
+        row = NormRows(generator, width, is_exact)
         return {
-            "x_TD": row.rows(rows).to(_torch(dtype)),
-            "weight_D": row.weight().to(_torch(weight_dtype)),
+            "x_TD": row.rows(rows).to(torch_dtype(dtype)),
+            "weight_D": row.weight().to(torch_dtype(weight_dtype)),
             "rounded_TD": poisoned(rows, width, dtype=torch.bfloat16),
         }
 
     def expect(given: Tensors) -> Tensors:
         rounded = Rounded(number_format="mxfp8", out_TD=given["rounded_TD"])
-        _TWIN.rms_norm_rounded(_PLAN, given["x_TD"], given["weight_D"], _EPS, rounded)
+        _TWIN.rms_norm_rounded(_PLAN, given["x_TD"], given["weight_D"], EPS, rounded)
         return {"rounded_TD": rounded.out_TD}
 
     return KernelCase(
@@ -79,7 +79,7 @@ def _norm_cast(
             width=width,
             dtype=dtype,
             weight_dtype=weight_dtype,
-            eps=_EPS,
+            eps=EPS,
             number_format="mxfp8",
             row_stride=width,
         ),
@@ -115,7 +115,7 @@ def _collapse(
     small: bool = True,
 ) -> KernelCase:
     def arguments(generator: torch.Generator) -> Tensors:
-        row = _Normed(generator, width, is_exact)
+        row = NormRows(generator, width, is_exact)
         if is_exact:
             # Every stream is the row, and their weights sum to one.
             trunk_TSD = row.rows(rows)[:, None].repeat(1, streams, 1)
@@ -124,10 +124,10 @@ def _collapse(
             trunk_TSD = torch.randn(rows, streams, width, generator=generator)
             pre_TS = torch.randn(rows, streams, generator=generator)
         given = {
-            "trunk_TSD": trunk_TSD.to(_torch(dtype)),
+            "trunk_TSD": trunk_TSD.to(torch_dtype(dtype)),
             "pre_TS": pre_TS,
             "weight_D": row.weight(),
-            "out_TD": poisoned(rows, width, dtype=_torch(dtype)),
+            "out_TD": poisoned(rows, width, dtype=torch_dtype(dtype)),
         }
         if number_format is not None:
             given["rounded_TD"] = poisoned(rows, width, dtype=torch.bfloat16)
@@ -139,13 +139,13 @@ def _collapse(
         if number_format is not None:
             rounded = Rounded(number_format=number_format, out_TD=given["rounded_TD"])
         inputs = given["trunk_TSD"], given["pre_TS"], given["weight_D"]
-        _TWIN.collapse_norm(_PLAN, *inputs, _EPS, out_TD, rounded)
+        _TWIN.collapse_norm(_PLAN, *inputs, EPS, out_TD, rounded)
         return {"out_TD": out_TD} | ({} if rounded is None else {"rounded_TD": rounded.out_TD})
 
     def bounds(_given: Tensors, expected: Tensors) -> Tensors:
         if is_exact:
             return {}
-        out = {"out_TD": expected["out_TD"].double().abs() * _norm_share(width, dtype)}
+        out = {"out_TD": expected["out_TD"].double().abs() * norm_share(width, dtype)}
         return out if number_format is None else out | format_steps(expected, "rounded_TD")
 
     return KernelCase(
@@ -157,7 +157,7 @@ def _collapse(
             width=width,
             dtype=dtype,
             weight_dtype="float32",
-            eps=_EPS,
+            eps=EPS,
             number_format=number_format,
         ),
         arguments=arguments,
@@ -190,23 +190,23 @@ def _norm_rope(
     small: bool = True,
 ) -> KernelCase:
     def arguments(generator: torch.Generator) -> Tensors:
-        row = _Normed(generator, width, is_exact)
+        row = NormRows(generator, width, is_exact)
         angle_TP = 6 * torch.rand(rows, pairs, generator=generator)
-        normed = {"normed_TD": poisoned(rows, width, dtype=_torch(dtype))}
+        normed = {"normed_TD": poisoned(rows, width, dtype=torch_dtype(dtype))}
         return {
-            "x_TD": row.rows(rows).to(_torch(dtype)),
+            "x_TD": row.rows(rows).to(torch_dtype(dtype)),
             "weight_D": row.weight(),
             "cosine_TP": angle_TP.cos(),
             "sine_TP": angle_TP.sin(),
             **(normed if keeps_normed else {}),
-            "out_TD": poisoned(rows, width, dtype=_torch(dtype)),
+            "out_TD": poisoned(rows, width, dtype=torch_dtype(dtype)),
         }
 
     def expect(given: Tensors) -> Tensors:
         out_TD, normed_TD = given["out_TD"], given.get("normed_TD")
         angles = given["cosine_TP"], given["sine_TP"]
         x_TD, weight_D = given["x_TD"], given["weight_D"]
-        _TWIN.norm_rope(_PLAN, x_TD, weight_D, _EPS, *angles, normed_TD, out_TD)
+        _TWIN.norm_rope(_PLAN, x_TD, weight_D, EPS, *angles, normed_TD, out_TD)
         return {"out_TD": out_TD} | ({} if normed_TD is None else {"normed_TD": normed_TD})
 
     def bounds(_given: Tensors, expected: Tensors) -> Tensors:
@@ -217,10 +217,10 @@ def _norm_rope(
         size = expected["out_TD"].double().abs()
         turned = size[:, width - 2 * pairs :].view(rows, pairs, 2)
         turned.copy_(2**0.5 * turned.norm(dim=2, keepdim=True).expand_as(turned))
-        share = _norm_share(width, dtype) + 2 * roundoff(_torch(dtype))
+        share = norm_share(width, dtype) + 2 * roundoff(torch_dtype(dtype))
         found = {"out_TD": size * share}
         if keeps_normed:
-            found["normed_TD"] = expected["normed_TD"].double().abs() * _norm_share(width, dtype)
+            found["normed_TD"] = expected["normed_TD"].double().abs() * norm_share(width, dtype)
         return found
 
     return KernelCase(
@@ -233,7 +233,7 @@ def _norm_rope(
             pairs=pairs,
             dtype=dtype,
             weight_dtype="float32",
-            eps=_EPS,
+            eps=EPS,
             keeps_normed=keeps_normed,
             row_stride=width,
         ),
@@ -246,14 +246,21 @@ def _norm_rope(
 
 
 @dataclass(frozen=True, slots=True)
-class _Normed:
-    """Rows for a norm: noise, or ones of random sign, whose norm is exactly themselves."""
+class NormRows:
+    """Rows for a norm: noise, or ones of random sign, whose norm is exactly themselves.
+
+    Attributes:
+        generator: of all numbers.
+        width: D.
+        is_exact: ones.
+    """
 
     generator: torch.Generator
     width: int
     is_exact: bool
 
     def rows(self, count: int) -> torch.Tensor:
+        """So many rows."""
         x_TD = torch.randn(count, self.width, generator=self.generator)
         return x_TD.sign() if self.is_exact else 3 * x_TD
 
@@ -266,13 +273,14 @@ class _Normed:
         return weight_D * torch.exp2(power_G).repeat_interleave(16)[: self.width]
 
 
-def _norm_share(width: int, dtype: Dtype) -> float:
+def norm_share(width: int, dtype: Dtype) -> float:
     """Twin and kernel are each off by D / 2 + 8 roundings in fp32, and by one at the end.
 
     With a sum of streams in front, whose roundings are the same in both.
     """
-    return 2 * ((width / 2 + 8) * roundoff(torch.float32) + roundoff(_torch(dtype)))
+    return 2 * ((width / 2 + 8) * roundoff(torch.float32) + roundoff(torch_dtype(dtype)))
 
 
-def _torch(name: Dtype) -> torch.dtype:
+def torch_dtype(name: Dtype) -> torch.dtype:
+    """The dtype of a spec."""
     return torch.bfloat16 if name == "bfloat16" else torch.float32
