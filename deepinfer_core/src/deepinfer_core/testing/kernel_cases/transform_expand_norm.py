@@ -85,9 +85,20 @@ def _expand(
         rounded = None
         if number_format is not None:
             rounded = Rounded(number_format=number_format, out_TD=given["rounded_TD"])
-        names = ("trunk_TSD", "y_TD", "post_TS", "comb_TSS", "pre_TS", "weight_D")
         outputs = {name: given[name] for name in ("out_TSD", "normed_TD")}
-        _TWIN.expand_norm(_PLAN, *[given[name] for name in names], EPS, *outputs.values(), rounded)
+        _TWIN.expand_norm(
+            _PLAN,
+            given["trunk_TSD"],
+            given["y_TD"],
+            given["post_TS"],
+            given["comb_TSS"],
+            given["pre_TS"],
+            given["weight_D"],
+            EPS,
+            given["out_TSD"],
+            given["normed_TD"],
+            rounded,
+        )
         return outputs | ({} if rounded is None else {"rounded_TD": rounded.out_TD})
 
     def bounds(_given: Tensors, expected: Tensors) -> Tensors:
