@@ -56,13 +56,13 @@ class NoisyMachine:
         self.sequences = sequences
         self.said = self.survives = survives
         self._chance = random.Random(name)
-        self._plain_ms = 5 + sequences / 20
+        self.plain_ms = 5 + sequences / 20
         self._sizes = row_sizes((1 + DRAFTS) * sequences)
         self._round_ms = 0.0
-        low_ms, high_ms = 0.0, 100 * self._plain_ms
+        low_ms, high_ms = 0.0, 100 * self.plain_ms
         for _ in range(50):
             self._round_ms = (low_ms + high_ms) / 2
-            if self._drafting_speed() > ratio * sequences / self._plain_ms:
+            if self._drafting_speed() > ratio * sequences / self.plain_ms:
                 low_ms = self._round_ms
             else:
                 high_ms = self._round_ms
@@ -82,7 +82,7 @@ class NoisyMachine:
     def run(self, steps: int) -> Lost:
         """Decode so many steps as planned."""
         lost = Lost()
-        best = max(self._drafting_speed(), self.sequences / self._plain_ms)
+        best = max(self._drafting_speed(), self.sequences / self.plain_ms)
         for _ in range(steps):
             rows, is_drafted = self._decided()
             kept = [self._accepted(one - 1) for one in rows]
@@ -129,7 +129,7 @@ class NoisyMachine:
         return sum(self.survives**place for place in range(rows))
 
     def _step_ms(self, rows: int) -> float:
-        return self._plain_ms * (1 + PRICE_OF_ROWS * (rows / self.sequences - 1))
+        return self.plain_ms * (1 + PRICE_OF_ROWS * (rows / self.sequences - 1))
 
     def _drafting_speed(self) -> float:
         """Tokens a millisecond at the best number of rows; drafts are alike."""

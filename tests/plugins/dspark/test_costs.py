@@ -154,3 +154,12 @@ def test_what_the_curve_does_not_know_is_no_drift() -> None:
     """Steps with drafts take three times as long as measured, from the first one on."""
     costs = followed(*took(4, 12.0, 9), *took(1, 1.0, 3), *took(4, 12.0, 9))
     assert costs.of(1).plain_ms(1) == 1.0
+
+
+@pytest.mark.parametrize(("disturbed", "hoped_ms"), [(2, 4.0), (7, 4.0), (8, 12.0)])
+def test_a_size_that_few_steps_had_may_be_as_fast_as_the_fastest_of_them(
+    disturbed: int, hoped_ms: float
+) -> None:
+    others = (*took(2, 2.0, 9), *took(8, 24.0, 9))
+    costs = followed(*others, *took(4, 4.0), *took(4, 12.0, disturbed))
+    assert costs.hopeful(costs.of(1), 1).curve.milliseconds[2] == hoped_ms

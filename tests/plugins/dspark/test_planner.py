@@ -1,7 +1,6 @@
 """The planner's memory: costs from steps, means of blocks, and whether drafting pays."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest

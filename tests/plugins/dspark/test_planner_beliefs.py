@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deepinfer_core.interfaces.draft_planner import DraftView, StepTimes
+from deepinfer_core.interfaces.draft_planner import DraftOutcome, DraftView, StepTimes
 from deepinfer_dspark import planner as planner_module
 
 sys.path.insert(0, str(Path(__file__).parent))
-from planner_loop import BAD, GOOD, TIMES, Loop, planner
+from planner_loop import BAD, GOOD, SLOW, TIMES, Loop, planner
 
 
 def test_drafting_is_not_given_up_by_the_word_of_the_measured_curve() -> None:
@@ -119,3 +119,16 @@ def test_what_a_trial_found_corrects_estimates_at_that_load_only() -> None:
     for _ in range(3):
         assert loop.usual(200, sequences=1)[0] == 1
         assert loop.usual(200, sequences=2)[0] == 2
+
+
+def test_a_trial_of_drafts_begins_without_what_earlier_texts_were_worth() -> None:
+    """None of 2 drafts was accepted; in the trial both are verified, as they say that they hold."""
+    loop = Loop(planner(), GOOD, SLOW)
+    loop.run(200)
+    for _ in range(100):
+        loop.made.learn([DraftOutcome(verified=2, accepted=0, confidences=(0.9, 0.8 / 0.9))])
+    assert max(loop.made.shares() or loop.made._bias.factors) < 0.1
+    loop.times = TIMES
+    found = loop.run(20_000)
+    first = next(number for number, (rows, _) in enumerate(found) if rows > 1)
+    assert found[first] == (3, True)

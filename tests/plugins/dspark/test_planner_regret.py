@@ -1,4 +1,4 @@
-"""How much is lost against the better way, on machines that fluctuate as those that were measured?"""
+"""How much is lost against the better way, on machines that fluctuate as those measured?"""
 
 import sys
 from pathlib import Path
@@ -55,5 +55,6 @@ def test_drafting_comes_back_when_the_price_of_a_trial_was_earned(sequences: int
     machine.run(STARTING_STEPS)
     assert sum(machine.run(100).drafted) < 50
     machine.survives = machine.said
-    machine.run(4000)
+    due_steps = machine.planner._ways._due_ms / machine.plain_ms
+    machine.run(int(1.3 * due_steps))  # the machine may be faster by a tenth and more
     assert sum(machine.run(100).drafted) > 50

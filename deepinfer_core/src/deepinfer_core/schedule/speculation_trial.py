@@ -117,13 +117,21 @@ class Trial:
         return fmean(self.pairs)
 
     def add(
-        self, sequences: int, rows: int, tokens: int, step_ms: float | None, *, is_other: bool | None
+        self,
+        sequences: int,
+        rows: int,
+        tokens: int,
+        step_ms: float | None,
+        *,
+        is_other: bool | None,
     ) -> None:
         """Take a step.
 
         Args:
             sequences: that decoded in it.
-            rows, tokens, step_ms: see ``Pace.add``.
+            rows: see ``Pace.add``.
+            tokens: see ``Pace.add``.
+            step_ms: see ``Pace.add``.
             is_other: which way it was; None: it led from one to the other.
         """
         pace = self._other if self.tries_other else self._after

@@ -97,11 +97,16 @@ class PresentCosts:
         )
 
     def hopeful(self, costs: StepCosts, sequences: int) -> StepCosts:
-        """The same, but that sizes that no step with drafts had look as fast as they may be."""
-        curve, known_ms = costs.curve, self._drafting.known_ms
+        """The same, but that sizes that few steps with drafts had look as fast as they may be."""
+        curve, drafting = costs.curve, self._drafting
         first = curve.place(sequences) + 1
+        since = 1.0 if self._is_drafting else self._drift.factor
         times_ms = [
-            one_ms if place < first or place in known_ms else _HOPE * one_ms
+            one_ms
+            if place < first
+            else min(one_ms, since * drafting.hoped_ms(place))
+            if place in drafting.known_ms
+            else _HOPE * one_ms
             for place, one_ms in enumerate(curve.milliseconds)
         ]
         return replace(costs, curve=CostCurve(rows=curve.rows, milliseconds=rising(times_ms)))

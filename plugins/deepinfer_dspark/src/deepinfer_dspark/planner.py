@@ -143,12 +143,13 @@ class DsparkPlanner(DraftPlanner):
         promised = choose_total(
             usual, costs, other_rows=other_rows, least_drafts=1, ranking=ranking
         )
-        self._ways.choose(
-            promised, costs, sequences, other_rows=other_rows, steps=max(self._passed, 1)
-        )
+        ways, was_tried = self._ways, self._ways.is_tried
+        ways.choose(promised, costs, sequences, other_rows=other_rows, steps=max(self._passed, 1))
+        if ways.is_tried and not was_tried and not ways.is_drafting:
+            # What drafts were worth is not known any more; a step or two will tell.
+            self._bias = SurvivalBias(len(mean))
         # Only now: what a step is planned with must not depend on its own blocks.
         self._learn_blocks([v.newest for v in views if v.drafts and v.newest is not None])
-        ways = self._ways
         is_drafting = self.drafts_next()
         drafts, before = [view.drafts for view in views], self._chosen
         self._chosen = self._repeated = None

@@ -245,12 +245,12 @@ class DraftStage:
 
 def _has_drafts(plan: StepPlan) -> bool:
     """Whether rows are open that drafts were fed to, or follow such: a draw alone needs no help."""
-    return any(
-        [
-            step.drawn_index >= 0 and (step.open_rows > 0 or step.scored_rows > 0)
-            for step in plan.sequences
-        ]
-    )
+    # A list, as a generator is entered once for each sequence, in steps that know of no drafts too.
+    helped = [
+        step.drawn_index >= 0 and (step.open_rows > 0 or step.scored_rows > 0)
+        for step in plan.sequences
+    ]
+    return any(helped)
 
 
 _Draw = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
