@@ -1,19 +1,20 @@
 """Are steps decoded with draft rounds or without, and when is the other way tried?
 
 Estimates only call for a trial; what steps took and gave in it is what decides. A trial is due when
-its *price*, the tokens that it costs, was earned so often (``distance``): 16 times behind the first
-ruling, twice as often behind each that was doubtful, and at most 256 times where no drafts are made
-and 1024 times where they are, since what becomes of drafts is seen there all the time and a trial
-only shows what a step without takes. Behind a clear ruling it is the most at once. A trial that
-estimates call for comes at once behind a clear ruling, as something changed since; else, or where
-calls were in vain, when its price was earned 64 times, 128 times and so on.
+its *price*, the tokens that it costs, was earned so often (``distance``): 16 times at first, 64
+times behind the first ruling, then twice as often each time, and at most 256 times where no drafts
+are made and 1024 times where they are, since what becomes of drafts is seen there all the time and
+a trial only shows what a step without takes. Behind a clear ruling it is the most at once. A trial
+that estimates call for comes at once behind a clear ruling, as something changed since; else, or
+where calls were in vain, when its price was earned 64 times, 128 times and so on.
 
-So what is lost against the better way is bounded, while neither becomes the better one: for good
-1/256 of the time, 1/1024 where drafts pay; until then the price of one trial each time that the
-time spent doubles, ten at most; and what wrong rulings cost: a way that is slower by a part d has
-to look faster in a pair by two standard deviations, and is left at the next trial, which comes the
-sooner the less it seems to win. Where the other way becomes the better one by d it is taken up when
-the price was earned once more: the share lost until then is d.
+So what is lost against the better way is bounded, while neither becomes the better one. Trials take
+1/256 of the time for good, 1/1024 where drafts pay (up to four times that where one needs four
+pairs and the one before needed one); until then the price of one trial each time that the time
+spent doubles, seven at most. A wrong ruling needs a pair that is two standard deviations off, or
+more of the way that wins; what is lost then is what the ways differ by, until the next trial, which
+comes the sooner the less it seemed to win. Where the other way becomes the better one it is taken
+up when the price was earned once more, if estimates do not call before.
 """
 
 from __future__ import annotations
