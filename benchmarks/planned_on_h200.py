@@ -132,7 +132,8 @@ def speed(
                 ]
             )
             whole_s, round_s = (step_ms + round_ms) / 1e3, round_ms / 1e3
-            times = StepTimes(count, sum(rows), whole_s, drafts_next, round_s or None)
+            tokens = count + sum(kept)
+            times = StepTimes(count, sum(rows), whole_s, drafts_next, round_s or None, tokens)
             planner.took(times)
         held = [next(stream) if drafts_next else None for stream in streams]
     each = STEPS * count

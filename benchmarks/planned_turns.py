@@ -1,5 +1,11 @@
-"""How do ways of decoding take turns on texts that grow alike? For ``planned_drafts``."""
+"""How do ways of decoding take turns on texts that grow alike? For ``planned_drafts``.
 
+A turn begins where every other does: the drafts that the way before left are thrown away by a step
+without, then two steps do not count, the first of which has no drafts to verify, as no turn's has,
+and the next of which is the first that has. Garbage of others is collected before the clock starts.
+"""
+
+import gc
 import json
 import time
 from collections.abc import Sequence
@@ -19,10 +25,12 @@ from deepinfer_core import LLM, SamplingParams
 
 HELDOUT = Path(__file__).parent.parent / "tests" / "data" / "heldout.jsonl"
 OPENING_WORDS = 8
-TURN_TOKENS = 12
+TURN_TOKENS = 24
 """By which texts grow in one turn, on average."""
-TURNS_OF_A_TEXT = 15
-"""Before new ones begin; the longest of them may be twice as long."""
+TURNS_OF_A_TEXT = 5
+"""Before new ones begin, as many as there are ways; the longest may be twice as long."""
+LEADING_STEPS = 2
+"""Of a turn, which do not count."""
 
 
 class Never(VerifyAll):
@@ -47,21 +55,15 @@ class Turns:
 
     Attributes:
         token_s: seconds of processor time a token, by turn.
-        tokens: emitted in all.
-        sequence_steps: steps times sequences.
-        verified: drafts that were planned for.
-        steps: the times of each, as planners are told.
+        steps: the times of each step that counts, as planners are told.
     """
 
     token_s: list[float] = field(default_factory=list)
-    tokens: int = 0
-    sequence_steps: int = 0
-    verified: int = 0
     steps: list[StepTimes] = field(default_factory=list)
 
 
 class Watched(DraftPlanner):
-    """A planner, and what it decides and is told while that counts.
+    """A planner, and what it is told of steps that count.
 
     Args:
         planner: that decides.
@@ -69,14 +71,15 @@ class Watched(DraftPlanner):
 
     def __init__(self, planner: DraftPlanner) -> None:
         self._planner = planner
-        self.turns: Turns | None = None
+        self._turns, self._leading = Turns(), 0
+
+    def begin(self, turns: Turns) -> None:
+        """Note the steps of a turn, of whose leading ones the planner was not told yet."""
+        self._turns, self._leading = turns, LEADING_STEPS
 
     def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
         """As the planner says."""
-        given = self._planner.rows(views, other_rows=other_rows)
-        if self.turns is not None:
-            self.turns.verified += sum(given) - len(given)
-        return given
+        return self._planner.rows(views, other_rows=other_rows)
 
     def drafts_next(self) -> bool:
         """As the planner says."""
@@ -92,8 +95,10 @@ class Watched(DraftPlanner):
 
     def took(self, times: StepTimes) -> None:
         """Tell the planner."""
-        if self.turns is not None:
-            self.turns.steps.append(times)
+        if self._leading:
+            self._leading -= 1
+        else:
+            self._turns.steps.append(times)
         self._planner.took(times)
 
 
@@ -101,13 +106,18 @@ class Machine:
     """One engine with its texts.
 
     Args:
-        has_drafter: whether it can draft.
         count: texts.
         args: of the command line.
+
+    Attributes:
+        planner: of its drafter.
     """
 
-    def __init__(self, count: int, args: Any, *, has_drafter: bool) -> None:
-        self.llm = opened(count, args, has_drafter=has_drafter)
+    def __init__(self, count: int, args: Any) -> None:
+        self.llm = opened(count, args)
+        engine: Any = self.llm.engine
+        self._drafting, self._stage = engine.batch.drafting, engine.runner.stage
+        self.planner: DraftPlanner = self._drafting.planner
         self._prompts = prompts(self.llm, count)
         self._numbers: list[int] = []
         self._is_over = True
@@ -119,16 +129,21 @@ class Machine:
 
         Args:
             turns: take what is done.
-            planner: decides about drafts.
+            planner: decides about drafts; None: the drafter is put aside, and the engine is one
+                without.
         """
-        count, drafting = len(self._prompts), self.llm.engine.batch.drafting
+        count, engine = len(self._prompts), self._begin()
         if self._is_over or self._wanted >= TURNS_OF_A_TEXT * TURN_TOKENS * count:
             self._fill()
-        if planner is not None and drafting is not None:
-            drafting.use(planner)
         self._step()
-        if planner is not None:
-            planner.turns = turns
+        if planner is None:
+            engine.batch.drafting = engine.runner.stage = None
+        else:
+            self._drafting.use(planner)
+            planner.begin(turns)
+        for _ in range(LEADING_STEPS):
+            self._step()
+        gc.collect()
         emitted = steps = 0
         self._wanted += TURN_TOKENS * count
         began_s = time.process_time()
@@ -136,22 +151,26 @@ class Machine:
             emitted += self._step()
             steps += 1
         turns.token_s.append((time.process_time() - began_s) / emitted)
-        turns.tokens += emitted
-        turns.sequence_steps += steps * count
-        if planner is not None:
-            planner.turns = None
 
     def begin(self, temperature: float) -> None:
         """Begin anew, with another temperature."""
         self._temperature, self._is_over = temperature, True
 
     def stop(self) -> None:
-        """End all texts."""
+        """End all texts, and tell the planner of its last steps."""
+        self._begin()
         for number in self._numbers:
             self.llm.engine.abort(number)
         while len(self.llm.engine.batch):
             self.llm.engine.step()
         self._numbers = []
+
+    def _begin(self) -> Any:
+        """The engine, as it is where a turn begins: no drafts are made."""
+        engine: Any = self.llm.engine
+        engine.batch.drafting, engine.runner.stage = self._drafting, self._stage
+        self._drafting.use(Never())
+        return engine
 
     def _step(self) -> int:
         """Tokens of one step."""
@@ -197,18 +216,15 @@ def prompts(llm: LLM, count: int) -> list[list[int]]:
     return found
 
 
-def opened(count: int, args: Any, *, has_drafter: bool) -> LLM:
+def opened(count: int, args: Any) -> LLM:
     """An engine for so many texts."""
-    common = {
-        "threads": 1, "max_num_seqs": count, "max_num_batched_tokens": max(512, 6 * count),
-        "prefix_cache": False, "asynchronous": args.asynchronous,
-    }  # fmt: skip
-    if not has_drafter:
-        return LLM(**common)
     # Steps are measured anew: what another day's machine took says nothing about this run.
     chosen: dict[str, object] = {"curve_ttl_s": 0.0}
     if args.calibration:
         chosen["calibration"] = str(args.calibration)
-    drafter = {"use": "dspark.block", "options": chosen}
-    speculation = {"budget": "planned", "rule": args.rule}
-    return LLM(**common, components={"drafter": drafter}, speculation=speculation)
+    return LLM(
+        threads=1, max_num_seqs=count, max_num_batched_tokens=max(512, 6 * count),
+        prefix_cache=False, asynchronous=args.asynchronous,
+        components={"drafter": {"use": "dspark.block", "options": chosen}},
+        speculation={"budget": "planned", "rule": args.rule},
+    )  # fmt: skip

@@ -3,7 +3,14 @@
 import pytest
 from deepinfer_core.schedule.speculation import Total, choose_total
 from deepinfer_core.schedule.speculation_costs import CostCurve, StepCosts
-from deepinfer_core.schedule.speculation_mode import DraftingMode, next_mode, wants_change
+from deepinfer_core.schedule.speculation_mode import (
+    DraftingMode,
+    Lead,
+    is_called,
+    is_lost,
+    lead,
+    next_mode,
+)
 from deepinfer_core.schedule.speculation_prior import MeanSurvival
 from deepinfer_core.schedule.speculation_times import Drift, RecentTimes, followed
 from hypothesis import given
@@ -62,44 +69,31 @@ def test_times_that_are_scaled_count_beside_new_ones() -> None:
 
 
 def drift_of(*times_ms: float, place: int = 1) -> float:
-    drift = Drift()
+    drift = Drift((2.0, 3.0, 5.0))
     for time_ms in times_ms:
-        drift.add(place, time_ms, {1: 3.0, 2: 5.0})
+        drift.add(place, time_ms)
     return drift.factor
 
 
 @pytest.mark.parametrize(
     ("after", "factor"), [(0, 1.0), (2, 1.0), (3, 6 / 5), (5, 8 / 5), (7, 2.0), (20, 2.0)]
 )
-def test_a_drift_is_the_mean_of_the_middle_half_of_nine_behind_the_first_nine(
-    after: int, factor: float
-) -> None:
-    assert drift_of(*[3.0] * 9, *[6.0] * after) == factor
+def test_a_drift_is_the_mean_of_the_middle_half_of_nine(after: int, factor: float) -> None:
+    assert drift_of(*[6.0] * after) == factor
 
 
-def test_a_drift_is_followed_as_fast_as_the_times_of_a_size() -> None:
-    recent, drift = RecentTimes(CURVE), Drift()
-    for time_ms in (*[3.0] * 9, *[6.0] * 4, *[1.5] * 5, 900.0, 3.0):
-        drift.add(1, time_ms, recent.known_ms)
-        recent.add(4, time_ms)
-        if 1 in recent.known_ms:
-            assert drift.factor == pytest.approx(recent.known_ms[1] / 3.0)
-
-
-def test_steps_of_a_size_that_is_not_known_say_nothing_of_drift() -> None:
-    assert drift_of(*[9.0] * 30, place=0) == 1.0
-
-
-def test_a_size_that_comes_later_begins_with_the_drift_until_then() -> None:
-    """Steps of 3 ms take 6 by now; those that come then take 5 and go on so: still twice."""
-    drift = Drift()
-    for place, time_ms, times in ((1, 3.0, 9), (1, 6.0, 9), (2, 5.0, 9)):
-        for _ in range(times):
-            drift.add(place, time_ms, {1: 3.0, 2: 5.0})
+def test_each_size_drifts_against_its_own_time() -> None:
+    drift = Drift((2.0, 3.0, 5.0))
+    for place, time_ms in ((0, 4.0), (1, 6.0), (2, 10.0)) * 3:
+        drift.add(place, time_ms)
     assert drift.factor == 2.0
-    for _ in range(9):
-        drift.add(2, 7.5, {1: 3.0, 2: 5.0})
-    assert drift.factor == 3.0
+
+
+@pytest.mark.parametrize(("place", "time_ms"), [(3, 9.0), (1, 0.0), (1, -1.0)])
+def test_a_size_beyond_the_curve_or_no_time_says_nothing_of_drift(
+    place: int, time_ms: float
+) -> None:
+    assert drift_of(*[time_ms] * 9, place=place) == 1.0
 
 
 def test_nothing_known_is_certain_to_survive() -> None:
@@ -119,85 +113,101 @@ def test_estimates_are_averaged_over_blocks() -> None:
 COSTS = StepCosts(curve=CURVE, drafter_ms=1.0)
 
 
+def lead_of(best: Total) -> Lead:
+    return lead(best, COSTS, 2)
+
+
 def run(mode: DraftingMode, best: Total, steps: int) -> list[bool]:
+    """Whether the other mode is called for behind each step."""
     found = []
     for _ in range(steps):
-        mode = next_mode(mode, best, COSTS, 2)
-        found.append(mode.is_drafting)
+        mode = next_mode(mode, lead_of(best))
+        found.append(is_called(mode, COSTS))
     return found
 
 
-def test_drafting_goes_on_while_it_is_faster() -> None:
-    """4 tokens in 3 ms; without drafts 2 in 1 ms would need 2."""
-    assert all(run(DraftingMode(), Total(4, 7.0, 3.0), 100))
+def test_a_lead_is_what_either_way_loses_in_a_step() -> None:
+    """2.5 tokens of two sequences take 2 ms, or 1.25 steps of 1 ms; a plain step's take 1.6 ms."""
+    found = lead_of(Total(2, 2.5, 2.0))
+    assert found == pytest.approx((0.625, 0.75, -0.6))
 
 
-def test_drafting_ends_when_what_it_lost_is_worth_four_draft_rounds() -> None:
+def test_a_lead_is_corrected_by_how_much_faster_drafting_was_than_estimated() -> None:
+    corrected = lead(Total(2, 2.5, 2.0), COSTS, 2, correction=2.0)
+    assert corrected == pytest.approx(lead_of(Total(2, 5.0, 2.0)))
+
+
+def test_rows_of_prompts_make_a_plain_step_longer() -> None:
+    """Four rows take 2 ms."""
+    assert lead(Total(2, 2.5, 2.0), COSTS, 2, other_rows=2).ratio == pytest.approx(1.25)
+
+
+def test_nobody_calls_for_the_other_way_while_this_one_is_faster() -> None:
+    """7 tokens in 3 ms; without drafts 2 in 1 ms would need 3.5."""
+    assert not any(run(DraftingMode(), Total(4, 7.0, 3.0), 100))
+
+
+def test_steps_without_drafts_are_called_for_when_drafting_lost_four_draft_rounds() -> None:
     """2.5 tokens take 2 ms, or 1.25 ms without drafts: 0.75 lost a step, 4 is the limit."""
-    assert run(DraftingMode(), Total(2, 2.5, 2.0), 7) == [True] * 5 + [False] * 2
+    assert run(DraftingMode(), Total(2, 2.5, 2.0), 7) == [False] * 5 + [True] * 2
 
 
-def test_sixteen_rounds_are_lost_before_a_change_where_one_way_was_never_timed() -> None:
-    """16 of 1 ms each, 0.75 lost a step; it would be left behind the sixth."""
-    mode, best, wanted = DraftingMode(), Total(2, 2.5, 2.0), list[bool]()
-    for _ in range(21):
-        mode = next_mode(mode, best, COSTS, 2, are_timed=False)
-        wanted.append(wants_change(mode, COSTS))
-    assert mode.is_drafting
-    assert wanted == [False] * 5 + [True] * 16
-    assert not next_mode(mode, best, COSTS, 2, are_timed=False).is_drafting
-
-
-def test_drafting_is_taken_up_again_when_what_is_lost_without_is_worth_four_draft_rounds() -> None:
+def test_drafting_is_called_for_when_what_is_lost_without_is_worth_four_draft_rounds() -> None:
     """2 tokens take 1 ms, with drafts 3 * 2 / 10 = 0.6: 0.4 lost a step."""
     found = run(DraftingMode(is_drafting=False), Total(4, 10.0, 3.0), 12)
     assert found == [False] * 10 + [True] * 2
 
 
+def test_sixteen_rounds_are_lost_before_a_mode_is_left_without_a_trial() -> None:
+    """16 of 1 ms each, 0.75 lost a step."""
+    mode, found = DraftingMode(), list[bool]()
+    for _ in range(22):
+        mode = next_mode(mode, lead_of(Total(2, 2.5, 2.0)))
+        found.append(is_lost(mode, COSTS))
+    assert found == [False] * 21 + [True]
+
+
 def test_a_comparison_may_be_of_many_steps() -> None:
     """5 times 0.75 is lost after 5 steps, 6 times after 6."""
-    best = Total(2, 2.5, 2.0)
-    found = [next_mode(DraftingMode(), best, COSTS, 2, steps=steps) for steps in (5, 6)]
-    assert [mode.is_drafting for mode in found] == [True, False]
+    found = [next_mode(DraftingMode(), lead_of(Total(2, 2.5, 2.0)), steps=n) for n in (5, 6)]
+    assert [is_called(mode, COSTS) for mode in found] == [False, True]
 
 
 def test_what_is_lost_in_one_step_may_be_won_back_in_the_next() -> None:
     mode = DraftingMode()
     for _ in range(100):
-        mode = next_mode(mode, Total(2, 2.5, 2.0), COSTS, 2)
-        mode = next_mode(mode, Total(4, 8.0, 3.0), COSTS, 2)
-    assert mode.is_drafting
+        mode = next_mode(mode, lead_of(Total(2, 2.5, 2.0)))
+        mode = next_mode(mode, lead_of(Total(4, 8.0, 3.0)))
+        assert not is_called(mode, COSTS)
 
 
 def test_equal_speeds_change_nothing() -> None:
     for mode in (DraftingMode(), DraftingMode(is_drafting=False)):
-        assert set(run(mode, Total(2, 4.0, 2.0), 100)) == {mode.is_drafting}
+        assert not any(run(mode, Total(2, 4.0, 2.0), 100))
 
 
 def test_a_draft_round_that_was_never_timed_is_no_reason_to_stop() -> None:
     costs = StepCosts(curve=CURVE)
     best = choose_total([(0.0,), (0.0,)], costs)
-    assert next_mode(DraftingMode(), best, costs, 2).is_drafting
+    assert not is_called(next_mode(DraftingMode(), lead(best, costs, 2)), costs)
 
 
 @given(
     st.lists(st.tuples(st.integers(2, 8), st.floats(0, 6), st.floats(0, 3)), max_size=30),
     st.booleans(),
 )
-def test_no_run_of_steps_in_one_mode_loses_more_than_four_draft_rounds(
+def test_no_run_of_steps_that_calls_for_nothing_loses_more_than_four_draft_rounds(
     steps: list[tuple[int, float, float]], is_drafting: bool
 ) -> None:
-    """Every run that contains no change, summed up by itself."""
+    """Every run of steps, summed up by itself."""
     mode, stays = DraftingMode(is_drafting), list[float]()
     for rows, more_tokens, more_ms in steps:
-        best = Total(rows, 2 + more_tokens, COSTS.plain_ms(rows) + more_ms)
-        plain_ms, tokens = COSTS.plain_ms(2), best.expected_tokens
-        lost_ms = best.step_ms - plain_ms * tokens / 2
-        stays.append(lost_ms if mode.is_drafting else -lost_ms * 2 / tokens)
-        after = next_mode(mode, best, COSTS, 2)
-        if after.is_drafting != mode.is_drafting:
+        found = lead_of(Total(rows, 2 + more_tokens, COSTS.plain_ms(rows) + more_ms))
+        stays.append(found.drafting_ms if is_drafting else found.plain_ms)
+        mode = next_mode(mode, found)
+        if is_called(mode, COSTS):
+            mode = DraftingMode(is_drafting)
             stays.clear()
         # Sums of at most 30 numbers below 100, so at most 30 roundings of 100 * 2**-53 each.
         runs = (sum(stays[start:]) for start in range(len(stays)))
         assert max(runs, default=0.0) <= 4 * COSTS.drafter_ms + 1e-12
-        mode = after

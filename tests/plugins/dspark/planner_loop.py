@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from deepinfer_core.interfaces.draft_planner import DraftView, StepTimes
 from deepinfer_core.schedule.speculation_costs import CostCurve
@@ -44,19 +45,24 @@ class Loop:
     ) -> None:
         self.made, self.view, self.times, self.round_ms = made, view, times, round_ms
         self.rests = 0
+        self.comes: Sequence[float] | None = None
+        """How many of each draft are accepted, if not as many as survive by the view."""
         self._has_drafts = False
 
     def run(self, steps: int, sequences: int = 1) -> list[tuple[int, bool]]:
         """Rows of each step, and whether a round followed."""
         found = []
         for _ in range(steps):
-            rows = sum(self.made.rows(self.views(sequences), other_rows=0))
+            given = self.made.rows(self.views(sequences), other_rows=0)
+            rows, comes = sum(given), self.comes or self.view.newest or ()
+            # There are no parts of tokens in an engine.
+            tokens: Any = sum(1 + sum(comes[: one - 1]) for one in given)
             drafts = self.made.drafts_next()
             found.append((rows, drafts))
             self.rests = 0 if drafts else self.made.rest()
             round_s = self.round_ms / 1e3 if drafts else None
             whole_s = self.times[rows] / 1e3 + (round_s or 0.0)
-            self.made.took(StepTimes(sequences, rows, whole_s, drafts, round_s))
+            self.made.took(StepTimes(sequences, rows, whole_s, drafts, round_s, tokens))
             self._has_drafts = drafts
         return found
 

@@ -82,40 +82,52 @@ def test_a_size_that_was_run_in_one_kind_only_takes_what_it_took_there() -> None
     assert followed(*took(2, 4.0, 3, sequences=2)).of(1).plain_ms(2) == 4.0
 
 
+def without_drafts(*before: StepTimes) -> PresentCosts:
+    """Both kinds were run side by side, and steps have no drafts from then on."""
+    costs = followed(*before)
+    costs.settle(is_drafting=False)
+    return costs
+
+
 def test_what_is_not_run_at_present_slows_down_as_what_is() -> None:
     """First both kinds take what was measured, then steps without drafts take twice as long."""
-    both = (*took(4, 4.0, 9), *took(1, 1.0, 19))
-    assert curve(followed(*both)) == [1.0, 2.0, 4.0, 8.0]
-    assert curve(followed(*both, *took(1, 2.0, 9))) == [2.0, 4.0, 8.0, 16.0]
+    costs = without_drafts(*took(4, 4.0, 9), *took(1, 1.0, 9))
+    assert curve(costs) == [1.0, 2.0, 4.0, 8.0]
+    for step in took(1, 2.0, 9):
+        costs.add(step)
+    assert curve(costs) == [2.0, 4.0, 8.0, 16.0]
 
 
 def test_rounds_that_are_not_run_at_present_slow_down_as_steps_do() -> None:
     drafting = StepTimes(sequences=1, rows=4, step_s=0.007, drafted=True, round_s=0.003)
-    costs = followed(*[drafting] * 3, *took(1, 1.0, 19), *took(1, 2.0, 9))
+    costs = without_drafts(*[drafting] * 3, *took(1, 1.0, 9))
+    for step in took(1, 2.0, 9):
+        costs.add(step)
     assert costs.of(1).drafter_ms == 6.0
 
 
-@pytest.mark.parametrize("times", [2, 9, 10, 19])
-def test_what_slowed_down_meanwhile_is_where_the_new_times_begin(times: int) -> None:
-    """Drafts are tried, or made, after all got twice as slow: that is what they take and took."""
-    before = (*took(4, 4.0, 9), *took(1, 1.0, 19), *took(1, 2.0, 9))
-    assert curve(followed(*before, *took(4, 8.0, times))) == [2.0, 4.0, 8.0, 16.0]
-
-
-@pytest.mark.parametrize(("times", "plain_ms"), [(9, 1.0), (19, 1.0), (28, 3.0)])
-def test_steps_of_another_kind_say_nothing_of_drift_until_they_are_usual(
-    times: int, plain_ms: float
-) -> None:
-    """Ten make them usual, with what they take then; behind nine more, what they take is drift."""
-    before = (*took(4, 4.0, 9), *took(1, 1.0, 19), *took(4, 4.0, min(times, 19)))
-    costs = followed(*before, *took(4, 12.0, max(times - 19, 0)))
-    assert costs.of(1).plain_ms(1) == plain_ms
-
-
-def test_a_change_just_before_others_are_tried_is_seen_behind_them() -> None:
-    """Three of 8 ms among nine of 4 count little; then all is seen to take twice as long."""
-    costs = followed(*took(4, 4.0, 9), *took(1, 1.0, 19), *took(4, 8.0, 2), *took(1, 2.0, 9))
+@pytest.mark.parametrize("settles", [False, True])
+def test_what_slowed_down_meanwhile_is_where_the_new_times_begin(settles: bool) -> None:
+    """Drafts are tried after all got twice as slow: that is what they take and took."""
+    costs = without_drafts(*took(4, 4.0, 9), *took(1, 1.0, 9))
+    for step in (*took(1, 2.0, 9), *took(4, 8.0, 3)):
+        costs.add(step)
+    if settles:
+        costs.settle(is_drafting=True)
     assert curve(costs) == [2.0, 4.0, 8.0, 16.0]
+
+
+def test_drift_is_counted_from_when_both_kinds_were_run_side_by_side() -> None:
+    """Drafting became twice as slow; then plain steps are found to take 3 ms, and go on so."""
+    costs = followed(*took(4, 4.0, 9), *took(4, 8.0, 9), *took(1, 3.0, 9))
+    costs.settle(is_drafting=True)
+    assert costs.of(1).plain_ms(1) == 3.0
+    for step in took(4, 8.0, 9):
+        costs.add(step)
+    assert costs.of(1).plain_ms(1) == 3.0
+    for step in took(4, 4.0, 9):
+        costs.add(step)
+    assert costs.of(1).plain_ms(1) == 1.5
 
 
 def test_sizes_of_one_kind_follow_those_of_that_kind() -> None:
@@ -136,3 +148,18 @@ def test_a_size_that_no_step_with_drafts_had_may_be_a_tenth_faster() -> None:
     costs = followed(*took(4, 4.0, 3))
     hopeful = costs.hopeful(costs.of(1), 1)
     assert [round(ms, 9) for ms in hopeful.curve.milliseconds] == [1.0, 1.8, 4.0, 7.2]
+
+
+def test_what_the_curve_does_not_know_is_no_drift() -> None:
+    """Steps with drafts take three times as long as measured, from the first one on."""
+    costs = followed(*took(4, 12.0, 9), *took(1, 1.0, 3), *took(4, 12.0, 9))
+    assert costs.of(1).plain_ms(1) == 1.0
+
+
+@pytest.mark.parametrize(("disturbed", "hoped_ms"), [(2, 4.0), (7, 4.0), (8, 12.0)])
+def test_a_size_that_few_steps_had_may_be_as_fast_as_the_fastest_of_them(
+    disturbed: int, hoped_ms: float
+) -> None:
+    others = (*took(2, 2.0, 9), *took(8, 24.0, 9))
+    costs = followed(*others, *took(4, 4.0), *took(4, 12.0, disturbed))
+    assert costs.hopeful(costs.of(1), 1).curve.milliseconds[2] == hoped_ms

@@ -4,8 +4,11 @@ The model is random, so its drafts are hardly better than chance; acceptance is 
 ``tests/e2e`` with the shipped checkpoint.
 """
 
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import pytest
 import torch
@@ -170,3 +173,53 @@ def test_where_drafting_is_off_nothing_is_drafted(
     found = answers(model, EngineShape(), drafter=drafter(record), planner=Silent())
     assert found == plain
     assert len(read_records(record)[1].verified_B) == 0
+
+
+class Resting(Silent):
+    """It does so for long."""
+
+    def rest(self) -> int:
+        return 100
+
+
+def called_in_a_step(model: TextModel, sequences: int, *, drafts: bool) -> Counter[str]:
+    """How often which function of ours is called in a step in which all decode."""
+    parts: dict[str, object] = {"drafter": drafter(), "planner": Resting()} if drafts else {}
+    engine = small_engine(model, EngineShape(), **parts)
+    for index in range(sequences):
+        engine.submit(index, [3 + index] * 5, SamplingParams(temperature=0, max_tokens=40))
+    for _ in range(5):
+        engine.step()
+    called: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and "deepinfer_" in code.co_filename and "<" not in code.co_name:
+            called[code.co_qualname] += 1
+
+    sys.setprofile(note)
+    try:
+        engine.step()
+    finally:
+        sys.setprofile(None)
+    engine.close()
+    return called
+
+
+@pytest.mark.parametrize("sequences", [1, 12])
+def test_a_step_beside_a_resting_drafter_takes_the_way_of_an_engine_without_one(
+    model: TextModel, sequences: int
+) -> None:
+    """Nothing is done for each sequence: the planner's rest, the clock, and a look at the rows."""
+    without = called_in_a_step(model, sequences, drafts=False)
+    beside = called_in_a_step(model, sequences, drafts=True)
+    assert not without - beside
+    assert beside - without == Counter(
+        {
+            "Drafting.want": 1,
+            "RankedQueue.__len__": 1,
+            "DraftStage.pack_feed": 1,
+            "_has_drafts": 1,
+            "Drafting.took": 1,
+        }
+    )

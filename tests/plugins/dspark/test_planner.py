@@ -1,7 +1,6 @@
 """The planner's memory: costs from steps, means of blocks, and whether drafting pays."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -65,38 +64,42 @@ def test_sequences_that_happen_to_have_no_drafts_are_no_reason_to_stop() -> None
 
 
 def test_drafting_is_tried_again_now_and_then_and_verifies_something() -> None:
-    """Five steps and the drafts of a round are lost if nothing comes of them.
+    """1.1 tokens in 11.5 ms lose 0.5 ms, four hundredths: each trial needs two pairs.
 
-    1.1 tokens in 11.5 ms lose 0.5 ms, and a round takes 1: a trial costs 3.5 ms, which 895 ms earn
-    256 times. Its own five steps are a part of the time: 84 steps of 10 ms and these make a period.
+    Seven steps and a round of 1 ms in each cost 9 ms, which 2304 ms earn 256 times. In a pair two
+    steps that are not timed and four that are verify, and a last one what is left then.
     """
     loop = Loop(planner(), BAD)
-    loop.run(1000)
+    loop.run(2000)
     found = loop.run(10_000)
     tried = [number for number, (rows, drafts) in enumerate(found) if rows > 1 or drafts]
-    # What drafts are worth is only nearly known, as the first block counts with the last ones.
-    assert len(tried) / 5 == pytest.approx(10_000 / 89, rel=0.1)
+    # 230 steps and the plain ones of a trial, and up to 16 as the planner rests.
+    assert 10_000 / 262 <= len(tried) / 16 <= 10_000 / 240
     assert {found[number] for number in tried} == {(1, True), (2, True), (2, False)}
 
 
-def test_trials_take_less_than_a_hundredth_of_the_time() -> None:
+@pytest.mark.parametrize(
+    ("view", "times", "most"), [(BAD, TIMES, 256), (GOOD, SLOW, 256), (GOOD, TIMES, 1024)]
+)
+def test_trials_cost_a_small_part_of_the_time(
+    view: DraftView, times: dict[int, float], most: int
+) -> None:
     """Of a trial the time counts for which decoding as usual would have given no token."""
-    for view, times in ((BAD, TIMES), (GOOD, SLOW), (GOOD, TIMES)):
-        loop = Loop(planner(times), view, times)
-        loop.run(5000)
-        usual_rows, drafts = loop.usual(20)
-        said = view.newest or ()
+    loop = Loop(planner(times), view, times)
+    loop.run(5000)
+    usual_rows, drafts = loop.usual(20)
+    said = view.newest or ()
 
-        def tokens(rows: int, said: Sequence[float] = said) -> float:
-            return 1 + sum(said[: rows - 1])
+    def tokens(rows: int) -> float:
+        return 1 + sum(said[: rows - 1])
 
-        usual_ms = (times[usual_rows] + drafts) / tokens(usual_rows)
-        took_ms = lost_ms = 0.0
-        for rows, has_round in loop.run(20_000):
-            step_ms = times[rows] + has_round
-            took_ms += step_ms
-            lost_ms += step_ms - usual_ms * tokens(rows)
-        assert 0 < lost_ms < took_ms / 100
+    usual_ms = (times[usual_rows] + drafts) / tokens(usual_rows)
+    took_ms = lost_ms = 0.0
+    for rows, has_round in loop.run(20_000):
+        step_ms = times[rows] + has_round
+        took_ms += step_ms
+        lost_ms += step_ms - usual_ms * tokens(rows)
+    assert 0 < lost_ms < took_ms / most
 
 
 def test_drafting_comes_back_when_blocks_look_better() -> None:
@@ -116,8 +119,9 @@ def test_drafting_comes_back_when_the_load_makes_it_pay() -> None:
 
 def test_drafting_comes_back_when_larger_steps_turn_out_to_be_fast() -> None:
     """They were taken for three times as long as they are; trials verify in spite of that."""
-    loop = Loop(planner(SLOW), GOOD)
-    assert loop.usual(20) == (1, False)
+    loop = Loop(planner(SLOW), GOOD, SLOW)
+    assert loop.usual(60) == (1, False)
+    loop.times = TIMES
     assert loop.usual(20_000) == (3, True)
 
 
@@ -130,7 +134,7 @@ def test_a_machine_that_gets_slower_changes_nothing() -> None:
             loop.times = {rows: factor * one_ms for rows, one_ms in TIMES.items()}
             loop.round_ms = factor
             found = loop.run(60)
-            assert found.count(usual) >= 55  # a trial may fall into them
+            assert found.count(usual) >= 40  # a trial may fall into them
 
 
 def test_sequences_without_drafts_teach_nothing() -> None:
@@ -189,18 +193,18 @@ def test_nobody_rests_while_there_are_drafts_or_while_something_is_tried(view: D
 def test_steps_without_drafts_are_tried_soon_as_nothing_is_known_of_them() -> None:
     """Three rows promise 2.7 tokens in 12 ms; a plain step seems to lose 10 - 12 / 2.7 = 5.6 ms.
 
-    Five of them and the drafts of a round make 28.8 ms. Without drafts to begin with, 19 steps of
-    12 ms have earned that 8 times, further 153 64 times, then it takes 614, and from then on 2458.
+    Seven of them and a round make 39.9 ms, which 54 steps have earned 16 times. What is found is
+    clear, so the next trial comes when it was earned 1024 times, in 3404 steps.
     """
-    found = Loop(planner(), GOOD).run(9000)
+    found = Loop(planner(), GOOD).run(8000)
     tried = [number for number, (rows, _) in enumerate(found) if number and rows == 1]
-    assert found[19:27] == [(3, True), *[(1, False)] * 4, (1, True), (3, True), (3, True)]
     starts = [number for number in tried if number - 1 not in tried]
-    # Five steps of a trial count for the next one; what drafts are worth is only nearly known.
-    assert starts[1] - starts[0] == pytest.approx(153, rel=0.05)
-    assert starts[2] - starts[1] == pytest.approx(614, rel=0.05)
-    assert starts[3] - starts[2] == pytest.approx(2458, rel=0.05)
-    assert starts[4] - starts[3] == starts[3] - starts[2]
+    # The round behind the last step of before leaves drafts, the last of six plain ones has one.
+    first = starts[0]
+    assert found[first - 1 : first + 7] == [(3, False), *[(1, False)] * 6, (1, True)]
+    assert first == pytest.approx(56, abs=4)
+    assert starts[1] - first == pytest.approx(3404, rel=0.02)
+    assert starts[2] - starts[1] == pytest.approx(3404, rel=0.02)
 
 
 def test_the_first_two_steps_of_another_kind_are_not_timed() -> None:
@@ -216,7 +220,7 @@ def test_a_step_that_turns_out_faster_without_drafts_ends_drafting() -> None:
     """Measured 10 ms, it takes 2 in truth: one token in 2 ms against 2.7 in 12."""
     loop = Loop(planner(), GOOD, {**TIMES, 1: 2.0})
     assert all(drafts for _, drafts in loop.run(15))
-    assert loop.usual(40) == (1, False)
+    assert loop.usual(100) == (1, False)
 
 
 def test_drafts_that_hold_less_often_than_they_say_end_drafting() -> None:
@@ -225,6 +229,7 @@ def test_drafts_that_hold_less_often_than_they_say_end_drafting() -> None:
     assert loop.usual(50) == (3, True)
     for _ in range(100):
         loop.made.learn([DraftOutcome(verified=2, accepted=0, confidences=(0.9, 0.8 / 0.9))])
+    loop.comes = (0.0, 0.0)
     assert loop.usual(50) == (1, False)
 
 

@@ -264,7 +264,8 @@ class Engine:
         if (exchange := self.batch.pages.exchange) is not None:
             exchange.saw(facts.prompt_rows, facts.decode_rows, facts.elapsed_s)
         if self.batch.drafting is not None:
-            self.grammars.cut_drafts(step.drafted, self.batch.drafting.rule)
+            if step.drafted:
+                self.grammars.cut_drafts(step.drafted, self.batch.drafting.rule)
             self.batch.drafting.took(facts, step.given, len(step.drew))
         return updates
 

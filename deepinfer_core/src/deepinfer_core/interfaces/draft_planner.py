@@ -71,6 +71,7 @@ class StepTimes(NamedTuple):
         step_s: from the end of the step before to its own end.
         drafted: whether a draft round was run in it.
         round_s: of that time, the draft round; None where nobody can tell, or there was none.
+        tokens: that came of it; None: one for each sequence.
     """
 
     sequences: int
@@ -78,6 +79,7 @@ class StepTimes(NamedTuple):
     step_s: float
     drafted: bool
     round_s: float | None = None
+    tokens: int | None = None
 
 
 class StepTimer(Protocol):

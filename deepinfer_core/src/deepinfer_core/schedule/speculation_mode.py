@@ -1,16 +1,14 @@
-"""Is drafting worth its time at all, under the present load?
+"""Would the other way of decoding, with draft rounds or without, be faster under the present load?
 
-A draft round costs the same whatever is verified of it. Where even the best total is expected to be
-slower than steps without drafts, no round is run; what is needed to come back, rates of drafts that
-nobody drew, are means of earlier ones (``speculation_prior``).
+What is compared here are estimates: the best total that drafts promise against steps without. They
+say when it is time to look, and a trial (``speculation_trial``) says what is so. They fluctuate, so
+the time that the present way is expected to lose is summed up, never below 0, and the other one is
+*called* for when that is the price of four changes. A change wastes one draft round, the last one
+or the first one, so that is its price; a lower limit is passed by chance too often where other
+programs disturb the steps. Where no trial can be, as prompts are in every step, sixteen changes'
+price must be lost, and then the estimates are believed.
 
-Estimates fluctuate, so a mode is left only when it has lost for long enough: the time that it is
-expected to lose against the other one is summed up, never below 0, until it reaches the price of
-four changes. A change wastes one draft round, the last one or the first one, so that is its price.
-What hesitation loses before a change is no more than four rounds and one step's loss; a lower limit
-is passed by chance too often where other programs disturb the steps. Sixteen changes are waited for
-while one of the ways was never timed, since nothing but a curve, which knows little of the host's
-work, speaks against the other.
+What a trial found at a number of sequences is kept as a *correction* of what is estimated there.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import NamedTuple
 from deepinfer_core.schedule.speculation import Total
 from deepinfer_core.schedule.speculation_costs import StepCosts
 
-__all__ = ["DraftingMode", "next_mode", "wants_change"]
+__all__ = ["DraftingMode", "Lead", "is_called", "is_lost", "lead", "next_mode"]
 
 _CHANGES = 4
 _CHANGES_UNTIMED = 16
@@ -31,48 +29,65 @@ class DraftingMode(NamedTuple):
 
     Attributes:
         is_drafting: whether the next step is followed by a draft round.
-        lost_ms: how far the other mode is ahead.
+        lost_ms: how far the other mode is ahead, as estimated.
     """
 
     is_drafting: bool = True
     lost_ms: float = 0.0
 
 
-def next_mode(
-    mode: DraftingMode,
-    best: Total,
-    costs: StepCosts,
-    sequences: int,
-    *,
-    other_rows: int = 0,
-    steps: int = 1,
-    are_timed: bool = True,
-) -> DraftingMode:
-    """Take one comparison into account.
+class Lead(NamedTuple):
+    """Drafting against steps without drafts.
+
+    Attributes:
+        ratio: how many times as fast drafting is.
+        drafting_ms: what a step that drafts loses against the time that its tokens take without.
+        plain_ms: what a step that does not loses against the time that its tokens take with drafts.
+    """
+
+    ratio: float
+    drafting_ms: float
+    plain_ms: float
+
+
+def lead(
+    best: Total, costs: StepCosts, sequences: int, *, other_rows: int = 0, correction: float = 1.0
+) -> Lead:
+    """Compare estimates.
 
     Args:
-        mode: so far.
         best: what drafting promises, whether or not it is done; see ``choose_total``.
         costs: what ``best`` was chosen with.
         sequences: that decode, at least 1.
         other_rows: rows of prompts in the same step.
-        steps: that the comparison is of.
-        are_timed: steps of both kinds were.
-
-    Returns:
-        The mode from now on. While no draft round was timed, drafting looks free and goes on.
+        correction: by which drafting was faster than estimated when both were timed.
     """
     plain_ms = costs.plain_ms(sequences + other_rows)
-    if mode.is_drafting:
-        ahead_ms = best.step_ms - plain_ms * best.expected_tokens / sequences
-    else:
-        ahead_ms = plain_ms - best.step_ms * sequences / best.expected_tokens
-    lost_ms = max(0.0, mode.lost_ms + steps * ahead_ms)
-    if lost_ms > (_CHANGES if are_timed else _CHANGES_UNTIMED) * costs.drafter_ms:
-        return DraftingMode(not mode.is_drafting)
-    return DraftingMode(mode.is_drafting, lost_ms)
+    tokens = correction * best.expected_tokens / sequences
+    without_ms, with_ms = plain_ms * tokens, best.step_ms / tokens
+    return Lead(without_ms / best.step_ms, best.step_ms - without_ms, plain_ms - with_ms)
 
 
-def wants_change(mode: DraftingMode, costs: StepCosts) -> bool:
-    """Whether the mode would be left, had both kinds of steps been timed."""
+def next_mode(mode: DraftingMode, found: Lead, *, steps: int = 1) -> DraftingMode:
+    """Take one comparison into account; the mode stays.
+
+    Args:
+        mode: so far.
+        found: by the comparison.
+        steps: that it is of.
+    """
+    ahead_ms = found.drafting_ms if mode.is_drafting else found.plain_ms
+    return mode._replace(lost_ms=max(0.0, mode.lost_ms + steps * ahead_ms))
+
+
+def is_called(mode: DraftingMode, costs: StepCosts) -> bool:
+    """Whether the other mode is to be tried.
+
+    While no draft round was timed, drafting looks free and is not doubted.
+    """
     return mode.lost_ms > _CHANGES * costs.drafter_ms
+
+
+def is_lost(mode: DraftingMode, costs: StepCosts) -> bool:
+    """Whether the mode is to be left where nothing can be tried."""
+    return mode.lost_ms > _CHANGES_UNTIMED * costs.drafter_ms

@@ -6,7 +6,8 @@ most of them are, medians would hide it in short steps and not in long ones.
 Other programs, longer texts and warmer chips make a machine slower or faster from one second to the
 next. What is run at present shows that; what was run some time ago does not, and if both were
 compared as they are, a machine that got slower would seem to be one on which the other is fast. So
-the *drift* of what is run is followed, and all the rest is taken to change by the same factor.
+the *drift* of what is run is followed, from when both were last run side by side, and the rest is
+taken to change by the same factor.
 
 Source: the cost model of DeepInfer 0.1.0, whose price a row beyond the measured curve is a factor
 here: a machine that is busy, or was when it was measured, is slower by a factor.
@@ -53,6 +54,14 @@ class RecentTimes:
         if len(recent) >= _ENOUGH_SAMPLES:
             self.known_ms[place] = _typical(recent)
 
+    def hoped_ms(self, place: int) -> float:
+        """What a known size takes if all but the fastest of fewer than nine times were disturbed.
+
+        Most of its first times may be, and who is taken to be slow is not run again.
+        """
+        recent = self._recent[place]
+        return min(recent) if len(recent) < _RECENT_SAMPLES else self.known_ms[place]
+
     def scale(self, factor: float) -> None:
         """All of them would take so much longer now."""
         for recent in self._recent:
@@ -62,34 +71,31 @@ class RecentTimes:
 
 
 class Drift:
-    """How much slower steps have become since the first nine.
+    """How much slower steps have become since some were last compared.
+
+    Args:
+        since_ms: what each size of a curve took then.
 
     Attributes:
         factor: the mean of the middle half of the last nine, as ``RecentTimes`` has it, so that
             both follow a change equally fast.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, since_ms: Sequence[float]) -> None:
         self.factor = 1.0
-        self._count = 0
-        self._first_ms: dict[int, float] = {}
+        self._since_ms = since_ms
         self._ratios = deque([1.0] * _RECENT_SAMPLES, maxlen=_RECENT_SAMPLES)
 
-    def add(self, place: int, time_ms: float, known_ms: Mapping[int, float]) -> None:
+    def add(self, place: int, time_ms: float) -> None:
         """Take one time.
 
         Args:
-            place: of its size in a curve.
+            place: of its size in the curve; one beyond says nothing.
             time_ms: ignored if it is not above 0.
-            known_ms: what sizes took before, by place.
         """
-        self._count += time_ms > 0
-        if time_ms <= 0 or self._count <= _RECENT_SAMPLES or place not in known_ms:
-            return
-        # A size that comes later is compared with what it took then, by the drift until then.
-        first_ms = self._first_ms.setdefault(place, known_ms[place] / self.factor)
-        self._ratios.append(time_ms / first_ms)
-        self.factor = _typical(self._ratios)
+        if time_ms > 0 and place < len(self._since_ms):
+            self._ratios.append(time_ms / self._since_ms[place])
+            self.factor = _typical(self._ratios)
 
 
 def followed(curve: CostCurve, known_ms: Mapping[int, float]) -> list[float]:

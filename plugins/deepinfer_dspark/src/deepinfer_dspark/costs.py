@@ -7,8 +7,8 @@ sizes near it suggest.
 
 Steps with drafts and without are told apart, as most of the time only those of one kind are run.
 The others are kept relative to these: what they took when they were tried, by how much slower the
-usual ones have become since. A size that one kind never had follows those that it had, since the
-host's work differs: with drafts it is for some tokens a row, without for one.
+usual ones have become since that trial. A size that one kind never had follows those that it had,
+since the host's work differs: with drafts it is for some tokens a row, without for one.
 
 Source: the cost model of DeepInfer 0.1.0, which has a price a row, and medians of the sampler.
 """
@@ -29,9 +29,6 @@ _HOPE = 0.9
 """What may be left of the time that a size is taken for which no step had. A curve is off by that
 much where it was measured beside other work, or where the host's work is no factor of it."""
 
-_UNUSUAL_STEPS = 9
-"""So many steps one behind the other may be of the unusual kind; one more, and they are usual."""
-
 
 class PresentCosts:
     """Costs that follow the steps.
@@ -45,11 +42,9 @@ class PresentCosts:
         self._plain = RecentTimes(measured.steps)
         self._drafting = RecentTimes(measured.steps)
         self._rounds = RecentTimes(measured.rounds)
-        self._drift = Drift()
         self._is_drafting = True
         """Whether steps usually have drafts."""
-        self._unusual = 0
-        """Steps of the other kind since the last usual one."""
+        self._drift = Drift(())  # the curve is no measure of what the host adds
 
     def add(self, times: StepTimes) -> None:
         """Take the times of one step; one larger than all that were measured says nothing."""
@@ -62,15 +57,22 @@ class PresentCosts:
         elif times.drafted:
             step_ms -= self.of(times.sequences).drafter_ms
         if has_drafts == self._is_drafting:
-            self._unusual = 0
-            place = self._measured.steps.place(times.rows)
-            self._drift.add(place, step_ms, steps.known_ms)
+            self._drift.add(self._measured.steps.place(times.rows), step_ms)
             steps.add(times.rows, step_ms)
-            return
-        self._unusual += 1
-        steps.add(times.rows, step_ms / self._drift.factor)
-        if self._unusual > _UNUSUAL_STEPS:
-            self._turn()
+        else:
+            steps.add(times.rows, step_ms / self._drift.factor)
+
+    def settle(self, *, is_drafting: bool) -> None:
+        """Both kinds of steps were run side by side just now; drift is counted from here.
+
+        Args:
+            is_drafting: whether steps have drafts from now on.
+        """
+        for times in (self._plain,) if self._is_drafting else (self._drafting, self._rounds):
+            times.scale(self._drift.factor)
+        self._is_drafting = is_drafting
+        usual = self._drafting if is_drafting else self._plain
+        self._drift = Drift(followed(self._measured.steps, usual.known_ms))
 
     def are_timed(self, *, with_drafts: bool) -> bool:
         """Whether some size of one kind of steps was."""
@@ -95,22 +97,19 @@ class PresentCosts:
         )
 
     def hopeful(self, costs: StepCosts, sequences: int) -> StepCosts:
-        """The same, but that sizes that no step with drafts had look as fast as they may be."""
-        curve, known_ms = costs.curve, self._drafting.known_ms
+        """The same, but that sizes that few steps with drafts had look as fast as they may be."""
+        curve, drafting = costs.curve, self._drafting
         first = curve.place(sequences) + 1
+        since = 1.0 if self._is_drafting else self._drift.factor
         times_ms = [
-            one_ms if place < first or place in known_ms else _HOPE * one_ms
+            one_ms
+            if place < first
+            else min(one_ms, since * drafting.hoped_ms(place))
+            if place in drafting.known_ms
+            else _HOPE * one_ms
             for place, one_ms in enumerate(curve.milliseconds)
         ]
         return replace(costs, curve=CostCurve(rows=curve.rows, milliseconds=rising(times_ms)))
-
-    def _turn(self) -> None:
-        """From now on steps of the other kind are usual."""
-        unusual = (self._plain,) if self._is_drafting else (self._drafting, self._rounds)
-        for times in unusual:
-            times.scale(self._drift.factor)
-        self._is_drafting = not self._is_drafting
-        self._unusual, self._drift = 0, Drift()
 
 
 def _slower(times: RecentTimes, factor: float) -> dict[int, float]:

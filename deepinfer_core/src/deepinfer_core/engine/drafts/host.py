@@ -189,7 +189,10 @@ class Drafting:
         if facts.kind != "decode":
             return
         rows, drafted = facts.decode_rows, bool(given.results)
-        self._times.append(StepTimes(sequences, rows, facts.elapsed_s, drafted, given.round_s))
+        tokens = sequences + facts.more_tokens
+        self._times.append(
+            StepTimes(sequences, rows, facts.elapsed_s, drafted, given.round_s, tokens)
+        )
 
 
 def draft_view(text: Text) -> DraftView | None:

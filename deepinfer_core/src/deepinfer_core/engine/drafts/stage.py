@@ -33,7 +33,7 @@ from deepinfer_core.interfaces.device import Device
 from deepinfer_core.interfaces.drafter import Choose, Drafter, DraftHost, DraftRound
 from deepinfer_core.interfaces.sampler import Sampler, SamplerRows, SamplerSpec
 from deepinfer_core.model.step import StepInputs
-from deepinfer_core.schedule.plan import SequenceStep, StepPlan
+from deepinfer_core.schedule.plan import StepPlan
 
 __all__ = ["DraftStage", "PackedFeed"]
 
@@ -109,7 +109,7 @@ class DraftStage:
             may_share: nothing on the host depends on who has which of its rows.
         """
         reads_tokens = self._token_SL is not None
-        if not reads_tokens and not any(map(_has_drafts, plan.sequences)):
+        if not reads_tokens and not _has_drafts(plan):
             return None
         return PackedFeed(plan, self._device, reads_tokens=reads_tokens, may_share=may_share)
 
@@ -243,9 +243,14 @@ class DraftStage:
         return self._plans[key]
 
 
-def _has_drafts(step: SequenceStep) -> bool:
+def _has_drafts(plan: StepPlan) -> bool:
     """Whether rows are open that drafts were fed to, or follow such: a draw alone needs no help."""
-    return step.drawn_index >= 0 and (step.open_rows > 0 or step.scored_rows > 0)
+    # A list, as a generator is entered once for each sequence, in steps that know of no drafts too.
+    helped = [
+        step.drawn_index >= 0 and (step.open_rows > 0 or step.scored_rows > 0)
+        for step in plan.sequences
+    ]
+    return any(helped)
 
 
 _Draw = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
