@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from deepinfer_core.stores.erasure import scrubbing
 from deepinfer_core.stores.erasure.gathering import Patience
 from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
 from deepinfer_core.testing.faulty_store import Passing, flip_in_memory
@@ -94,6 +95,16 @@ def test_a_scrub_reads_what_its_rate_allows_and_goes_on_from_there(
             sweep(twelve)
             seen.append(twelve.work("scrubbed"))
         assert seen == expected
+
+
+def test_a_scrub_takes_little_of_a_sweep(twelve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing, if it may take no time; what is missing is looked for all the same."""
+    monkeypatch.setattr(scrubbing, "_READ_S", 0.0)
+    twelve.write(*chain("text", 5))
+    twelve.children[0].inner.drop()
+    sweep(twelve)
+    assert twelve.work("scrubbed") == 0
+    assert twelve.work("repaired") == 5
 
 
 def test_a_block_with_ten_fragments_is_repaired_first(twelve: Any) -> None:

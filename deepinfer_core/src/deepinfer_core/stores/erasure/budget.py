@@ -12,7 +12,7 @@ __all__ = ["Budget", "Traffic"]
 _SWEEP_S = 60.0
 """Between two sweeps; see ``KvStore.sweep``. What was not spent for longer is lost."""
 
-_YIELD_S = 0.25
+_YIELD_S = 0.02
 """For so long each piece of work on the side waits for reads; they may never cease."""
 
 

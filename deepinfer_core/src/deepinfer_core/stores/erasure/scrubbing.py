@@ -8,6 +8,7 @@ reads.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from deepinfer_core.interfaces.kv_store import Outcome
@@ -26,6 +27,9 @@ _PAGES = 16
 """Of keys that a sweep looks for, of each group."""
 
 _BLOCKS_AT_ONCE = 16
+
+_READ_S = 5.0
+"""Of a sweep that may go into reading: whoever calls it has more to do."""
 
 
 class Scrub:
@@ -56,6 +60,7 @@ class Scrub:
 
     def read(self, deadline_s: float) -> None:
         """Find fragments that are damaged; every block once at most."""
+        deadline_s = min(deadline_s, time.monotonic() + _READ_S)
         for group, listing in self._reading.items():
             while not is_late(deadline_s) and self._budget.has_some():
                 keys = self._unread[group] or listing.next_keys(deadline_s)
