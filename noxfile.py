@@ -7,7 +7,9 @@ Every check is one session with its own environment, so that a dependency nobody
 import ctypes
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import nox
 
@@ -31,31 +33,56 @@ nox.options.sessions = [
 ]  # fmt: skip
 
 
+def install(session: nox.Session, *arguments: str, **options: Any) -> None:
+    """Install with pip, which compiles no module: Python compiles those that a session imports."""
+    session.install("--no-compile", *arguments, **options)
+
+
 def group(session: nox.Session, *names: str) -> None:
     """Install development dependencies of the root ``pyproject.toml``."""
-    session.install(*nox.project.dependency_groups(GROUPS, *names))
+    install(session, *nox.project.dependency_groups(GROUPS, *names))
+
+
+def shared(session: nox.Session, *packages: str) -> Path:
+    """Folder with the one copy of packages, and of what they need, that all sessions share."""
+    name = "+".join(packages)
+    folder = Path(session.virtualenv.location).parent / ".shared" / name
+    if not folder.exists():
+        unfinished = folder.with_name(f"{name}.unfinished")
+        install(session, "--target", str(unfinished), "--upgrade", *packages)
+        unfinished.rename(folder)
+    return folder
 
 
 def torch(session: nox.Session) -> None:
-    """Let the session see the one copy of torch, and of what it needs, that all sessions share.
+    """Let the session see the shared torch.
 
     A copy of its own takes each of them a gigabyte and half a minute. The folder is on the path
     behind the session's own packages, so pip adds beside it what a session wants otherwise.
     """
-    shared = Path(session.virtualenv.location).parent / ".shared" / TORCH
-    if not shared.exists():
-        unfinished = shared.with_name(f"{TORCH}.unfinished")
-        session.install("--target", str(unfinished), "--upgrade", TORCH)
-        unfinished.rename(shared)
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = session.run("python", "-c", code, silent=True)
-    Path(str(packages).strip(), "torch.pth").write_text(f"{shared}\n", encoding="utf-8")
+    lines = f"{shared(session, TORCH)}\n"
+    Path(str(packages).strip(), "torch.pth").write_text(lines, encoding="utf-8")
+
+
+def linked(session: nox.Session, *distributions: str, options: Sequence[str] = ()) -> None:
+    """Install distributions of this checkout whose sources stay where they are.
+
+    pip alone sees what builds them, in a shared folder: it would otherwise fetch the builder anew
+    for each of them. It takes what lies there for installed, so a group that brings ``packaging``
+    and ``pluggy`` to the session itself, such as ``test``, comes first.
+    """
+    builder = shared(session, *nox.project.dependency_groups(GROUPS, "build"))
+    parts = [part for name in distributions for part in ("-e", str(ROOT / name))]
+    path = {"PYTHONPATH": str(builder)}
+    install(session, "--no-build-isolation", *options, *parts, env=path)
 
 
 def editable(session: nox.Session, *distributions: str) -> None:
-    """Install distributions of this checkout on top of the pinned torch."""
+    """Link distributions of this checkout on top of the pinned torch."""
     torch(session)
-    session.install(*[part for name in distributions for part in ("-e", str(ROOT / name))])
+    linked(session, *distributions)
 
 
 def pytest(session: nox.Session, *arguments: str) -> None:
@@ -88,20 +115,18 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy, strict, on every source folder and the benchmarks."""
-    group(session, "types")
+    group(session, "types", "test")
     editable(
         session,
         "deepinfer_core[bench,chat,disk,erasure,serve]",
         "plugins/deepinfer_tiny",
         "plugins/deepinfer_dspark",
     )
-    # Its kernels' compiler is skipped by mypy, installed or not.
-    session.install("--no-deps", "-e", str(ROOT / "deepinfer_nvidia"))
-    session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_grammar"))
-    session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_threefs"))
-    session.install("--no-deps", "-e", str(ROOT / "plugins/deepinfer_cluster"))
-    session.install("--no-deps", "-e", str(ROOT / "deepinfer_recipe_bridge"))
-    group(session, "test")
+    # What else these want is skipped by mypy, installed or not.
+    linked(
+        session, "deepinfer_nvidia", "plugins/deepinfer_grammar", "plugins/deepinfer_threefs",
+        "plugins/deepinfer_cluster", "deepinfer_recipe_bridge", options=["--no-deps"],
+    )  # fmt: skip
     session.run("mypy", *TYPED_SOURCES)
 
 
@@ -109,12 +134,11 @@ def types(session: nox.Session) -> None:
 def imports(session: nox.Session) -> None:
     """import-linter: which room may import which."""
     group(session, "imports")
-    for distribution in (
-        "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark",
+    linked(
+        session, "deepinfer_core", "deepinfer_nvidia", "plugins/deepinfer_dspark",
         "plugins/deepinfer_grammar", "plugins/deepinfer_threefs", "plugins/deepinfer_cluster",
-        "deepinfer_recipe_bridge",
-    ):  # fmt: skip
-        session.install("--no-deps", "-e", str(ROOT / distribution))
+        "deepinfer_recipe_bridge", options=["--no-deps"],
+    )  # fmt: skip
     session.run("lint-imports")
 
 
@@ -151,7 +175,7 @@ def backend(session: nox.Session, name: str) -> None:
 def device(session: nox.Session, name: str) -> None:
     """What needs the device itself, with the torch of the machine that has one."""
     group(session, "test")
-    session.install("-e", str(ROOT / "deepinfer_core"), "-e", str(ROOT / f"deepinfer_{name}"))
+    linked(session, "deepinfer_core", f"deepinfer_{name}")
     session.run("pytest", "-q", f"tests/{name}/device", *session.posargs)
 
 
@@ -159,7 +183,8 @@ def device(session: nox.Session, name: str) -> None:
 @nox.parametrize("name", ["nvidia"])
 def sanitize(session: nox.Session, name: str) -> None:
     """Memcheck and racecheck of every kernel's small cases, where device and toolkit are."""
-    session.install("-e", str(ROOT / "deepinfer_core"), "-e", str(ROOT / f"deepinfer_{name}"))
+    group(session, "test")
+    linked(session, "deepinfer_core", f"deepinfer_{name}")
     session.run(
         "python", "-m", "deepinfer_core.testing.sanitize",
         f"deepinfer_{name}.kernels.catalogue:catalogue", *session.posargs,
@@ -187,8 +212,8 @@ def grammar(session: nox.Session) -> None:
         session, "deepinfer_core[chat]", "plugins/deepinfer_tiny", "plugins/deepinfer_dspark",
         "plugins/deepinfer_grammar",
     )  # fmt: skip
-    session.install("--no-deps", "xgrammar==0.2.9")
-    session.install("apache-tvm-ffi>=0.1.11", "llguidance==1.9.1", "transformers>=4.38")
+    install(session, "--no-deps", "xgrammar==0.2.9")
+    install(session, "apache-tvm-ffi>=0.1.11", "llguidance==1.9.1", "transformers>=4.38")
     pytest(session, "tests/plugins/grammar")
 
 
@@ -240,10 +265,11 @@ def packaging(session: nox.Session) -> None:
     house = wheelhouse(session)
     group(session, "test")
     torch(session)
-    session.install(
-        *nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]["dependencies"]
+    install(
+        session,
+        *nox.project.load_toml(ROOT / "deepinfer_core/pyproject.toml")["project"]["dependencies"],
     )
-    session.install("--no-index", "--find-links", str(house), "deepinfer[tiny]")
+    install(session, "--no-index", "--find-links", str(house), "deepinfer[tiny]")
     with session.chdir(session.create_tmp()):
         session.run("deepinfer", "plugins", "--json")
         session.run(
@@ -257,7 +283,7 @@ def outside(session: nox.Session) -> None:
     """Build and use the example plugin as a stranger would."""
     group(session, "test", "build")
     editable(session, "deepinfer_core", "plugins/deepinfer_tiny")
-    session.install("--no-build-isolation", str(ROOT / "examples/third_party_plugin"))
+    install(session, "--no-build-isolation", str(ROOT / "examples/third_party_plugin"))
     pytest(session, "examples/third_party_plugin/tests", "-n", "0")
 
 
@@ -282,7 +308,7 @@ def oracle(session: nox.Session) -> None:
     group(session, "test")
     editable(session, "deepinfer_core[vision]")
     pins = str(ROOT / "requirements/oracle.txt")
-    session.install("--no-deps", "--ignore-requires-python", "-r", pins)
+    install(session, "--no-deps", "--ignore-requires-python", "-r", pins)
     pytest(session, "tests/oracle")
 
 
@@ -355,8 +381,8 @@ def minimums(session: nox.Session) -> None:
     wanted = [*project["dependencies"], *[one for name in names for one in extras[name]]]
     group(session, "test")
     torch(session)
-    session.install(*{d.replace(">=", "==") for d in wanted if not d.startswith("torch")})
-    session.install("--no-deps", "-e", str(ROOT / "deepinfer_core"))
+    install(session, *{d.replace(">=", "==") for d in wanted if not d.startswith("torch")})
+    linked(session, "deepinfer_core", options=["--no-deps"])
     pytest(session, "tests/core", "tests/contract", "tests/mirror")
 
 

@@ -17,9 +17,10 @@ from deepinfer_core.engine.drafts.opening import open_stage
 from deepinfer_core.engine.kernels import preparing, rehearsal
 from deepinfer_core.engine.kernels.preparing import Prepared
 from deepinfer_core.engine.kernels.rehearsal import wanted_kernels
-from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, plan_memory
+from deepinfer_core.engine.memory_plan import plan_memory
 from deepinfer_core.engine.model_folder import model_needs, read_config
 from deepinfer_core.engine.model_loading import model_parts
+from deepinfer_core.engine.page_sizes import BLOCK_TOKENS
 from deepinfer_core.engine.readiness import StepSizes, rehearse
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.component import Properties

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -205,7 +206,7 @@ def test_bad_framing_is_refused_and_nothing_of_it_is_run(run: Any, serve: Any, s
 
 
 def test_a_bad_size_of_a_piece_is_answered_before_the_connection_is_closed(
-    run: Any, serve: Any
+    run: Any, serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body() -> None:
         engine = FakeAsyncEngine()
@@ -216,8 +217,15 @@ def test_a_bad_size_of_a_piece_is_answered_before_the_connection_is_closed(
                 assert answer.count(b"HTTP/1.1") == 1
             assert engine.requests == []
             await until(lambda: not client.app._in_work)
+            metrics = (await client.get("/metrics")).text
+            assert 'http_requests_total{protocol="test.fixed",status="400"} 2.0' in metrics
+            assert "http_clients_gone_total 0.0" in metrics
 
-    run(body)
+    with caplog.at_level(logging.INFO, logger="deepinfer"):
+        run(body)
+    logged = [record.msg for record in caplog.records if record.msg["event"] == "call.answered"]
+    told = [(one["route"], one["status"], one["error"], one["client_gone"]) for one in logged]
+    assert told == [("/say", 400, "bad_framing", False)] * 2
 
 
 @pytest.mark.parametrize("stream", [b"false", b"true"])

@@ -16,8 +16,8 @@ import pytest
 from deepinfer_core.cache.stored import stored_groups
 from deepinfer_core.config import load_settings
 from deepinfer_core.engine.llm import LLM
-from deepinfer_core.engine.memory_plan import planned_layout
 from deepinfer_core.engine.model_folder import read_config
+from deepinfer_core.engine.page_sizes import planned_layout
 from deepinfer_core.interfaces.kv_store import BlockGroup, StoreItem
 from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.disk.index import AGE_STEP_S

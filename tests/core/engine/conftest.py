@@ -19,6 +19,7 @@ from deepinfer_core.engine.tokenizer import Tokenizer, open_tokenizer
 from deepinfer_core.schedule.snapshot import Limits
 from deepinfer_core.testing.byte_tokenizer import byte_tokenizer_source
 from deepinfer_core.testing.fake_runner import FakeRunner
+from deepinfer_core.testing.gated_steps import Gate
 from deepinfer_core.testing.small_engines import Ask
 
 BLOCK = 4
@@ -63,6 +64,14 @@ def make_engine(tokenizer: Tokenizer) -> MakeEngine:
         return Engine(runner, batch, rules, tokenizer, seed=seed, is_asynchronous=asynchronous)
 
     return build
+
+
+@pytest.fixture
+def gated(make_engine: MakeEngine) -> tuple[Engine, Gate]:
+    """An engine whose steps run as its gate lets them."""
+    gate = Gate()
+    # Synchronous, so that a step gives its results before the next one comes to the gate.
+    return make_engine(runner=FakeRunner(265, BLOCK, gate), asynchronous=False), gate
 
 
 class FakeLLM(LLM):

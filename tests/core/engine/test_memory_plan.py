@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 from deepinfer_core.config import Settings
-from deepinfer_core.engine.memory_plan import (
-    CACHE_SHARE,
-    SNAPSHOT_SHARE,
-    PageSizes,
-    page_sizes,
-    plan_memory,
-)
+from deepinfer_core.engine.memory_plan import CACHE_SHARE, SNAPSHOT_SHARE, plan_memory
+from deepinfer_core.engine.page_sizes import PageSizes, page_sizes
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.recording import MOST_RECORDED_BYTES
 from deepinfer_core.model.config import ModelConfig

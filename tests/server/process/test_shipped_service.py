@@ -34,10 +34,9 @@ def service() -> Iterator[AskedService]:
 
 
 def test_clients_that_go_away_leave_nothing(service: AskedService) -> None:
+    # Nobody has asked yet: what connections hold for a moment behind their end is not counted.
+    before = service.state()
     crowd = Crowd(service.port, random.Random(1))
-    asyncio.run(crowd.run(AT_ONCE, AT_ONCE))
-    assert not any(service.held().values())
-    before, crowd.seen = service.state(), Counter()
     asyncio.run(crowd.run(5 * AT_ONCE, AT_ONCE))
     assert not any(service.held().values())
     assert not grown(before, service.state, ("tasks", "files", "engine_files"))

@@ -107,8 +107,8 @@ def namespace_of_salt(configured: ConfiguredStore, salt: str) -> bytes:
     """
     from deepinfer_core.cache.fingerprint import layout_fingerprint
     from deepinfer_core.config import checkpoint_folder
-    from deepinfer_core.engine.memory_plan import planned_layout
     from deepinfer_core.engine.model_folder import read_config
+    from deepinfer_core.engine.page_sizes import planned_layout
     from deepinfer_core.engine.reuse_settings import reuse_policy
     from deepinfer_core.weights.checkpoint import open_checkpoint
 
@@ -124,8 +124,8 @@ def _groups(loaded: LoadedSettings) -> Sequence[BlockGroup]:
     """Of the configured checkpoint; no weight is read."""
     from deepinfer_core.cache.stored import stored_groups
     from deepinfer_core.config import checkpoint_folder
-    from deepinfer_core.engine.memory_plan import planned_layout
     from deepinfer_core.engine.model_folder import read_config
+    from deepinfer_core.engine.page_sizes import planned_layout
 
     settings = loaded.settings
     config = read_config(checkpoint_folder(settings.model.path), settings)

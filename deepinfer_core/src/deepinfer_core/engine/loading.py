@@ -24,10 +24,11 @@ from deepinfer_core.engine.core import Engine
 from deepinfer_core.engine.drafts.settings import check_speculation, draft_host, reads_tokens
 from deepinfer_core.engine.grammar_opening import open_grammars
 from deepinfer_core.engine.instruments import Instruments
-from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, MemoryPlan, plan_memory
+from deepinfer_core.engine.memory_plan import MemoryPlan, plan_memory
 from deepinfer_core.engine.model_folder import model_needs, read_config
 from deepinfer_core.engine.model_loading import model_parts, read_model
 from deepinfer_core.engine.observers import tell_resolved, tell_started
+from deepinfer_core.engine.page_sizes import BLOCK_TOKENS
 from deepinfer_core.engine.pages import PageCounts
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.reuse_settings import reuse_policy

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from deepinfer_core.config.settings import Settings
-from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
+from deepinfer_core.engine.page_sizes import BLOCK_TOKENS
 from deepinfer_core.errors import ConfigError, WeightsError
 from deepinfer_core.model.activation_widths import check_activation_widths
 from deepinfer_core.model.config import ModelConfig

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import importlib_metadata
 
 from deepinfer_core.config.settings import Settings
-from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
+from deepinfer_core.engine.page_sizes import BLOCK_TOKENS
 from deepinfer_core.engine.prefix_reuse import CacheIdentity, ReusePolicy
 from deepinfer_core.model.config import ModelConfig
 from deepinfer_core.plugin import Resolved

@@ -24,7 +24,7 @@ from deepinfer_core.server.bodies import Bodies
 from deepinfer_core.server.body import ClientGone, Receive, check_type, has_body
 from deepinfer_core.server.call_record import CallRecord, write_access_log
 from deepinfer_core.server.callers import CALLER
-from deepinfer_core.server.connection import CLOSING
+from deepinfer_core.server.connection import BAD_BODY, CLOSING
 from deepinfer_core.server.conversations import Conversations
 from deepinfer_core.server.dialect import OPENAI, json_bytes
 from deepinfer_core.server.direct_write import direct_write_of
@@ -137,6 +137,8 @@ class App:
             await self._answered(scope, exchange)
         finally:
             self._in_work.discard(request_id)
+            if scope.get("state", {}).get(BAD_BODY):
+                record.refused_by_connection()
             self._metrics.ended(record)
             write_access_log(record)
 

@@ -69,6 +69,10 @@ class CallRecord:
         """What the log says: the status that was sent, or that the client had gone."""
         return CLIENT_GONE if self.client_gone else self.status
 
+    def refused_by_connection(self) -> None:
+        """Note that the connection answered: the body of the call was no HTTP."""
+        self.status, self.error, self.client_gone = 400, "bad_framing", False
+
 
 def write_access_log(record: CallRecord) -> None:
     """Log the end of a call; what only asks how the server is, at level debug."""

@@ -18,7 +18,10 @@ from deepinfer_core.config.server import ServerSettings
 from deepinfer_core.server.direct_write import ConnectionWrite, Outbox
 from deepinfer_core.server.old_clients import leave_unframed
 
-__all__ = ["CLOSING", "guarded_protocol", "uvicorn_config"]
+__all__ = ["BAD_BODY", "CLOSING", "guarded_protocol", "uvicorn_config"]
+
+BAD_BODY = "deepinfer.bad_body"
+"""Key in the state of a call's scope: its body was no HTTP, and the connection sent 400."""
 
 CLOSING = "deepinfer.closing"
 """Key in the state of a call's scope: a function that says whether its connection is closed."""
@@ -229,6 +232,7 @@ class _Guarded(HttpToolsProtocol):
                 self.transport.abort()
                 return
             # It is the body of the call whose turn it is; that call is over.
+            cycle.scope["state"][BAD_BODY] = True
             cycle.disconnected = True
             cycle.message_event.set()
         if not self.transport.is_closing():

@@ -21,13 +21,14 @@ WRITER = """
 from dataclasses import replace
 store = DiskStore(Path(sys.argv[1]), replace(LIMITS, capacity_bytes=4096 * 4096))
 store.open([BLOCKS, STATES])
-number = int(sys.argv[2])
-while True:
+first = int(sys.argv[2])
+for number in range(first, first + 500, 5):
     items = [numbered(number + one) for one in range(5)]
     statuses = {one.status for one in store.store("blocks", items, deadline_s=FOREVER)}
     say(number, *statuses)
-    number += 5
+sys.stdin.read()
 """
+"""It stops before the store is full, however late it is killed."""
 
 READER = """
 import numpy
@@ -91,6 +92,7 @@ def test_a_writer_that_is_killed_again_and_again_loses_nothing_that_it_stored(
         lines = [writer.stdout.readline() for _ in range(chance.randint(1, 30))]
         writer.send_signal(signal.SIGKILL)
         lines += writer.stdout.readlines()
+        writer.wait()  # its lock goes later than its output
         for line in lines:
             number, *statuses = line.split()
             assert statuses == ["stored"]
@@ -148,15 +150,23 @@ for round in range(200):
 say(*sorted(seen))
 """
     store = place.opened(young_s=0.0)
-    reader = run(place.program(code))
-    assert reader.stdout is not None
-    assert reader.stdout.readline() == "open\n"
     first = 0
-    while reader.poll() is None:
+
+    def replace_some() -> None:
+        nonlocal first
         items = [numbered((first + one) % 200) for one in range(20)]
         store.store("blocks", items, deadline_s=FOREVER)
         first += 20
         place.pass_time(3600.0)
+
+    # Half of the numbers are there at any time, however slow this process is from now on.
+    for _ in range(10):
+        replace_some()
+    reader = run(place.program(code))
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "open\n"
+    while reader.poll() is None:
+        replace_some()
     assert reader.stdout.read().split() == ["hit", "miss"]
 
 

@@ -13,7 +13,7 @@ import torch
 from deepinfer_core.bench.layers.weights import DrawnWeights
 from deepinfer_core.bench.layers.work import Storage
 from deepinfer_core.cache.row_bytes import planned_row_bytes
-from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
+from deepinfer_core.engine.page_sizes import BLOCK_TOKENS
 from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.model.builder import build_model

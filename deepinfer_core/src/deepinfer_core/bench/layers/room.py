@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from deepinfer_core.bench.layers.depth import layer_bytes, pick_layers, shallow_config
 from deepinfer_core.bench.layers.loads import Pool
-from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
+from deepinfer_core.engine.page_sizes import BLOCK_TOKENS
 from deepinfer_core.errors import DeviceError
 from deepinfer_core.model.caches import model_cache_layout
 

@@ -24,7 +24,8 @@ from deepinfer_core.engine.drawn import Drawn
 from deepinfer_core.engine.kernels.absent_device import AbsentDevice, Idle
 from deepinfer_core.engine.kernels.absent_drafter import AbsentDrafter
 from deepinfer_core.engine.kernels.absent_weights import AbsentWeights
-from deepinfer_core.engine.memory_plan import BLOCK_TOKENS, plan_memory
+from deepinfer_core.engine.memory_plan import plan_memory
+from deepinfer_core.engine.page_sizes import BLOCK_TOKENS
 from deepinfer_core.engine.readiness import StepSizes, rehearse
 from deepinfer_core.engine.rows import RowResult, StepHandle
 from deepinfer_core.engine.runner import ModelRunner, ModelStep

@@ -40,8 +40,8 @@ def open_engine(loaded: LoadedSettings, progress: ProgressStream) -> OpenedEngin
     """Load what the settings say; raises what ``LLM`` raises."""
     from deepinfer_core.config.checkpoints import checkpoint_name
     from deepinfer_core.engine.loading import load_engine
-    from deepinfer_core.engine.memory_plan import BLOCK_TOKENS
     from deepinfer_core.engine.observers import tell_finished
+    from deepinfer_core.engine.page_sizes import BLOCK_TOKENS
 
     found = load_engine(loaded, progress)
     engine, settings = found.engine, loaded.settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deepinfer_core.cache.stored import stored_groups
 from deepinfer_core.config.settings import Settings
-from deepinfer_core.engine.memory_plan import planned_layout
+from deepinfer_core.engine.page_sizes import planned_layout
 from deepinfer_core.engine.prefix_reuse import ReusePolicy
 from deepinfer_core.engine.stored.exchange import Exchange
 from deepinfer_core.engine.stored.limits import StoreLimits, match_timeout_s
