@@ -21,6 +21,7 @@ DISTRIBUTIONS = [
     "deepinfer_recipe_bridge", ".",
 ]  # fmt: skip
 TYPED_SOURCES = [*[f"{name}/src" for name in DISTRIBUTIONS[:-1]], "benchmarks"]
+TYPED_TESTS = [f"tests/core/{room}" for room in ("channel", "config", "plugin", "telemetry")]
 TORCH = "torch==2.13.0"
 """A CPU build exists for this version; a range would admit CUDA builds of several gigabytes."""
 
@@ -114,7 +115,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy, strict, on every source folder and the benchmarks."""
+    """mypy, strict, on every source folder, the benchmarks and the tests of some rooms."""
     group(session, "types", "test")
     editable(
         session,
@@ -127,7 +128,7 @@ def types(session: nox.Session) -> None:
         session, "deepinfer_nvidia", "plugins/deepinfer_grammar", "plugins/deepinfer_threefs",
         "plugins/deepinfer_cluster", "deepinfer_recipe_bridge", options=["--no-deps"],
     )  # fmt: skip
-    session.run("mypy", *TYPED_SOURCES)
+    session.run("mypy", *TYPED_SOURCES, *TYPED_TESTS)
 
 
 @nox.session

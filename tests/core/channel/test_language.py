@@ -1,6 +1,7 @@
 """What may be said, what is refused, and who may speak with whom."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -85,7 +86,7 @@ def test_both_sides_of_a_language_take_the_others_greeting() -> None:
 
 
 @pytest.mark.parametrize("change", [{"name": "x"}, {"revision": 4}, {"version": "1.3"}])
-def test_a_side_that_may_mean_something_else_is_refused(change: dict[str, object]) -> None:
+def test_a_side_that_may_mean_something_else_is_refused(change: dict[str, Any]) -> None:
     other = replace(BACK, **change)
     with pytest.raises(ChannelBroken, match="other side speaks") as caught:
         FRONT.check_greeting(message_of(other.greeting()))

@@ -115,7 +115,7 @@ def test_an_empty_known_table_changes_nothing(file: Path) -> None:
 
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        load().settings.device = "nvidia"  # type: ignore[misc]
+        load().settings.device = "nvidia"
 
 
 def test_settings_survive_pickling_for_a_worker() -> None:

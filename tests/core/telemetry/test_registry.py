@@ -72,8 +72,8 @@ def test_buckets_of_a_histogram_add_up(board: Board) -> None:
 
 def test_the_stricter_format_can_be_made_of_it_too(board: Board) -> None:
     board.distribution("queue_seconds").observe(0.5)
-    text = open_metrics(new_registry(board)).decode()
-    assert len(list(parse_open(text))) == len(METRICS)
+    text = open_metrics(new_registry(board)).decode()  # type: ignore[no-untyped-call]
+    assert len(list(parse_open(text))) == len(METRICS)  # type: ignore[no-untyped-call]
 
 
 def test_two_boards_show_nothing_of_each_other(board: Board) -> None:

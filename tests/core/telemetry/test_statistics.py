@@ -210,10 +210,10 @@ def test_the_slowest_first_token_is_forgotten_with_its_window(
 def test_a_receiver_may_come_back_to_the_line(board: Board, lines: list[Figures]) -> None:
     def again(figures: Figures) -> None:
         lines.append(figures)
-        line.tick(110.0)
+        returning.tick(110.0)
 
-    line = StatisticsLine(board, 10.0, started_s=100.0, report=again)
-    line.tick(110.0)
+    returning = StatisticsLine(board, 10.0, started_s=100.0, report=again)
+    returning.tick(110.0)
     assert len(lines) == 1
 
 
