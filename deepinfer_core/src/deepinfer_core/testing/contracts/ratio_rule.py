@@ -58,7 +58,7 @@ CASES = {
     "top-k and min-p": Case(
         settings=Settings(seed=-1, top_k=5, min_p=0.05, top_p=0.9), draws=1 << 20
     ),
-    "no common token": Case(settings=Settings(seed=14, top_k=1), drafter=(0, -99, *[0] * 6)),
+    "no common token": Case(settings=Settings(seed=14, top_k=1), drafter=(0.0, -99.0, *[0.0] * 6)),
     "certain": Case(settings=Settings(seed=15), drafter=None),
     "certain, top-p": Case(
         settings=Settings(seed=16, top_p=0.8, temperature=1.3), drafter=None, draws=1 << 20
