@@ -2,11 +2,14 @@
 
 import json
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deepinfer_core.bench.cache import measuring
+from deepinfer_core.bench.cache.raw import RawLmdb
 from deepinfer_core.stores.disk.index import AGE_STEP_S
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.retention import Limits
@@ -60,6 +63,25 @@ def test_every_figure_has_its_bound_of_the_same_run(bench: Run, tmp_path: Path) 
         assert "store=core.disk,block=3888" in one["name"]
     assert found[0]["name"].endswith("batch=3,durable=False]")
     assert [one["name"].partition("keys=")[2] for one in found[-4:]] == ["7]", "7]", "40]", "40]"]
+
+
+def test_store_and_reference_are_written_by_one_thread_that_does_nothing_else(
+    bench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, set[int]] = {"keep": set(), "put": set()}
+    keep, put = measuring._keep, RawLmdb.put
+
+    def noted(name: str, call: Callable[..., None], *args: Any) -> None:
+        seen[name].add(threading.get_ident())
+        call(*args)
+
+    monkeypatch.setattr(measuring, "_keep", lambda *args: noted("keep", keep, *args))
+    monkeypatch.setattr(RawLmdb, "put", lambda *args: noted("put", put, *args))
+    monkeypatch.setattr(measuring, "_found", lambda *_: [])
+    assert bench(*SMALL).returncode == 0
+    assert seen["keep"] == seen["put"]
+    assert len(seen["put"]) == 1
+    assert threading.get_ident() not in seen["put"]
 
 
 def test_nothing_is_left_of_it(bench: Run, tmp_path: Path) -> None:

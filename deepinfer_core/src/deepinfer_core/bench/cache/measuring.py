@@ -1,9 +1,9 @@
 """What does a store reach of what a bare map and a bare LMDB reach in the same minutes?
 
 Blocks have the size of the full model's unless told otherwise, and lie in memory that is warm.
-Loads are prefixes of 602 blocks, of 77,000 tokens, in random order of the store, into slots that
-are shared memory. Runs of store and reference take turns; a rate is the median of its runs. All
-blocks are dropped at the end.
+They are stored by a thread that does nothing else, as in a fetcher. Loads are prefixes of 602
+blocks, of 77,000 tokens, in random order of the store, into slots that are shared memory. Runs of
+store and reference take turns; a rate is the median of its runs. All blocks are dropped at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deepinfer_core.bench.cache.raw import RawLmdb, RawMap, raw_lmdb, raw_map
-from deepinfer_core.bench.cache.turns import alternately, each, medians, seconds_of
+from deepinfer_core.bench.cache.turns import alternately, each, elsewhere, medians, seconds_of
 from deepinfer_core.bench.figures import Figure, Reference
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore, Outcome, StoreItem
@@ -133,16 +133,21 @@ def _stored(
     """Into room that nothing has been in, a prefix at a time; then all of it in place of itself."""
     keys = [item.key for item in items]
     new_s: dict[str, list[float]] = {"ours": [], "lmdb": []}
-    for start in range(0, plan.blocks, PREFIX_BLOCKS):
-        one = slice(start, start + PREFIX_BLOCKS)
-        new_s["ours"].append(seconds_of(_keep, store, "bench", items[one], plan.batch_blocks))
-        new_s["lmdb"].append(seconds_of(bare.put, keys[one], records[one]))
-    again_s = alternately(
-        plan.repeats,
-        ours=lambda: _keep(store, "bench", items, plan.batch_blocks),
-        lmdb=lambda: bare.put(keys, records),
-        before={"ours": lambda: store.drop(_NAMESPACE), "lmdb": bare.clear},
-    )
+    with elsewhere() as run:
+
+        def keep(some: Sequence[StoreItem]) -> None:
+            run(_keep, store, "bench", some, plan.batch_blocks)
+
+        for start in range(0, plan.blocks, PREFIX_BLOCKS):
+            one = slice(start, start + PREFIX_BLOCKS)
+            new_s["ours"].append(seconds_of(keep, items[one]))
+            new_s["lmdb"].append(seconds_of(run, bare.put, keys[one], records[one]))
+        again_s = alternately(
+            plan.repeats,
+            ours=lambda: keep(items),
+            lmdb=lambda: run(bare.put, keys, records),
+            before={"ours": lambda: store.drop(_NAMESPACE), "lmdb": bare.clear},
+        )
     load = {"batch": plan.batch_blocks, "durable": plan.durable}
     return [
         Figure(

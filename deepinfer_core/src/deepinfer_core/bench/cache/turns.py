@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["alternately", "each", "medians", "seconds_of"]
+__all__ = ["alternately", "each", "elsewhere", "medians", "seconds_of"]
 
 Load = TypeVar("Load")
+
+
+@contextmanager
+def elsewhere() -> Iterator[Callable[..., None]]:
+    """Runs what it is given in one thread of its own, as a fetcher writes, for a ``with``.
+
+    The first thread of a process is no place to measure writing in: glibc gives what LMDB frees
+    there back to the system with each commit, and the next one takes a page fault for every page.
+    """
+    with ThreadPoolExecutor(1) as thread:
+
+        def run(act: Callable[..., object], *arguments: object) -> None:
+            thread.submit(act, *arguments).result()
+
+        yield run
 
 
 def each(loads: Sequence[Load], act: Callable[[Load], object]) -> Callable[[], None]:

@@ -28,6 +28,7 @@ from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.disk.environment import RENEW, Environment, Unusable, is_damage
 from deepinfer_core.stores.disk.index import AGE_STEP_S, Index, address_of
 from deepinfer_core.stores.disk.reader import Reader
+from deepinfer_core.stores.disk.turns import Turns
 from deepinfer_core.stores.disk.writer import Writer
 from deepinfer_core.stores.guarded import GuardedStore
 from deepinfer_core.stores.retention import Limits, LimitsOptions, limits_of
@@ -100,6 +101,7 @@ class DiskStore(GuardedStore[_Opened]):
         self._folder, self._limits = folder, limits
         self._writes, self._durable = writes, durable
         self._clock = clock or Clock()
+        self._turns = Turns()
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -195,7 +197,8 @@ class DiskStore(GuardedStore[_Opened]):
         is_use: bool,
     ) -> list[Outcome]:
         reader = opened.reader if is_use else opened.peeker
-        outcomes = reader.load(group, keys, destinations, deadline_s)
+        with self._turns.taken(deadline_s):
+            outcomes = reader.load(group, keys, destinations, deadline_s)
         self._remove_damaged(opened, group, keys, outcomes, deadline_s)
         return outcomes
 
