@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deepinfer_core.cli import main, tune_kernels
+from deepinfer_core.cli import bench_kernels, main, tune_kernels
 from deepinfer_core.interfaces.operators.tunings import TunedKernel
 from deepinfer_core.reference.device import CpuDevice
 from deepinfer_core.testing.kernel_cases import tuned
@@ -19,6 +19,13 @@ from tests.core.bench.fake_tunings import FakeKernels, FakeTunings, catalogue, k
 
 Run = Callable[..., int]
 NOW, OTHER = kernel("now"), kernel("other")
+
+
+@pytest.fixture(autouse=True)
+def backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that is installed: the core alone has none."""
+    whole = catalogue(FakeKernels(), FakeTunings(NOW, OTHER))
+    monkeypatch.setattr(bench_kernels, "_catalogues", lambda _: {"backend": whole})
 
 
 @pytest.mark.parametrize(
