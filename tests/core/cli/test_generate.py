@@ -20,7 +20,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 GREEDY = ("--temperature", "0", "--max-tokens", "3")
 USAGE = (
     *("prompt_tokens", "completion_tokens", "cached_tokens", "replayed_tokens"),
-    *("stored_tokens", "drafted_tokens", "accepted_tokens"),
+    *("stored_tokens", "peer_tokens", "has_peer_state", "drafted_tokens", "accepted_tokens"),
 )
 
 

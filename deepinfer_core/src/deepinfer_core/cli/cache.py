@@ -78,7 +78,7 @@ def _declare(actions: Any, name: str, act: Any, summary: str) -> argparse.Argume
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen action."""
-    if getattr(args, "url", None):
+    if getattr(args, "url", None) is not None:
         return ask_service(args)
     configured = configured_store(settings_from(args))
     data: dict[str, Any] = {"store": configured.name}
@@ -118,7 +118,8 @@ def _verify(args: argparse.Namespace, configured: ConfiguredStore, data: dict[st
         if args.repair:
             print(f"removed {data['repaired']:,} that were damaged")
         tell_problem(data)
-    return _DAMAGED_STATUS if len(found.damaged) > data["repaired"] else 0
+    is_whole = len(found.damaged) <= data["repaired"] and not data["problem"]
+    return 0 if is_whole else _DAMAGED_STATUS
 
 
 def _gc(args: argparse.Namespace, configured: ConfiguredStore, data: dict[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -40,8 +41,13 @@ def metrics_of(url: str, key: str) -> str:
         UsageError: no such address, or the service wants another key.
         EngineError: nobody answers there, or not with metrics.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.netloc)
+        is_address = is_address and " " not in parts.netloc and (parts.port or 1) > 0
+    except ValueError:  # a port that is no number, brackets that do not end
+        is_address = False
+    if not is_address:
         raise UsageError(f"--url is {url!r}", hint="give that of the service: http://HOST:PORT")
     address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/metrics'}"
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -58,7 +64,7 @@ def metrics_of(url: str, key: str) -> str:
             f"{address} was asked for metrics, found status {error.code}",
             hint="give the address of the service itself: http://HOST:PORT",
         ) from error
-    except (URLError, OSError) as error:
+    except (URLError, HTTPException, OSError) as error:
         why = getattr(error, "reason", error)
         why = getattr(why, "strerror", None) or why
         raise EngineError(

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import numpy
 import pytest
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.kv_store import StoreItem
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.disk import writer as writer_module
+from deepinfer_core.stores.disk.environment import Unusable, as_unusable
 from deepinfer_core.stores.disk.index import address_of
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.testing.contracts.kv_store_suite import block, chain, item, key
@@ -378,6 +380,15 @@ def test_a_file_that_is_no_map_is_an_error(place: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be opened") as caught:
         place.opened()
     assert "the file is damaged" in caught.value.hint
+
+
+def test_damage_that_shows_later_is_told_by_the_report(place: Any) -> None:
+    """What cannot be listed or counted any more is no empty store."""
+    store = place.opened()
+    statuses(store, *chain("text", 5))
+    with pytest.raises(Unusable), store._opened.environment.reading(), as_unusable():
+        raise lmdb.CorruptedError("mdb_cursor_get: a page of another kind")
+    assert "the file is damaged" in store.report().problem
 
 
 def test_a_map_without_its_tables_is_damaged(place: Any) -> None:

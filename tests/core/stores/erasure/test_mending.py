@@ -180,7 +180,7 @@ def test_up_to_two_children_may_be_missing_when_it_opens_and_are_tried_again(
         monkeypatch.setattr(child, "open", refuse)
     twelve.open()
     assert twelve.write(*chain("text", 5)) == ["stored"] * 5
-    assert "child 0: the store is closed" in twelve.store.report().problem
+    assert "child 0: the disk is gone" in twelve.store.report().problem
     monkeypatch.undo()
     sweep(twelve)
     sweep(twelve)

@@ -25,12 +25,9 @@ __all__ = ["RENEW", "Environment", "NoRoom", "NotNow", "Unusable", "as_unusable"
 
 _READERS = 1024
 """Reads at one time, of all processes; a slot takes 64 bytes."""
-
 _DATABASES = 8
-
 _SPARE_BYTES = 4 << 20
 """Pages to remove records with, where the capacity was lowered below what is kept."""
-
 
 _DAMAGE = (
     lmdb.InvalidError,
@@ -68,11 +65,15 @@ class Environment:
         writes: whether this process is the one that writes.
         durable: whether a commit is on the disk before it is one.
 
+    Attributes:
+        damage: what was found first that shows the file to be damaged; empty: nothing.
+
     Raises:
         ConfigError: the folder cannot be used, another process writes, or the disk is too small.
     """
 
     def __init__(self, folder: Path, *, map_bytes: int, writes: bool, durable: bool) -> None:
+        self.damage = ""
         self._lock_file: IO[bytes] | None = None
         self._write_lock = threading.Lock()
         self._users = 0
@@ -176,6 +177,9 @@ class Environment:
             self._users += 1
         try:
             yield
+        except Unusable as error:
+            self.damage = self.damage or (str(error) if is_damage(error) else "")
+            raise
         finally:
             with self._changed:
                 self._users -= 1

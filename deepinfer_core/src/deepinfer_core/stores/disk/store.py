@@ -134,6 +134,8 @@ class DiskStore(GuardedStore[_Opened]):
                 problem = ""
             except Unusable as error:
                 problem = str(error)
+            if opened.environment.damage:
+                problem = f"{opened.environment.damage}: {RENEW}"
         return StoreReport(
             records=records,
             used_bytes=used_bytes,

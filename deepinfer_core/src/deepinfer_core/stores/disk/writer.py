@@ -25,7 +25,7 @@ from deepinfer_core.stores.calls import (
     is_late,
 )
 from deepinfer_core.stores.disk.clock import Clock, ClockWatch
-from deepinfer_core.stores.disk.environment import Environment, NoRoom, NotNow, Unusable
+from deepinfer_core.stores.disk.environment import RENEW, Environment, NoRoom, NotNow, Unusable
 from deepinfer_core.stores.disk.filing import Filing, filing
 from deepinfer_core.stores.disk.index import Index, address_of
 from deepinfer_core.stores.disk.uses import Uses
@@ -151,7 +151,9 @@ class Writer:
             except Unusable as error:
                 raise EngineError(
                     f"asked to drop blocks, found the store unusable after {removed}: {error}",
-                    hint="drop them again once it can be written to",
+                    hint=RENEW
+                    if self._environment.damage
+                    else "drop them again once it can be written to",
                 ) from error
             more = len(found) == _DROPPED_AT_ONCE
             removed += self._tally.remove_all(counts)

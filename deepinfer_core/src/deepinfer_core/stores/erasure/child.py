@@ -47,14 +47,16 @@ class Child:
         title: how it is called in messages.
         store: open.
         hung_s: once a call takes longer, nothing more is asked until it ends.
+        refused: why the store could not be opened; empty: it is open.
 
     Attributes:
         title: see there.
         store: see there.
+        refused: see there; of the last try.
     """
 
-    def __init__(self, title: str, store: KvStore, hung_s: float) -> None:
-        self.title, self.store = title, store
+    def __init__(self, title: str, store: KvStore, hung_s: float, refused: str = "") -> None:
+        self.title, self.store, self.refused = title, store, refused
         self._upkeep = store if isinstance(store, Upkeep) else None
         self._lock = threading.Lock()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

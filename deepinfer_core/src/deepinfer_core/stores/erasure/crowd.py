@@ -115,7 +115,7 @@ def merged_report(
     problems = Counter(
         f"{child.title}: {problem}"
         for child, report in zip(children, reports, strict=True)
-        if (problem := report.problem or child.problem)
+        if (problem := child.refused or report.problem or child.problem)
     )
     return StoreReport(
         records=ranked([one.records for one in reports], data - 1),

@@ -12,13 +12,16 @@ __all__ = ["open_children"]
 
 def open_children(
     stores: Sequence[tuple[str, KvStore]], groups: Sequence[BlockGroup], spared: int
-) -> None:
+) -> dict[str, str]:
     """Open all children; some may be missing, and are tried again with each sweep.
 
     Args:
         stores: by their titles.
         groups: of fragments.
         spared: children that may be missing.
+
+    Returns:
+        Why some could not be opened, by their titles.
 
     Raises:
         ConfigError: more are; says what is wrong with the first.
@@ -35,3 +38,4 @@ def open_children(
         title, first = problems[0]
         more = f" (and {len(problems) - 1} more children)" if len(problems) > 1 else ""
         raise ConfigError(f"{title}: {first.message}{more}", hint=first.hint) from first
+    return {title: error.message for title, error in problems}

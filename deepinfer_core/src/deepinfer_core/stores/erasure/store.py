@@ -151,9 +151,10 @@ class ErasureStore(GuardedStore[_Opened]):
         shapes = {
             group.name: Shape(group=group, data=codec.data, parity=codec.parity) for group in groups
         }
-        open_children(self._stores, fragment_groups(shapes), codec.parity)
+        refused = open_children(self._stores, fragment_groups(shapes), codec.parity)
         children = tuple(
-            Child(title, store, self._patience.most_s) for title, store in self._stores
+            Child(title, store, self._patience.most_s, refused.get(title, ""))
+            for title, store in self._stores
         )
         means = Means(
             children=children,

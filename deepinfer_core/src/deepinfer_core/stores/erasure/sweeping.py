@@ -7,8 +7,6 @@ the search for damage, which is mended by the next sweep.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.stores.calls import Tally
 from deepinfer_core.stores.erasure.child import Child
@@ -68,8 +66,11 @@ class Sweeps:
         """
         means = self._means
         if not child.store.groups:
-            with suppress(ConfigError):
+            try:
                 child.store.open(fragment_groups(means.shapes))
+                child.refused = ""
+            except ConfigError as error:
+                child.refused = error.message
         for group, keys in means.late_uses[means.children.index(child)].take().items():
             child.store.touch(group, keys)
         removed = child.store.sweep(deadline_s=deadline_s)
