@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from deepinfer_core.errors import EngineError
 from deepinfer_core.interfaces.kv_store import Outcome
-from deepinfer_core.interfaces.kv_upkeep import BlockFacts
+from deepinfer_core.interfaces.kv_upkeep import BlockFacts, Departed
 from deepinfer_core.stores.calls import LATE, Tally, is_late
 from deepinfer_core.stores.records import HEADER_BYTES, RecordFacts, read_facts
 
@@ -132,10 +132,15 @@ class Census:
             self._known = {name: self._known[name] for name in listed if name in self._known}
             unsure = [name for name in listed if self._known.get(name, 0.0) <= now_s]
             for heads in self._heads(unsure, deadline_s):
+                told = dict(heads)
                 reasons = {name: self._reason(name, head, now_s) for name, head in heads}
                 due = [name for name, reason in reasons.items() if reason]
                 for name in self._remove(due, deadline_s):
                     self._tally.remove(reasons[name])
+                    head = told[name]
+                    if isinstance(head, RecordFacts):
+                        gone = Departed(head.group, head.key, reasons[name])
+                        self._tally.note_departed([gone])
                     removed += 1
         except (NoAnswer, NotTold):
             return removed  # the next sweep goes on
