@@ -305,7 +305,7 @@ def test_a_slow_one_is_given_up_with_its_request(how: str) -> None:
 
 @pytest.mark.slow
 def test_one_that_takes_too_much_memory_is_refused(component: str) -> None:
-    limits = {"grammar.memory_bytes": 48 << 20, "grammar.timeout_s": 60.0}
+    limits = {"grammar.memory_bytes": 24 << 20, "grammar.timeout_s": 60.0}
     with opened(**{"components.grammar.use": component, **limits}) as llm:
         texts = [f"{number * 7919}" * 4 for number in range(20000)]
         found = failed(llm, alone_in(llm), "choice", texts)
