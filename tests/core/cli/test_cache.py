@@ -353,10 +353,10 @@ options = {{ codec = "numpy", children = [{", ".join(children)}] }}
     assert cache("gc").stderr == ""
     shutil.rmtree(place.folder / "1")
     (place.folder / "1").write_text("a file")
-    for action in ("verify", "gc"):
-        assert "warning: child 1 (core.disk): the store is closed" in cache(action).stderr
-        problem = data_of(cache(action, "--json"))["problem"]
-        assert problem == "child 1 (core.disk): the store is closed"
+    lost = f"child 1 (core.disk): the store cannot be opened: {place.folder / '1'} is a file"
+    for action, status in (("verify", 1), ("gc", 0)):
+        assert f"warning: {lost}" in cache(action).stderr
+        assert str(data_of(cache(action, "--json"), status)["problem"]).startswith(lost)
 
 
 @pytest.mark.parametrize(
@@ -459,6 +459,7 @@ def test_a_service_that_wants_a_key_gets_it(deepinfer: Run, tmp_path: Path) -> N
     ("url", "message"),
     [
         ("localhost:8000", "give that of the service: http://HOST:PORT"),
+        ("", "give that of the service: http://HOST:PORT"),
         ("http://127.0.0.1:1", "found nobody: Connection refused"),
     ],
 )

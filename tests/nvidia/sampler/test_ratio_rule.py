@@ -64,7 +64,9 @@ class TestRatioRule(RatioRuleContract):
     @pytest.fixture(autouse=True)
     def leave_to_a_device(self, request: pytest.FixtureRequest) -> None:
         if request.function.__name__ in self.left:
-            pytest.skip("thousands of rows")
+            pytest.skip(
+                "thousands of rows, for which an interpreter is too slow: tests/nvidia/device"
+            )
 
 
 @pytest.fixture
