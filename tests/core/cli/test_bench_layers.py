@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deepinfer_core.bench.layers.idle import Activity, Trace
+from deepinfer_core.cli import main
+from deepinfer_core.interfaces.device import Device
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 FIELDS = {"name", "value", "unit", "bound", "ratio", "hardware", "date", "commit"}
@@ -62,11 +65,46 @@ def test_the_table_calls_nothing_extrapolated_where_all_layers_were_built(deepin
     assert "extrapolated" not in done.stdout
 
 
+def test_the_profile_is_of_as_many_requests_as_are_wanted_and_tells_microseconds_a_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts: list[int] = []
+
+    def recorded(device: Device, work: Callable[[], list[list[object]]]) -> Trace:
+        texts.extend(len(deltas) for deltas in work())
+        names = ("Memcpy DtoH", "kernel", "kernel", "Memcpy DtoH", "kernel", "Memcpy DtoH")
+        starts_us = (0, 12, 22, 32, 46, 60)
+        return Trace(
+            activities=tuple(
+                Activity(name=name, start_us=start_us, end_us=start_us + 10)
+                for name, start_us in zip(names, starts_us, strict=True)
+            )
+        )
+
+    monkeypatch.setattr("deepinfer_core.bench.layers.survey.traced", recorded)
+    sizes = ("--prompts", "16", "--sequences", "2,3", "--contexts", "40", "--rows", "1")
+    assert main(["bench", "layers", "--scale", "small", *sizes, "--profile", "2"]) == 0
+    assert set(texts) == {2}
+    *_, words, _, head, first, second = capsys.readouterr().out.splitlines()
+    assert words == (
+        "engine    2 requests, 30.0 us a step: 3.0 us or 10.00% between two steps,"
+        " 5.0 us or 16.67% with nothing on the device"
+    )
+    assert head.split() == ["share", "us", "a", "step", "calls", "a", "step", "activity"]
+    assert first.split() == ["0.600", "15.0", "2", "kernel"]
+    assert second.split() == ["0.400", "10.0", "1", "Memcpy", "DtoH"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ((), "asked for layers of true sizes, found device = cpu"),
         (("--scale", "small", "--contexts", "23"), "--contexts 23 with --rows 6"),
+        (
+            ("--scale", "small", "--sequences", "2,3", "--profile", "1"),
+            "asked for a profile of 1 sequences, found no decode steps of so many",
+        ),
+        (("--scale", "small", "--profile", "0"), "'0': a number from 1 on is wanted"),
         (("--scale", "small", "--layers", "3"), "asked for 3 of 12 layers"),
         (("--scale", "small", "--sequences", "0"), "numbers from 1 on are wanted"),
         (("--scale", "small", "--prompts", "a"), "'a': numbers from 1 on are wanted"),

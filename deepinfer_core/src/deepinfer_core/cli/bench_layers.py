@@ -38,6 +38,7 @@ def add_layers_action(actions: argparse._SubParsersAction[Any]) -> None:
     add("--sequences", type=_numbers, metavar="LIST", help="sequences of decode steps")
     add("--contexts", type=_numbers, metavar="LIST", help="tokens behind a decode step")
     add("--rows", type=_numbers, metavar="LIST", help="rows of a sequence in a decode step")
+    add("--profile", type=_count, metavar="N", help="sequences whose steps are profiled")
     add("--json", action="store_true", help="one object a figure")
     add("--out", type=Path, metavar="FILE", help="write these objects to a file as well")
     add_settings_arguments(parser)
@@ -72,7 +73,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.out is not None:
         check_writable(args.out)
     chosen = {name: getattr(args, name) for name in _LISTS if getattr(args, name) is not None}
-    scale = replace(SCALES[args.scale](), layers=args.layers, **chosen)
+    scale = replace(SCALES[args.scale](), layers=args.layers, profiled=args.profile, **chosen)
     _check(scale)
     result = _measure(scale, settings_from(args), is_true=args.scale == "true")
     if args.out is not None:
@@ -85,6 +86,12 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _check(scale: Scale) -> None:
+    if scale.traced not in scale.sequences:
+        raise UsageError(
+            f"asked for a profile of {scale.traced} sequences, found no decode steps of so many",
+            hint=f"--profile takes one of {', '.join(map(str, scale.sequences))}; --sequences adds"
+            " others",
+        )
     for decoding in scale.decodings:
         if decoding.context < decoding.rows * decoding.steps:
             raise UsageError(
@@ -140,11 +147,18 @@ def _listed(layers: tuple[int, ...]) -> str:
 
 
 def _print_profile(served: int, trace: Trace) -> None:
+    between, idle = (_part(trace, share) for share in (trace.between_steps, trace.idle))
     print(
-        f"\nengine    {served} requests, {trace.between_steps:.2%} of the time between two steps, "
-        f"{trace.idle:.2%} with nothing on the device\n"
+        f"\nengine    {served} requests, {trace.step_us:.1f} us a step: {between} between two"
+        f" steps, {idle} with nothing on the device\n"
     )
-    rows = [("share", "calls a step", "activity")]
-    for name, share, calls in trace.top(_TOP):
-        rows.append((f"{share:.3f}", f"{calls / max(trace.steps, 1):.0f}", name))
+    rows = [("share", "us a step", "calls a step", "activity")]
+    for one in trace.top(_TOP):
+        calls = f"{one.calls / trace.steps:.0f}"
+        rows.append((f"{one.share:.3f}", f"{one.step_us:.1f}", calls, one.name))
     print_table(rows)
+
+
+def _part(trace: Trace, share: float) -> str:
+    """A share of a step in words."""
+    return f"{trace.step_us * share:.1f} us or {share:.2%}"

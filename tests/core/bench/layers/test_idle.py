@@ -47,14 +47,20 @@ def test_activities_side_by_side_are_counted_once() -> None:
 
 def test_a_single_step_has_no_span() -> None:
     one = trace(("a", 0, 5), (RESULTS, 5, 6))
-    assert (one.span_us, one.between_steps, one.idle, one.steps) == (0, 0, 0, 0)
+    assert (one.span_us, one.between_steps, one.idle, one.steps, one.step_us) == (0, 0, 0, 0, 0)
     assert trace().steps == 0
 
 
 def test_the_top_list_is_by_time_and_of_as_many_steps_as_the_span_has() -> None:
     # Of 175: a 25 and 80, b 40, the results 20 and 10; the step before the span is left out.
-    assert TWO_STEPS.top(1) == [("a", pytest.approx(105 / 175), 2)]
-    assert [calls for _, _, calls in TWO_STEPS.top(9)] == [2, 1, 2]
+    (first,) = TWO_STEPS.top(1)
+    assert (first.name, first.share, first.calls) == ("a", pytest.approx(105 / 175), 2)
+    assert [one.calls for one in TWO_STEPS.top(9)] == [2, 1, 2]
+
+
+def test_times_are_of_one_step() -> None:
+    assert TWO_STEPS.step_us == 100
+    assert [one.step_us for one in TWO_STEPS.top(9)] == [52.5, 20, 15]
 
 
 def test_a_cpu_has_no_record_of_its_own() -> None:

@@ -79,7 +79,14 @@ def test_the_profile_is_one_more_object() -> None:
     *figures, profile = result(TRACE).to_json()
     assert len(figures) == 6
     assert profile["name"] == "layers.profile[requests=4,layers=3,components=x.y]"
-    assert profile["top"][0] == {"activity": "a", "share": round(48 / 88, 4), "calls": 1}
+    assert profile["top"][0] == {
+        "activity": "a",
+        "share": round(48 / 88, 4),
+        "step_us": 48,
+        "calls": 1,
+    }
+    parts = ("steps", "step_us", "between_steps_us", "idle_us")
+    assert [profile[part] for part in parts] == [1, 100, 2, 12]
     assert profile["rates"]["flops_per_s"] == 2e12
     assert {"hardware", "date", "commit"} < set(profile)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deepinfer_core.interfaces.device import Device
 
-__all__ = ["Activity", "Trace", "traced"]
+__all__ = ["Activity", "Total", "Trace", "traced"]
 
 _RESULTS = "Memcpy DtoH"
 
@@ -33,6 +33,24 @@ class Activity:
     name: str
     start_us: float
     end_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """All activities of one name in the span.
+
+    Attributes:
+        name: of the kernel.
+        share: of the time of all activities.
+        step_us: time a step. What runs side by side counts in full for both, so that the sum of all
+            names can be longer than a step.
+        calls: how many there are.
+    """
+
+    name: str
+    share: float
+    step_us: float
+    calls: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +73,11 @@ class Trace:
         """From the end of the first step to the end of the last."""
         ends = self._step_ends()
         return ends[-1] - ends[0] if len(ends) > 1 else 0.0
+
+    @property
+    def step_us(self) -> float:
+        """Mean time of a step; times ``idle`` it is the sum of its gaps."""
+        return self.span_us / max(self.steps, 1)
 
     @property
     def between_steps(self) -> float:
@@ -80,8 +103,8 @@ class Trace:
             until_us = max(until_us, one.end_us)
         return 1 - busy_us / self.span_us
 
-    def top(self, count: int) -> list[tuple[str, float, int]]:
-        """Names that took most time in the span: name, share of all activity, calls."""
+    def top(self, count: int) -> list[Total]:
+        """Names that took most time in the span."""
         time_us: Counter[str] = Counter()
         calls: Counter[str] = Counter()
         ends = self._step_ends()
@@ -91,7 +114,10 @@ class Trace:
             time_us[one.name] += one.end_us - one.start_us  # type: ignore[assignment]
             calls[one.name] += 1
         total = sum(time_us.values())
-        return [(name, us / total, calls[name]) for name, us in time_us.most_common(count)]
+        return [
+            Total(name=name, share=us / total, step_us=us / self.steps, calls=calls[name])
+            for name, us in time_us.most_common(count)
+        ]
 
     def _step_ends(self) -> list[float]:
         return [one.end_us for one in self.activities if _RESULTS in one.name]

@@ -85,7 +85,7 @@ class LayerResult:
             return []
         figures = []
         for name, share in (("between_steps", trace.between_steps), ("idle", trace.idle)):
-            span_ms = trace.span_us / trace.steps / _MS
+            span_ms = trace.step_us / _MS
             figures.append(
                 Figure(
                     name=f"layers.engine.{name}[{self._served}]",
@@ -106,11 +106,20 @@ class LayerResult:
 
     def _profile(self, trace: Trace) -> dict[str, Any]:
         rows = [
-            {"activity": name, "share": round(share, 4), "calls": calls}
-            for name, share, calls in trace.top(_TOP)
+            {
+                "activity": one.name,
+                "share": round(one.share, 4),
+                "step_us": round(one.step_us, 2),
+                "calls": one.calls,
+            }
+            for one in trace.top(_TOP)
         ]
         return {
             "name": f"layers.profile[{self._served}]",
+            "steps": trace.steps,
+            "step_us": round(trace.step_us, 2),
+            "between_steps_us": round(trace.step_us * trace.between_steps, 2),
+            "idle_us": round(trace.step_us * trace.idle, 2),
             "top": rows,
             "rates": {
                 "copy_bytes_per_s": self.rates.copy_bytes_per_s,

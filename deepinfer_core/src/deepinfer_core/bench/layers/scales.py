@@ -35,6 +35,8 @@ class Scale:
         steps: decode steps of a loop.
         repeats: times that each prompt is timed.
         copy_bytes, side: of the vector and the matrices that the device's rates are measured with.
+        profiled: requests of the engine whose steps are looked at, one of ``sequences``; None: see
+            ``traced``.
     """
 
     config: ModelConfig
@@ -49,6 +51,7 @@ class Scale:
     repeats: int
     copy_bytes: int
     side: int
+    profiled: int | None = None
 
     @property
     def decodings(self) -> list[Decoding]:
@@ -62,7 +65,9 @@ class Scale:
 
     @property
     def traced(self) -> int:
-        """Requests of the engine whose steps are looked at: of decode loads, at most 64."""
+        """Requests of the engine whose steps are looked at; by default of decode loads, to 64."""
+        if self.profiled is not None:
+            return self.profiled
         return max([number for number in self.sequences if number <= _TRACED] or self.sequences[:1])
 
     @property

@@ -28,21 +28,22 @@ _LEAD = 3
 
 
 def decoding_engine(
-    runner: ModelRunner, pool: Pool, *, sequences: int, prompt_tokens: int, steps: int, chunk: int
+    runner: ModelRunner, pool: Pool, *, sequences: int, rows: int, longest: int, steps: int
 ) -> Engine:
     """An engine in the middle of decoding.
 
     Args:
         runner: over caches for so many texts.
-        pool: its blocks.
+        pool: its blocks; each request gets its share of them.
         sequences: requests.
-        prompt_tokens: of each.
+        rows: about so many has the step in which all prompts are fed; each has one at least.
+        longest: tokens that a text has at most when the steps are made, if its prompt is longer
+            than a token: recordings are of texts up to a length.
         steps: that are still to be made; no request ends before.
-        chunk: most rows of a step.
     """
     blocks, text = pool.blocks, runner.model.config.text_config
     limits = Limits(
-        max_rows=chunk,
+        max_rows=max(rows, sequences),
         max_sequences=sequences,
         block_tokens=pool.block_tokens,
         usable_blocks=blocks,
@@ -62,9 +63,10 @@ def decoding_engine(
         vocabulary=text.vocab_size, max_model_tokens=blocks * pool.block_tokens, has_text=False
     )
     engine = Engine(runner, batch, rules)
-    chunks = -(-sequences * prompt_tokens // chunk)
     # A request is drawn from in every step since its prompt was fed.
-    most = steps + chunks + sequences + 2 * _LEAD
+    most = steps + 1 + sequences + 2 * _LEAD
+    room = min(blocks // sequences * pool.block_tokens, longest)
+    prompt_tokens = max(min(rows // sequences, room - most), 1)
     params = SamplingParams(temperature=1.0, top_p=0.95, max_tokens=most, ignore_eos=True)
     for number in range(sequences):
         engine.submit(number, pool.tokens(number, prompt_tokens), params)

@@ -156,15 +156,14 @@ class Survey:
         """What the device does while an engine decodes; None where it has no record of it."""
         scale = self._scale
         self._runner.graphs = self._graphs.get(1)
-        # All prompts in one step, of a size that was run before: nothing is compiled late.
-        rows = min(scale.filled, scale.chunk)
+        # All prompts in one step, of about the size of one that was run before.
         engine = decoding_engine(
             self._runner,
             self._room.pool,
             sequences=scale.traced,
-            prompt_tokens=max(rows // scale.traced, 1),
+            rows=min(scale.filled, scale.chunk),
+            longest=max(scale.contexts),
             steps=scale.steps,
-            chunk=rows,
         )
         found = traced(self._runner.device, lambda: [engine.step() for _ in range(scale.steps)])
         engine.reset()
