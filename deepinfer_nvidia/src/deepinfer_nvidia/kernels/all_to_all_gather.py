@@ -35,6 +35,7 @@ def build(spec: ExchangeRowsSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(dispatched * per_row, tuning.threads), threads=tuning.threads
         ) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             index = block * tuning.threads + T.get_thread_binding()
             row = index // per_row

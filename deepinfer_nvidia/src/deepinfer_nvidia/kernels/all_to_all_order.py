@@ -38,6 +38,7 @@ def build(spec: ExchangeOrderSpec, tuning: KernelTuning) -> Any:
         ends_E: T.Tensor((experts,), "int64"),
     ) -> None:
         with T.Kernel(experts, threads=threads) as expert:
+            T.pdl_trigger()
             T.pdl_sync()
             thread = T.get_thread_binding()
             before = T.alloc_shared((threads,), "int32")

@@ -31,6 +31,7 @@ def build(spec: ExchangeRowsSpec, tuning: VectorTuning) -> Any:
         out_TD: T.Tensor((rows, width), "float32"),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * per_row, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             index = block * tuning.threads + T.get_thread_binding()
             row = index // per_row

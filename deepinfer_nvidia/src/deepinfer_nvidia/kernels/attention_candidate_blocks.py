@@ -77,6 +77,7 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
         score_TS: T.Tensor((rows, entries), "float32"),
     ) -> None:
         with T.Kernel(rows, threads=threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             thread = T.get_thread_binding()
             count_LC = T.alloc_shared((radix.LINES, radix.LINE), "int32")

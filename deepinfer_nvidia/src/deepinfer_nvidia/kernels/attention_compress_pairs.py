@@ -41,6 +41,7 @@ def build(spec: CompressPairsSpec, tuning: KernelTuning) -> Any:
         latent_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             first = (block * tuning.threads + T.get_thread_binding()) % groups * group

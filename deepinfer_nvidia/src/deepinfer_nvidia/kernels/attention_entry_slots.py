@@ -32,6 +32,7 @@ def build(spec: EntrySlotsSpec, tuning: KernelTuning) -> Any:
         slot_TL: T.Tensor((rows, length), "int64"),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * length, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             index = block * tuning.threads + T.get_thread_binding()
             row = index // length

@@ -157,6 +157,8 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
         with T.Kernel(
             T.ceildiv(entries, ENTRIES * steps), T.ceildiv(rows, row_tile), threads=_THREADS
         ) as (chunk, tile):
+            T.pdl_trigger()
+            T.pdl_sync()
             if tuning.blocks_per_sm:
                 T.annotate_min_blocks_per_sm(tuning.blocks_per_sm)
             query = T.alloc_shared((row_tile * padded_heads, width), "bfloat16")

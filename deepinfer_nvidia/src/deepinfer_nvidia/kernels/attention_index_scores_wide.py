@@ -128,6 +128,8 @@ def _scorer(spec: IndexScoresSpec, tuning: KernelTuning, widen: Any) -> Any:
     def score(query_THJ: Any, weight_TH: Any, keys: Any, places: Any, score_TS: Any) -> None:
         rows, entries = score_TS.shape
         with T.Kernel(T.ceildiv(entries, threads), rows, threads=threads) as (chunk, row):
+            T.pdl_trigger()
+            T.pdl_sync()
             query = T.alloc_shared((heads, width), "float32")
             weight = T.alloc_shared((heads,), "float32")
             key = T.alloc_local((width,), "float32")

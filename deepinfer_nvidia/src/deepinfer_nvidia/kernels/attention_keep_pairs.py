@@ -38,6 +38,7 @@ def build(spec: CompressPairsSpec, tuning: KernelTuning) -> Any:
         ),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             first = (block * tuning.threads + T.get_thread_binding()) % groups * group

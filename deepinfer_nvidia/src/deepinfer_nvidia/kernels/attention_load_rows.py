@@ -55,6 +55,7 @@ def _scaled(spec: RowsSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * chunks, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // chunks
             number = (block * tuning.threads + T.get_thread_binding()) % chunks
@@ -110,6 +111,7 @@ def _plain(spec: RowsSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             number = (block * tuning.threads + T.get_thread_binding()) % groups

@@ -92,6 +92,7 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
         index_TL: T.Tensor((rows, kept), "int64"),
     ) -> None:
         with T.Kernel(rows, threads=threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             thread = T.get_thread_binding()
             count_LC = T.alloc_shared((radix.LINES, radix.LINE), "int32")

@@ -39,6 +39,7 @@ def build(spec: StepSlotsSpec, tuning: KernelTuning) -> Any:
         number_NT: T.Tensor((4 + 2 * len(ratios), rows), "int64"),
     ) -> None:
         with T.Kernel(rows, threads=threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             thread = T.get_thread_binding()
             position = T.alloc_var("int64")

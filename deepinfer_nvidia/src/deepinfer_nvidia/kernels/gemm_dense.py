@@ -10,6 +10,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
 
+from deepinfer_nvidia.kernels.nearer import BRING_NEARER, bring_nearer, bytes_of_line
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -52,7 +53,7 @@ def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     tiles = -(-out_width // tile_channels)
     policy = T.GemmWarpPolicy.FullRow if tuning.is_split_by_rows else T.GemmWarpPolicy.Square
     total_shape = (tile_channels, tile_rows) if tuning.is_swapped else (tile_rows, tile_channels)
-    walk, store = _walker(spec, tuning, policy), _writer(spec, tuning)
+    ask, walk, store = _asker(spec, tuning), _walker(spec, tuning, policy), _writer(spec, tuning)
 
     @T.prim_func
     def gemm_dense(
@@ -68,11 +69,31 @@ def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
             if tuning.panel:
                 T.use_swizzle(tuning.panel)
             place = (across // tiles, down * tile_rows, across % tiles * tile_channels)
+            T.pdl_trigger()
+            ask(weight_GNK, place)
+            T.pdl_sync()
             T.clear(total)
             walk(x_TGK, weight_GNK, total, place)
             store(total, out_TGN, place, rows)
 
     return gemm_dense
+
+
+def _asker(spec: GemmDenseSpec, tuning: Tuning) -> Any:
+    """Brings the first weights of a tile nearer: a channel a thread."""
+    size = bytes_of_line(spec.in_width, spec.in_width)
+    trips = -(-tuning.channels // tuning.threads) if size else 0
+
+    @T.macro
+    def ask(weight_GNK: T.Buffer, place: tuple[Any, Any, Any]) -> None:
+        T.import_source(BRING_NEARER)
+        group, _, channel = place
+        for trip in T.unroll(trips):
+            own = trip * tuning.threads + T.get_thread_binding()
+            if own < tuning.channels and channel + own < spec.out_width:
+                bring_nearer(weight_GNK[group, channel + own, 0], size)
+
+    return ask
 
 
 def _walker(spec: GemmDenseSpec, tuning: Tuning, policy: Any) -> Any:

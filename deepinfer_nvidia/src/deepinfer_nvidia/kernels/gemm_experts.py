@@ -102,6 +102,8 @@ def _multiplier(spec: GemmExpertsSpec, tuning: Tuning, rows: Any) -> Any:
             T.ceildiv(rows, tuning.rows) + spec.experts,
             threads=tuning.threads,
         ) as (across, place):
+            T.pdl_trigger()
+            T.pdl_sync()
             tile = T.alloc_local((3,), "int32")
             total = T.alloc_fragment((tuning.channels, tuning.rows), "float32")
             find(ends_E, place, tile)

@@ -37,6 +37,8 @@ def build(spec: GemmSmallF32Spec, tuning: KernelTuning) -> Any:
         with T.Kernel(
             T.ceildiv(out_width, channels), groups, T.ceildiv(rows, _ROWS), threads=tuning.threads
         ) as (across, group, down):
+            T.pdl_trigger()
+            T.pdl_sync()
             total = T.alloc_fragment((channels, _ROWS), "float32")
             T.clear(total)
             for k in T.serial(in_width):

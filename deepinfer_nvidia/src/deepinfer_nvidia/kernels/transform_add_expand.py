@@ -38,6 +38,7 @@ def build(spec: MhcStreamsSpec, tuning: VectorTuning) -> Any:
         out_TSD: T.Tensor((rows, streams, width), dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * per_row, per_block), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             thread = T.get_thread_binding()
             h = T.alloc_local((streams, vector), dtype)

@@ -38,6 +38,7 @@ def build(spec: CastSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.out_dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * per_row, block_groups), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             x = T.alloc_fragment((block_groups, group), dtype)
             size = T.alloc_fragment((block_groups, group), "int32")

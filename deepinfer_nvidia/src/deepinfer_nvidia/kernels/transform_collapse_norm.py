@@ -41,6 +41,7 @@ def _plain(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             normed = T.alloc_shared((width,), dtype)
             collapse_norm(trunk_TSD, pre_TS, weight_D, normed, out_TD, row)
@@ -63,6 +64,7 @@ def _rounded(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         rounded_TD: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             normed = T.alloc_shared((width,), dtype)
             collapse_norm(trunk_TSD, pre_TS, weight_D, normed, out_TD, row)

@@ -54,6 +54,7 @@ def build(spec: EngramGateSpec, tuning: Tuning) -> Any:
             stream,
             block,
         ):
+            T.pdl_trigger()
             T.pdl_sync()
             weight = T.alloc_fragment((1, padded), "float32")
             h = T.alloc_fragment((1, padded), dtype)

@@ -30,6 +30,7 @@ def build(spec: EngramRowsSpec, tuning: KernelTuning) -> Any:
         row_TC: T.Tensor((rows, columns), "int64"),
     ) -> None:
         with T.Kernel(T.ceildiv(rows, tuning.threads), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             thread = T.get_thread_binding()
             row = block * tuning.threads + thread

@@ -47,6 +47,7 @@ def _plain(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         normed_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             kept = T.alloc_shared((width,), dtype)
             expand(trunk_TSD, y_TD, post_TS, comb_TSS, pre_TS, out_TSD, kept, row)
@@ -75,6 +76,7 @@ def _rounded(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         rounded_TD: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             kept = T.alloc_shared((width,), dtype)
             expand(trunk_TSD, y_TD, post_TS, comb_TSS, pre_TS, out_TSD, kept, row)

@@ -79,6 +79,7 @@ def build(spec: GateTopkSpec, tuning: KernelTuning) -> Any:
         weight_Tk: T.Tensor((rows, chosen), "float32"),
     ) -> None:
         with T.Kernel(T.ceildiv(rows, block_rows), threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             thread = T.get_thread_binding()
             warp, lane = thread // _WARP, thread % _WARP

@@ -64,6 +64,7 @@ def build(spec: MhcMixesSpec, tuning: Tuning) -> Any:
         comb_TSS: T.Tensor((rows, streams, streams), "float32"),
     ) -> None:
         with T.Kernel(T.ceildiv(rows, block_rows), threads=tuning.threads) as block:
+            T.pdl_trigger()
             thread = T.get_thread_binding()
             sums = T.alloc_shared((block_rows, mixes + 1), "float32")
             matrix = T.alloc_shared((block_rows, streams, streams), "float32")

@@ -17,6 +17,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import MhcProductsSpec
 
+from deepinfer_nvidia.kernels.nearer import BRING_NEARER, bring_nearer, bytes_of_line
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning", "launch_tunings"]
@@ -71,6 +72,10 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
     width, mixes, pieces, dtype = spec.width, spec.mixes, spec.pieces, spec.dtype
     tile, step_width, columns = tuning.tile_rows, tuning.tile_width, spec.columns
     steps = spec.piece_width // step_width
+    inputs = spec.run * spec.piece_width
+    # The last block may have fewer inputs.
+    near_bytes = bytes_of_line(min(inputs, width - (pieces - 1) * inputs), width)
+    trips = -(-columns // tuning.threads) if near_bytes else 0
     # A trace-time choice; a range would become a loop of the kernel.
     is_split = dtype != "bfloat16"
     split_shapes = ((tile, step_width),) * _PARTS * is_split
@@ -83,6 +88,13 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
         square_PT: T.Tensor((pieces, rows), "float32"),
     ) -> None:
         with T.Kernel(pieces, T.ceildiv(rows, tile), threads=tuning.threads) as (piece, block):
+            # The mixes may start as soon as all blocks have; they wait for the end themselves.
+            T.pdl_trigger()
+            T.import_source(BRING_NEARER)
+            for trip in T.unroll(trips):
+                own = trip * tuning.threads + T.get_thread_binding()
+                if own < columns:
+                    bring_nearer(part_NK[own, piece * inputs], near_bytes)
             T.pdl_sync()
             x = T.alloc_shared((tile, step_width), dtype)
             weight = T.alloc_shared((columns, step_width), "bfloat16")
@@ -95,14 +107,12 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
             channels = T.alloc_fragment((tile, _SQUARES), "float32")
             square = T.alloc_fragment((tile,), "float32")
             squares = T.alloc_fragment((tile,), "float32")
-            # The mixes may start as soon as all blocks have; they wait for the end themselves.
-            T.pdl_trigger()
             T.clear(sums)
             T.clear(products)
             T.clear(channels)
             T.clear(squares)
             for step in T.Pipelined(spec.run * steps, num_stages=tuning.stages):
-                first = piece * (spec.run * spec.piece_width) + step * step_width
+                first = piece * inputs + step * step_width
                 T.copy(trunk_TK[block * tile, first], x)
                 T.copy(part_NK[0, first], weight)
                 for chunk in T.unroll(step_width // _SQUARES):

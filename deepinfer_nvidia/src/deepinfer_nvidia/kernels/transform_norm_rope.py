@@ -39,6 +39,7 @@ def _turned_only(spec: NormRopeSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             normed = T.alloc_shared((width,), dtype)
             norm_turn(x_TD, weight_D, cosine_TP, sine_TP, normed, out_TD, row)
@@ -60,6 +61,7 @@ def _both(spec: NormRopeSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             normed = T.alloc_shared((width,), dtype)
             norm_turn(x_TD, weight_D, cosine_TP, sine_TP, normed, out_TD, row)

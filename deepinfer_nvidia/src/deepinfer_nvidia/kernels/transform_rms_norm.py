@@ -32,6 +32,7 @@ def build(spec: RmsNormSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.out_dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             x = T.alloc_fragment((1, padded), dtype)
             square = T.alloc_fragment((1, padded), "float32")

@@ -35,6 +35,7 @@ def build(spec: NormCastSpec, tuning: KernelTuning) -> Any:
         rounded_TD: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
+            T.pdl_trigger()
             T.pdl_sync()
             x = T.alloc_fragment((1, padded), dtype)
             normed = T.alloc_shared((width,), dtype)

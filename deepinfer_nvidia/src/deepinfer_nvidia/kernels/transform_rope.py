@@ -43,6 +43,7 @@ def build(spec: RopeSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * heads * per_head, per_block), threads=tuning.threads
         ) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             thread = T.get_thread_binding()
             x = T.alloc_local((vector,), dtype)

@@ -41,6 +41,7 @@ def build(spec: RopeCastSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * heads * per_head, tuning.threads), threads=tuning.threads
         ) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             index = block * tuning.threads + T.get_thread_binding()
             row = index // (heads * per_head)

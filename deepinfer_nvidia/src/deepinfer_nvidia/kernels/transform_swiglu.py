@@ -48,6 +48,7 @@ def _routed(spec: SwigluSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * vectors, threads * tuning.vectors), threads=threads
         ) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             activate(gate_up_R2I, route_R, out_RI, rows, block)
 
@@ -67,6 +68,7 @@ def _plain(spec: SwigluSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * vectors, threads * tuning.vectors), threads=threads
         ) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             activate(gate_up_R2I, None, out_RI, rows, block)
 

@@ -36,6 +36,7 @@ def _routed(spec: SwigluCastSpec, tuning: VectorTuning) -> Any:
         rounded_RI: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(blocks, threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             activate(gate_up_R2I, route_R, rounded_RI, rows, block)
 
@@ -52,6 +53,7 @@ def _plain(spec: SwigluCastSpec, tuning: VectorTuning) -> Any:
         rounded_RI: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(blocks, threads=tuning.threads) as block:
+            T.pdl_trigger()
             T.pdl_sync()
             activate(gate_up_R2I, None, rounded_RI, rows, block)
 

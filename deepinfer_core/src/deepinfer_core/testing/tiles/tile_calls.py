@@ -14,6 +14,7 @@ from deepinfer_core.testing.tiles.atomics import translate_atomic, translate_upd
 from deepinfer_core.testing.tiles.faults import FailedAssertion, UnknownTileOperation
 from deepinfer_core.testing.tiles.lane_tiles import copy_lanes, differs, fill_lanes
 from deepinfer_core.testing.tiles.regions import Region
+from deepinfer_core.testing.tiles.requests import translate_request
 from deepinfer_core.testing.tiles.roles import BARRIERS
 from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import Evaluate, Perform, Scope
@@ -180,4 +181,5 @@ TILES: dict[str, Callable[[Scope, Any, Translate], Perform]] = {
     "tl.loop_break": leave_loop,
     "tl.device_assert": check,
     "tl.device_assert_with_msg": check,
+    "tirx.call_extern": translate_request,
 }

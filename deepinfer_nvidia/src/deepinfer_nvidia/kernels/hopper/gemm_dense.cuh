@@ -33,7 +33,7 @@ struct Dense {
   Out *out;
   int rows;
 
-  __device__ __forceinline__ int rank() const {
+  static __device__ __forceinline__ int rank() {
     if constexpr (kBlocks == 1)
       return 0;
     uint32_t r;
@@ -44,30 +44,44 @@ struct Dense {
   struct Item {
     int product, row, channel;
   };
-  __device__ __forceinline__ int row_places() const {
+  static __device__ __forceinline__ int row_places(int rows) {
     return (rows + kRows * kDown - 1) / (kRows * kDown);
   }
-  __device__ __forceinline__ int items() const { return kProducts * kPlacesN * row_places(); }
+  static __device__ __forceinline__ int items(int rows) {
+    return kProducts * kPlacesN * row_places(rows);
+  }
   // Bands of kBand row tiles, so that what runs at one time shares rows and channels in the L2.
-  __device__ __forceinline__ Item item(int index, int block) const {
-    int product = index / (kPlacesN * row_places());
-    index -= product * kPlacesN * row_places();
+  static __device__ __forceinline__ Item item(int index, int rows, int block) {
+    int places = row_places(rows), product = index / (kPlacesN * places);
+    index -= product * kPlacesN * places;
     int band = index / (kPlacesN * kBand), inside = index % (kPlacesN * kBand);
-    int height = min(kBand, row_places() - band * kBand);
+    int height = min(kBand, places - band * kBand);
     int down = band * kBand + inside % height, across = inside / height;
     return {product, (down * kDown + block % kDown) * kRows,
             (across * kAcross + block / kDown) * kChannels};
   }
 
+  static __device__ __forceinline__ typename Ring::Source source(const Item &it, int rows) {
+    return {it.product * kK, it.product * kN + it.channel, it.row,
+            max(0, min(kRows, rows - it.row)), max(0, min(kChannels, kN - it.channel))};
+  }
+
+  // What can be done before there are rows: barriers, and weights of the first item.
+  static __device__ __forceinline__ void begin(const Ring &ring, const CUtensorMap &weight, int rows) {
+    int block = rank(), index = blockIdx.x / kBlocks;
+    if (threadIdx.x == 0)
+      ring.start();
+    meet();
+    if (threadIdx.x == kWarpGroups * 128 && index < items(rows))
+      ring.begin(weight, source(item(index, rows, block), rows), 0, Part::kSteps, block);
+  }
+
   __device__ __forceinline__ void produce(int block) const {
     typename Ring::Place at{0, 1};
-    for (int index = blockIdx.x / kBlocks; index < items(); index += gridDim.x / kBlocks) {
-      Item it = item(index, block);
-      typename Ring::Source from{it.product * kK, it.product * kN + it.channel, it.row,
-                                 max(0, min(kRows, rows - it.row)),
-                                 max(0, min(kChannels, kN - it.channel))};
-      for (int step = 0; step < Part::kSteps; ++step)
-        ring.fill(at, x, weight, from, step, block);
+    int begun = Ring::kStages;
+    for (int index = blockIdx.x / kBlocks; index < items(rows); index += gridDim.x / kBlocks) {
+      ring.fill(at, x, weight, source(item(index, rows, block), rows), 0, Part::kSteps, begun, block);
+      begun = 0;
     }
   }
 
@@ -156,8 +170,8 @@ struct Dense {
   __device__ __forceinline__ void consume(int block) const {
     typename Ring::Place at{0, 0};
     int group = threadIdx.x / 128;
-    for (int index = blockIdx.x / kBlocks; index < items(); index += gridDim.x / kBlocks) {
-      Item it = item(index, block);
+    for (int index = blockIdx.x / kBlocks; index < items(rows); index += gridDim.x / kBlocks) {
+      Item it = item(index, rows, block);
       float sum[kTiles][Ring::kSums];
       if constexpr (kParts == 1) {
         ring.multiply(sum, at, Part::kSteps);
@@ -185,7 +199,7 @@ struct Dense {
       bulk_wait_read();
   }
 
-  __device__ __forceinline__ void meet() const {
+  static __device__ __forceinline__ void meet() {
     if constexpr (kBlocks > 1) {
       asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;"
                    ::: "memory");
@@ -196,9 +210,6 @@ struct Dense {
 
   __device__ __forceinline__ void run() const {
     int block = rank();
-    if (threadIdx.x == 0)
-      ring.start();
-    meet();
     if (threadIdx.x >= kWarpGroups * 128) {
       if constexpr (kRegisters > 0)
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((kWarpGroups == 2 ? 504 : 512) -

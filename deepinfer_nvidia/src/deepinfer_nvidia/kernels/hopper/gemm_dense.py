@@ -80,12 +80,17 @@ def _source(spec: GemmDenseSpec, tuning: Tuning, results: _Results) -> str:
     out_type = {"float32": "float", "bfloat16": "bfloat16_t"}[spec.out_dtype]
     head = (spec.groups, spec.out_width, spec.in_width, tuning.parts, tuning.ring(spec.out_width))
     tail = (tuning.band, results.chunk, results.box, out_type, tuning.registers)
+    kind = f"Dense<{', '.join(map(str, (*head, *tail)))}>"
     return f"""{sources(*_FILES)}
 namespace deepinfer_dense {{
+using Kernel = {kind};
+__device__ __forceinline__ void gemm_dense_begin(uint8_t *shared, const CUtensorMap &weight,
+    int rows) {{
+  Kernel::begin({{(char *)shared + {results.bytes}}}, weight, rows);
+}}
 __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensorMap &x,
     const CUtensorMap &weight, const CUtensorMap &results, {out_type} *out, int rows) {{
-  Dense<{", ".join(map(str, (*head, *tail)))}> kernel{{
-      {{(char *)shared + {results.bytes}}}, x, weight, results, out, rows}};
+  Kernel kernel{{{{(char *)shared + {results.bytes}}}, x, weight, results, out, rows}};
   kernel.run();
 }}
 }}
@@ -101,6 +106,12 @@ def _persistent(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     cluster = tuning.down * tuning.across
     blocks = tuning.cores * tuning.blocks_per_core // cluster * cluster
     map_of_rows = partial(matrix_map, columns=groups * in_width, box_rows=tuning.row_box)
+    map_of_weights = partial(
+        matrix_map,
+        rows=groups * out_width,
+        columns=in_width,
+        box_rows=tuning.channel_box(out_width),
+    )
 
     def map_of_results(x_TGK: Any, out_TGN: Any, rows: Any) -> Any:
         if not results.chunk:
@@ -118,12 +129,21 @@ def _persistent(spec: GemmDenseSpec, tuning: Tuning) -> Any:
             T.import_source(source)
             T.annotate_min_blocks_per_sm(tuning.blocks_per_core)
             shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")
+            T.pdl_trigger()
+            T.call_extern(
+                "handle",
+                "deepinfer_dense::gemm_dense_begin",
+                T.address_of(shared[0]),
+                map_of_weights(weight_GNK),
+                rows,
+            )
+            T.pdl_sync()
             T.call_extern(
                 "handle",
                 "deepinfer_dense::gemm_dense_entry",
                 T.address_of(shared[0]),
                 map_of_rows(x_TGK, rows),
-                matrix_map(weight_GNK, groups * out_width, in_width, tuning.channel_box(out_width)),
+                map_of_weights(weight_GNK),
                 map_of_results(x_TGK, out_TGN, rows),
                 T.address_of(out_TGN[0, 0, 0]),
                 rows,

@@ -98,20 +98,29 @@ struct Experts {
       ends()[e] = static_cast<int>(ends_E[e]);
     __syncthreads();
     if (threadIdx.x < 32) {
-      int before = 0;
-      for (int start = 0; start < kExperts; start += 32) {
-        int e = start + threadIdx.x, tiles = 0;
-        if (e < kExperts)
-          tiles = (ends()[e] - (e ? ends()[e - 1] : 0) + kRows - 1) / kRows;
+      // A lane has neighbouring experts.
+      constexpr int kEach = (kExperts + 31) / 32;
+      int tiles[kEach], own = 0;
 #pragma unroll
-        for (int step = 1; step < 32; step *= 2) {
-          int other = __shfl_up_sync(0xFFFFFFFFu, tiles, step);
-          if (threadIdx.x >= step)
-            tiles += other;
-        }
+      for (int i = 0; i < kEach; ++i) {
+        int e = threadIdx.x * kEach + i;
+        tiles[i] = e < kExperts ? (ends()[e] - (e ? ends()[e - 1] : 0) + kRows - 1) / kRows : 0;
+        own += tiles[i];
+      }
+      int all = own;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        int other = __shfl_up_sync(0xFFFFFFFFu, all, step);
+        if (threadIdx.x >= step)
+          all += other;
+      }
+      int before = all - own;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        int e = threadIdx.x * kEach + i;
+        before += tiles[i];
         if (e < kExperts)
-          tile_ends()[e] = before + tiles;
-        before += __shfl_sync(0xFFFFFFFFu, tiles, 31);
+          tile_ends()[e] = before;
       }
     }
     __syncthreads();

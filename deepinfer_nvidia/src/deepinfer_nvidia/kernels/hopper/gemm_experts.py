@@ -121,6 +121,8 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
             T.import_source(source)
             T.annotate_min_blocks_per_sm(tuning.blocks_per_core)
             shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")
+            T.pdl_trigger()
+            T.pdl_sync()
             T.call_extern(
                 "handle",
                 "deepinfer::gemm_experts_packed_entry",

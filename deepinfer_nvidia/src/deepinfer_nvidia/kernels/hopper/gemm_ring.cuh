@@ -43,6 +43,9 @@ struct Ring {
     return shared_address(shared + kStages * kStageBytes) + 8 * s;
   }
   __device__ __forceinline__ uint32_t empty(int s) const { return full(kStages + s); }
+  __device__ __forceinline__ uint32_t stage(const Place &at) const {
+    return shared_address(shared) + at.stage * kStageBytes;
+  }
 
   // One thread; the others must be told.
   __device__ __forceinline__ void start() const {
@@ -60,31 +63,56 @@ struct Ring {
   };
 
   // One thread. ``block`` of the cluster brings its part of rows and channels, and sends it to those
-  // that have the same ones.
-  __device__ __forceinline__ void fill(Place &at, const CUtensorMap &x, const CUtensorMap &weight,
-                                       const Source &from, int step, int block) const {
+  // that have the same ones. Channels come first, as weights are there before rows are, and announce
+  // both.
+  __device__ __forceinline__ void fill_channels(const Place &at, const CUtensorMap &weight,
+                                                const Source &from, int step, int block) const {
     const int down = block % kDown, across = block / kDown;
-    int same_rows = 0, same_channels = ((1 << kDown) - 1) << across * kDown;
+    int same_channels = ((1 << kDown) - 1) << across * kDown;
+    int row_boxes = (from.rows + kRowBox - 1) / kRowBox;
+    int channel_boxes = (from.channels + kChannelBox - 1) / kChannelBox;
+    uint32_t bar = full(at.stage), to = stage(at) + kRowBytes;
+    barrier_wait(empty(at.stage), at.phase);
+    barrier_expect(bar, (row_boxes * kRowBox + channel_boxes * kChannelBox) * 128);
+    int first = down * kPartChannels;
+#pragma unroll
+    for (int i = first; i < first + kPartChannels; i += kChannelBox)
+      if (i < from.channels)
+        tensor_copy(to + i * 128, weight, step * 64, from.weight_line + i, bar, same_channels,
+                    kDown > 1);
+  }
+  __device__ __forceinline__ void fill_rows(const Place &at, const CUtensorMap &x,
+                                            const Source &from, int step, int block) const {
+    const int down = block % kDown, across = block / kDown;
+    int same_rows = 0;
 #pragma unroll
     for (int i = 0; i < kAcross; ++i)
       same_rows |= 1 << (i * kDown + down);
-    int row_boxes = (from.rows + kRowBox - 1) / kRowBox;
-    int channel_boxes = (from.channels + kChannelBox - 1) / kChannelBox;
-    uint32_t bar = full(at.stage), to = shared_address(shared) + at.stage * kStageBytes;
-    barrier_wait(empty(at.stage), at.phase);
-    barrier_expect(bar, (row_boxes * kRowBox + channel_boxes * kChannelBox) * 128);
-    int first_row = across * kPartRows, first_channel = down * kPartChannels;
+    int first = across * kPartRows;
 #pragma unroll
-    for (int i = first_channel; i < first_channel + kPartChannels; i += kChannelBox)
-      if (i < from.channels)
-        tensor_copy(to + kRowBytes + i * 128, weight, step * 64, from.weight_line + i, bar,
-                    same_channels, kDown > 1);
-#pragma unroll
-    for (int i = first_row; i < first_row + kPartRows; i += kRowBox)
+    for (int i = first; i < first + kPartRows; i += kRowBox)
       if (i < from.rows)
-        tensor_copy(to + i * 128, x, from.x_column + step * 64, from.row + i, bar, same_rows,
-                    kAcross > 1);
-    at.move();
+        tensor_copy(stage(at) + i * 128, x, from.x_column + step * 64, from.row + i,
+                    full(at.stage), same_rows, kAcross > 1);
+  }
+
+  // One thread, before the rows may be read: the channels of the first stages, of ``steps`` steps from
+  // ``first``.
+  __device__ __forceinline__ void begin(const CUtensorMap &weight, const Source &from, int first,
+                                        int steps, int block) const {
+    Place at{0, 1};
+    for (int step = 0; step < min(steps, kStages); ++step, at.move())
+      fill_channels(at, weight, from, first + step, block);
+  }
+  // One thread: all of ``steps`` steps, but for the channels of the first ``begun``.
+  __device__ __forceinline__ void fill(Place &at, const CUtensorMap &x, const CUtensorMap &weight,
+                                       const Source &from, int first, int steps, int begun,
+                                       int block) const {
+    for (int step = 0; step < steps; ++step, at.move()) {
+      if (step >= begun)
+        fill_channels(at, weight, from, first + step, block);
+      fill_rows(at, x, from, first + step, block);
+    }
   }
 
   __device__ __forceinline__ void release(int stage) const {

@@ -30,21 +30,37 @@ struct Spread {
                      : "memory");
   }
 
-  __device__ __forceinline__ void run(int block, int channel_tile, int row_tile) const {
+  // The parts of a block are neighbours along K: its first step, and how many there are.
+  static __device__ __forceinline__ int first_step(int block) { return block * kHeld * Part::kEach; }
+  static __device__ __forceinline__ int steps(int block) {
+    if constexpr (Part::kSteps == Part::kEach * kParts)
+      return kHeld * Part::kEach;
+    return max(0, min(kHeld * Part::kEach, Part::kSteps - first_step(block)));
+  }
+  static __device__ __forceinline__ typename Ring::Source source(int rows, int channel_tile,
+                                                                 int row_tile) {
     int channel = channel_tile * Ring::kChannels, row = row_tile * Ring::kRows;
+    return {0, channel, row, min(Ring::kRows, rows - row), min(Ring::kChannels, kN - channel)};
+  }
+
+  // What can be done before there are rows: barriers, and the first weights.
+  static __device__ __forceinline__ void begin(const Ring &ring, const CUtensorMap &weight, int rows,
+                                               int block, int channel_tile, int row_tile) {
     if (threadIdx.x == 0)
       ring.start();
     __syncthreads();
+    if (threadIdx.x == kWarpGroups * 128)
+      ring.begin(weight, source(rows, channel_tile, row_tile), first_step(block), steps(block), 0);
+  }
+
+  __device__ __forceinline__ void run(int block, int channel_tile, int row_tile) const {
     if (threadIdx.x >= kWarpGroups * 128) {
       if constexpr (kRegisters > 0)
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(504 - kWarpGroups * kRegisters));
       if (threadIdx.x == kWarpGroups * 128) {
         typename Ring::Place at{0, 1};
-        typename Ring::Source from{0, channel, row, min(Ring::kRows, rows - row),
-                                   min(Ring::kChannels, kN - channel)};
-        for (int part = block * kHeld; part < (block + 1) * kHeld; ++part)
-          for (int step = 0; step < Part::steps(part); ++step)
-            ring.fill(at, x, weight, from, part * Part::kEach + step, 0);
+        ring.fill(at, x, weight, source(rows, channel_tile, row_tile), first_step(block),
+                  steps(block), Ring::kStages, 0);
       }
       __syncwarp();
       meet();
@@ -53,7 +69,7 @@ struct Spread {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
       keep(block);
       meet();
-      add(block, channel, row);
+      add(block, channel_tile * Ring::kChannels, row_tile * Ring::kRows);
     }
     meet();
   }

@@ -3,6 +3,7 @@
 The C++ side is ``gemm_spread.cuh``.
 """
 
+from functools import partial
 from typing import Any
 
 import tilelang.language as T
@@ -26,16 +27,24 @@ def spread(spec: GemmDenseSpec, tuning: Tuning) -> Any:
     numbers = (out_width, in_width, *cut, ring, out_type, tuning.registers)
     entry = f"""
 namespace deepinfer_dense {{
+using Kernel = Spread<{", ".join(map(str, numbers))}>;
+__device__ __forceinline__ void gemm_dense_begin(uint8_t *shared, const CUtensorMap &weight,
+    int rows, int block, int channel_tile, int row_tile) {{
+  Kernel::begin({{(char *)shared}}, weight, rows, block, channel_tile, row_tile);
+}}
 __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensorMap &x,
     const CUtensorMap &weight, {out_type} *out, int rows, int block, int channel_tile,
     int row_tile) {{
-  Spread<{", ".join(map(str, numbers))}> kernel{{{{(char *)shared}}, x, weight, out, rows}};
+  Kernel kernel{{{{(char *)shared}}, x, weight, out, rows}};
   kernel.run(block, channel_tile, row_tile);
 }}
 }}
 """
     source = sources(*_FILES) + entry
     shared_bytes = tuning.ring_bytes
+    map_of_weights = partial(
+        matrix_map, rows=out_width, columns=in_width, box_rows=tuning.channel_box(out_width)
+    )
 
     @T.prim_func
     def gemm_dense(
@@ -52,12 +61,21 @@ __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensor
         ) as (block, channel_tile, row_tile):
             T.import_source(source)
             shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")
+            T.pdl_trigger()
+            T.call_extern(
+                "handle",
+                "deepinfer_dense::gemm_dense_begin",
+                T.address_of(shared[0]),
+                map_of_weights(weight_GNK),
+                *(rows, block, channel_tile, row_tile),
+            )
+            T.pdl_sync()
             T.call_extern(
                 "handle",
                 "deepinfer_dense::gemm_dense_entry",
                 T.address_of(shared[0]),
                 matrix_map(x_TGK, rows, in_width, tuning.row_box),
-                matrix_map(weight_GNK, out_width, in_width, tuning.channel_box(out_width)),
+                map_of_weights(weight_GNK),
                 T.address_of(out_TGN[0, 0, 0]),
                 rows,
                 block,
