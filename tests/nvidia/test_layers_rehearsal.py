@@ -4,7 +4,9 @@ Kernels run nowhere here; the survey has memory of the host in the place of the 
 was not rehearsed would be compiled in the middle of a measurement.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,9 @@ RATES = Rates(copy_bytes_per_s=1e12, flops_per_s=1e12, host_bytes_per_s=1e10)
 
 class NumberedKernels(NotedKernels):
     """Notes down calls; what later work or the host looks at becomes zero."""
+
+    def prepared(self, build: Any, spec: Any, tuning: Any) -> Callable[..., None]:
+        return partial(self.call, build, spec, tuning)
 
     def call(self, build: Any, spec: Any, tuning: Any, /, **tensors: torch.Tensor) -> None:
         super().call(build, spec, tuning, **tensors)

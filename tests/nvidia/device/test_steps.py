@@ -2,7 +2,7 @@
 
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from deepinfer_core.engine.runner import ModelRunner
 from deepinfer_core.engine.sampling_params import SamplingParams
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.interfaces.numerics import Numerics
+from deepinfer_core.interfaces.operators.wanted import WantedKernel
 from deepinfer_core.model.caches import allocate_caches
 from deepinfer_core.model.evaluate import fresh_caches, text_step
 from deepinfer_core.model.parts import ModelParts
@@ -24,9 +25,12 @@ from deepinfer_core.reference import sampler as reference_sampler
 from deepinfer_core.reference.sampler import ReferenceSampler
 from deepinfer_core.schedule.plan import UNKNOWN_TOKEN, SequenceStep, StepPlan
 from deepinfer_core.testing.bits import assert_same_bits
+from deepinfer_core.testing.rehearsed_engines import RehearsedEngine, engine_kernels
 from deepinfer_core.testing.small_engines import Ask, EngineShape, slim_config, small_engine
+from deepinfer_core.testing.tiny import tiny_test_config
 from deepinfer_core.testing.tiny_model import reference_parts, tiny_model
 from deepinfer_core.testing.verified_texts import Fed, VerifiedTexts
+from deepinfer_core.weights.manifest import manifest_of
 from deepinfer_nvidia.device.cuda import CudaDevice
 
 NUMERICS = Numerics()
@@ -142,15 +146,32 @@ def rows(position: int) -> tuple[Any, ...]:
     return tuple(RowRequest(row, position, settings) for row in range(3))
 
 
+PLAIN = tiny_test_config()
+STEPPED = RehearsedEngine(
+    config=PLAIN,
+    shape=EngineShape(block_tokens=128, max_rows=256, max_sequences=6, longest=256),
+    has_drafts=True,
+    has_records=True,
+    formats=dict.fromkeys(manifest_of(PLAIN).weights, "float32"),
+)
+"""What both recordings below are rehearsed as; tokens are drawn by the reference."""
+
+
 @pytest.fixture(scope="module")
-def own_parts() -> ModelParts:
-    """What ``device = "nvidia"`` picks by itself."""
-    loaded = load_settings(overrides=["device=nvidia"], environ={})
+def own_parts(compile_ahead: Callable[[Sequence[WantedKernel], str], None]) -> ModelParts:
+    """What ``device = "nvidia"`` picks by itself, whose kernels are compiled."""
+    overrides = ["device=nvidia", "components.sampler.use=core.reference"]
+    loaded = load_settings(overrides=overrides, environ={})
     resolution = resolve_components(loaded)
     if resolution.resolved is None:
         found = "; ".join(problem.message for problem in resolution.report.problems)
         pytest.skip(f"needs kernels for every slot: {found}")
-    return model_parts(resolution.resolved, loaded.settings)
+    parts, folder = (
+        model_parts(resolution.resolved, loaded.settings),
+        resolution.resolved.context.cache_dir,
+    )
+    compile_ahead(engine_kernels([STEPPED], resolution.resolved, parts.numerics), folder)
+    return parts
 
 
 def asks() -> list[Ask]:

@@ -4,7 +4,7 @@ The requests are those of the CPU (``tests/e2e``); kernels of ``nvidia.tilelang`
 the sampler's too, and weights are stored as in a checkpoint.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,12 +12,14 @@ import pytest
 from deepinfer_core.config import load_settings, resolve_components
 from deepinfer_core.engine.decode_graphs import DecodeGraphs
 from deepinfer_core.engine.model_loading import model_parts
+from deepinfer_core.interfaces.operators.wanted import WantedKernel
 from deepinfer_core.interfaces.sampler import Sampler
 from deepinfer_core.model.backbone import TextModel
 from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.plugin import load
 from deepinfer_core.testing.beginnings import FORCED, LONGEST, words
 from deepinfer_core.testing.cold_text import ColdText, cold_text
+from deepinfer_core.testing.rehearsed_engines import engine_kernels
 from deepinfer_core.testing.small_engines import (
     EngineShape,
     SmallEngine,
@@ -32,6 +34,7 @@ from deepinfer_core.testing.sweeps import (
     DraftsSweep,
     MakeEngine,
     ModesSweep,
+    swept_engines,
 )
 from deepinfer_core.testing.tiny_model import stored_tiny_model
 
@@ -40,11 +43,15 @@ KINDS = ("attention", "gemm", "sampler", "transform")
 
 
 @pytest.fixture(scope="session")
-def picked() -> tuple[ModelParts, Sampler]:
-    """The components under test."""
+def picked(
+    compile_ahead: Callable[[Sequence[WantedKernel], str], None],
+) -> tuple[ModelParts, Sampler]:
+    """The components under test, whose kernels are compiled."""
     pins = [f"components.{kind}.use=nvidia.tilelang" for kind in KINDS]
     loaded = load_settings(overrides=["device=nvidia", *pins], environ={})
     resolved = resolve_components(loaded).require()
+    numerics = loaded.settings.model.numerics.numerics()
+    compile_ahead(engine_kernels(swept_engines(), resolved, numerics), resolved.context.cache_dir)
     return model_parts(resolved, loaded.settings), load(resolved, "sampler")
 
 

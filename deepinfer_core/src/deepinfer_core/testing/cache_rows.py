@@ -14,7 +14,7 @@ from deepinfer_core.cache.storage import Caches
 from deepinfer_core.interfaces.attention import CacheCodec, CachePages
 from deepinfer_core.schedule.plan import SequenceStep
 
-__all__ = ["Kept", "block_rows", "kept_rows", "raw_rows", "state_rows"]
+__all__ = ["Kept", "block_rows", "kept_rows", "raw_rows", "regions", "state_rows"]
 
 
 class Kept(NamedTuple):
@@ -58,18 +58,35 @@ def state_rows(
     caches: Caches, codec: CacheCodec, state_slot: int, position_R: torch.Tensor
 ) -> dict[str, torch.Tensor]:
     """Window keys of all layers and the drafter's keys at some positions, by region."""
-    state = caches.layout.state
-    pages = {f"window {layer}": caches.window(layer) for layer in range(len(state.windows))}
-    pages |= {f"drafter {one}": caches.drafter(one) for one in range(len(state.drafters))}
-    return _ring_rows(pages, codec, state_slot, position_R)
+    return _ring_rows(_state_pages(caches), codec, state_slot, position_R)
 
 
 def raw_rows(
     caches: Caches, codec: CacheCodec, state_slot: int, position_R: torch.Tensor
 ) -> dict[str, torch.Tensor]:
     """Raw gates and values at some positions, by region."""
-    pages = {f"raw {layer}": caches.compressor(layer) for layer in caches.layout.state.compressors}
-    return _ring_rows(pages, codec, state_slot, position_R)
+    return _ring_rows(_raw_pages(caches), codec, state_slot, position_R)
+
+
+def regions(caches: Caches) -> dict[str, CachePages]:
+    """Everything that rows are read from here, by name."""
+    return _state_pages(caches) | _raw_pages(caches) | _block_pages(caches)
+
+
+def _state_pages(caches: Caches) -> dict[str, CachePages]:
+    state = caches.layout.state
+    pages = {f"window {layer}": caches.window(layer) for layer in range(len(state.windows))}
+    return pages | {f"drafter {one}": caches.drafter(one) for one in range(len(state.drafters))}
+
+
+def _raw_pages(caches: Caches) -> dict[str, CachePages]:
+    return {f"raw {layer}": caches.compressor(layer) for layer in caches.layout.state.compressors}
+
+
+def _block_pages(caches: Caches) -> dict[str, CachePages]:
+    block = caches.layout.block
+    pages = {f"entries {layer}": caches.entries(layer) for layer in block.entries}
+    return pages | {f"index keys {layer}": caches.index_keys(layer) for layer in block.index_keys}
 
 
 def _ring_rows(
@@ -88,9 +105,7 @@ def block_rows(
     """Entries and index keys of the first so many tokens of a sequence, by region."""
     block, found = caches.layout.block, {}
     block_B = torch.tensor(list(block_ids))
-    pages = {f"entries {layer}": caches.entries(layer) for layer in block.entries}
-    pages |= {f"index keys {layer}": caches.index_keys(layer) for layer in block.index_keys}
-    for name, region in pages.items():
+    for name, region in _block_pages(caches).items():
         size = region.rows_per_page
         number_R = torch.arange(tokens * size // block.block_tokens)
         place_R = block_B[number_R // size] * size + number_R % size

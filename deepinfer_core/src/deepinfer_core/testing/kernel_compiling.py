@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from deepinfer_core.engine.kernels.compiling import compile_all
 from deepinfer_core.interfaces.operators.catalogue import Kernels
-from deepinfer_core.interfaces.operators.wanted import WantedKernel
+from deepinfer_core.interfaces.operators.wanted import KernelCompiler, WantedKernel
 from deepinfer_core.telemetry.progress import ProgressStream
 from deepinfer_core.testing.kernel_trials import KernelTrial
 
-__all__ = ["compile_trials"]
+__all__ = ["compile_trials", "wanted_of"]
 
 
 def compile_trials(
@@ -31,18 +31,16 @@ def compile_trials(
     compiler = kernels.compiler
     if compiler is None:
         return [""] * len(trials)
-    wanted = [
-        WantedKernel(
-            compiler=compiler,
-            build=one.catalogue.load(one.kernel),
-            spec=one.case.spec,
-            tuning=one.tuning,
-        )
-        for one in trials
-    ]
+    wanted = [wanted_of(compiler, one) for one in trials]
     left = [
         one for one in dict.fromkeys(wanted) if not compiler.keeps(one.build, one.spec, one.tuning)
     ]
     done = compile_all(left, jobs, ProgressStream(), limit_s=limit_s) if left else []
     problems = {one.kernel: one.problem for one in done}
     return [problems.get(one, "") for one in wanted]
+
+
+def wanted_of(compiler: KernelCompiler, trial: KernelTrial) -> WantedKernel:
+    """The kernel of a trial."""
+    build = trial.catalogue.load(trial.kernel)
+    return WantedKernel(compiler=compiler, build=build, spec=trial.case.spec, tuning=trial.tuning)

@@ -8,7 +8,6 @@ can go to another expert.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -17,6 +16,12 @@ import torch
 
 from deepinfer_core.interfaces.component import Component, Plan
 from deepinfer_core.model.parts import ModelParts
+from deepinfer_core.testing.paired_components import (
+    PairedComponent,
+    PairedForms,
+    PairedPlan,
+    specified_side,
+)
 
 __all__ = ["Written", "side_by_side"]
 
@@ -49,66 +54,34 @@ def side_by_side(specified: ModelParts, other: ModelParts, seen: list[Written]) 
         seen: gets every tensor that a call writes.
     """
     both: dict[str, Any] = {
-        slot: _Both(slot, getattr(specified, slot), getattr(other, slot), seen) for slot in _SLOTS
+        slot: _Watched(slot, getattr(specified, slot), getattr(other, slot), seen)
+        for slot in _SLOTS
     }
     return replace(specified, **both)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _BothPlan(Plan):
-    specified: Plan
-    other: Plan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _BothForms:
-    """What both made of a weight."""
-
-    specified: Any
-    other: Any
-
-
-class _Both:
+class _Watched(PairedComponent):
     """Stands where the model calls a component."""
 
     def __init__(
         self, slot: str, specified: Component, other: Component, seen: list[Written]
     ) -> None:
-        self._slot, self._specified, self._other, self._seen = slot, specified, other, seen
-        self.properties = specified.properties
-        # The model rounds rows where the other one wants them rounded, for both.
-        self.wants_rounded_rows = getattr(other, "wants_rounded_rows", False)
+        super().__init__(specified, other)
+        self._slot, self._seen = slot, seen
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        specified, other = getattr(self._specified, name), getattr(self._other, name)
-
-        def plan(spec: object, max_rows: int) -> Plan:
-            plans = specified(spec, max_rows), other(spec, max_rows)
-            return _BothPlan(max_rows=max_rows, specified=plans[0], other=plans[1])
-
-        def prepare(weight: Any) -> _BothForms:
-            return _BothForms(specified=specified(weight), other=other(weight))
-
-        def call(*values: Any, **named: Any) -> Any:
-            given = inspect.signature(specified).bind(*values, **named).arguments
-            return self._call(name, specified, other, given)
-
-        if name.startswith("plan"):
-            return plan
-        return prepare if name.startswith("prepare") else call
-
-    def _call(
+    def call(
         self,
         name: str,
         specified: Callable[..., Any],
         other: Callable[..., Any],
         given: Mapping[str, Any],
     ) -> Any:
+        """The other one on copies of the arguments."""
         copies: dict[int, torch.UntypedStorage] = {}
         copied = {key: _other_side(value, copies) for key, value in given.items()}
         before = {path: tensor.clone() for path, tensor in _tensors(given).items()}
         other(**copied)
-        answer = specified(**{key: _specified_side(value) for key, value in given.items()})
+        answer = specified(**{key: specified_side(value) for key, value in given.items()})
         found = _tensors(copied)
         for path, wanted in _tensors(given).items():
             if not (_is_same(before[path], wanted) and _is_same(before[path], found[path])):
@@ -123,13 +96,9 @@ class _Both:
         return answer
 
 
-def _specified_side(value: Any) -> Any:
-    return value.specified if isinstance(value, _BothPlan | _BothForms) else value
-
-
 def _other_side(value: Any, copies: dict[int, torch.UntypedStorage]) -> Any:
     """The same with copied tensors; those that share memory still do."""
-    if isinstance(value, _BothPlan | _BothForms):
+    if isinstance(value, PairedPlan | PairedForms):
         return value.other
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage()
@@ -155,7 +124,7 @@ def _tensors(value: Any, path: str = "") -> dict[str, torch.Tensor]:
         inner = value
     elif isinstance(value, tuple | list):
         inner = {str(place): item for place, item in enumerate(value)}
-    elif is_dataclass(value) and not isinstance(value, Plan | _BothForms | type):
+    elif is_dataclass(value) and not isinstance(value, Plan | PairedForms | type):
         inner = {one.name: getattr(value, one.name) for one in fields(value)}
     found: dict[str, torch.Tensor] = {}
     for key, item in inner.items():

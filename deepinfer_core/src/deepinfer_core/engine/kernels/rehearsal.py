@@ -31,6 +31,7 @@ from deepinfer_core.engine.rows import RowResult, StepHandle
 from deepinfer_core.engine.runner import ModelRunner, ModelStep
 from deepinfer_core.interfaces.device import InlineStream
 from deepinfer_core.interfaces.drafter import Drafter, DraftHost
+from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.interfaces.operators.wanted import Rehearsal, WantedKernel
 from deepinfer_core.interfaces.sampler import Sampler
 from deepinfer_core.model.backbone import TextModel
@@ -41,7 +42,7 @@ from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.plugin import Resolved, load
 from deepinfer_core.reference.all_to_all import LocalExchange
 
-__all__ = ["absent_runner", "has_kernels", "wanted_kernels"]
+__all__ = ["RehearsingRunner", "absent_model", "absent_runner", "has_kernels", "wanted_kernels"]
 
 
 def has_kernels(resolved: Resolved) -> bool:
@@ -92,7 +93,7 @@ def wanted_kernels(
     return rehearsal.wanted
 
 
-class _Rehearsing(ModelRunner):
+class RehearsingRunner(ModelRunner):
     """A runner whose steps leave nothing to read."""
 
     def send(self, given: Drawn | Proposed) -> None:
@@ -129,13 +130,10 @@ def absent_runner(
         num_slots: state slots, the dummy included.
         max_backtracking: most rows of a sequence in a decode step.
     """
-    absent = replace(resolved, context=replace(resolved.context, rehearsal=rehearsal))
-    parts, text = _parts(absent, settings), config.text_config
-    model = build_model(
-        AbsentWeights(config, formats),
-        parts,
-        compressed_ids=torch.zeros(text.vocab_size, dtype=torch.int64),
+    model, sampler = absent_model(
+        config, settings.model.numerics.numerics(), resolved, rehearsal, formats=formats
     )
+    parts, text = model.parts, config.text_config
     caches = allocate_caches(
         config,
         parts.numerics,
@@ -150,10 +148,10 @@ def absent_runner(
     truncation = None
     if mode != "off":
         truncation = DecoderTruncation(mode=mode, keep_tokens=keep_tokens)
-    sampler, stage = _part(absent, "sampler"), None
+    stage = None
     if settings.drafts:
         stage = _stage(config, settings, resolved, model, caches, sampler)
-    return _Rehearsing(
+    return RehearsingRunner(
         model,
         caches,
         sampler,
@@ -162,6 +160,33 @@ def absent_runner(
         truncation=truncation,
         stage=stage,
     )
+
+
+def absent_model(
+    config: ModelConfig,
+    numerics: Numerics,
+    resolved: Resolved,
+    rehearsal: Rehearsal,
+    *,
+    formats: Mapping[str, str],
+) -> tuple[TextModel, Sampler]:
+    """A model on a device that is not there, and the sampler of the same choice.
+
+    Args:
+        config: of the model.
+        numerics: its roundings.
+        resolved: the choice of components.
+        rehearsal: is told which kernels they call.
+        formats: of weights that are stored otherwise than the config declares, by name.
+    """
+    absent = replace(resolved, context=replace(resolved.context, rehearsal=rehearsal))
+    model = build_model(
+        AbsentWeights(config, formats),
+        _parts(absent, numerics),
+        compressed_ids=torch.zeros(config.text_config.vocab_size, dtype=torch.int64),
+    )
+    sampler: Sampler = _part(absent, "sampler")
+    return model, sampler
 
 
 def _stage(
@@ -184,7 +209,7 @@ def _stage(
     return open_stage(AbsentDrafter(drafter.capabilities), host, model, caches, sampler)
 
 
-def _parts(resolved: Resolved, settings: Settings) -> ModelParts:
+def _parts(resolved: Resolved, numerics: Numerics) -> ModelParts:
     has_exchange = resolved.pick("all_to_all").spec.kernels
     return ModelParts(
         device=AbsentDevice(),
@@ -196,7 +221,7 @@ def _parts(resolved: Resolved, settings: Settings) -> ModelParts:
         grouped=_part(resolved, "gemm", "grouped"),
         transform=_part(resolved, "transform"),
         all_to_all=load(resolved, "all_to_all") if has_exchange else LocalExchange(),
-        numerics=settings.model.numerics.numerics(),
+        numerics=numerics,
     )
 
 

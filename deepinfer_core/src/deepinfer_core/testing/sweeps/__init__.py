@@ -18,6 +18,7 @@ from deepinfer_core.testing.sweeps.cached_lengths import CachedLengthsSweep
 from deepinfer_core.testing.sweeps.chunk_sizes import ChunkSizesSweep
 from deepinfer_core.testing.sweeps.company import CompanySweep
 from deepinfer_core.testing.sweeps.drafts import DraftsSweep
+from deepinfer_core.testing.sweeps.engines import swept_engines
 from deepinfer_core.testing.sweeps.fixtures import ColdTexts, MakeEngine
 from deepinfer_core.testing.sweeps.modes import ModesSweep
 
@@ -29,4 +30,5 @@ __all__ = [
     "DraftsSweep",
     "MakeEngine",
     "ModesSweep",
+    "swept_engines",
 ]

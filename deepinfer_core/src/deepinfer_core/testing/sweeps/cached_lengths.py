@@ -28,6 +28,7 @@ from deepinfer_core.testing.cached_prefix import CachedPrefix
 from deepinfer_core.testing.cold_text import ColdText
 from deepinfer_core.testing.seeds import seed_of
 from deepinfer_core.testing.small_engines import Ask, EngineShape, SmallEngine
+from deepinfer_core.testing.sweeps.engines import SHALLOW
 from deepinfer_core.testing.sweeps.fixtures import ColdTexts, MakeEngine
 from deepinfer_core.testing.sweeps.prefix_states import PARTIAL_STATES, Arrange, Left, whole
 from deepinfer_core.testing.sweeps.sweep import Sweep
@@ -99,18 +100,7 @@ class CachedLengthsSweep(Sweep):
 
         From 512 on that is the second block, so the first is not fed, and no key of it is seen.
         """
-        shallow = cold_texts(
-            128,
-            num_hidden_layers=2,
-            compress_ratios=[2, 1],
-            kv_source_layer_ids=[0, 1],
-            index_source_layer_ids=[0, 1],
-            candidate_source_layer_id=1,
-            engram_layer_ids=[],
-            engram_num_embeddings=[],
-            num_nextn_predict_layers=0,
-            dspark_target_layer_ids=[],
-        )
+        shallow = cold_texts(128, **SHALLOW)
         engine = make_engine(shallow.model, EngineShape(block_tokens=128, max_rows=4096))
         arrange, _ = PARTIAL_STATES["no state"]
         resumes = _sweep(engine, shallow, 128, arrange, _some_residues)
