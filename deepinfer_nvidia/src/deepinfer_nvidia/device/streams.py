@@ -8,12 +8,15 @@ for the device, so later work stays queued.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from deepinfer_core.errors import DeviceError, EngineError
 from deepinfer_core.interfaces.device import Event, Stream
 
-__all__ = ["CudaEvent", "CudaStream"]
+__all__ = ["CudaEvent", "CudaStream", "beside"]
+
+Result = TypeVar("Result")
 
 
 class CudaEvent(Event):
@@ -91,6 +94,28 @@ class CudaStream(Stream):
         if not self._is_closed:
             self._is_closed = True
             self.drain()
+
+
+def beside(side: torch.cuda.Stream, work: Callable[[], Result]) -> Callable[[], Result]:
+    """Launch work on another stream, behind all that the current one was given so far.
+
+    What the work allocates belongs to the other stream, and is handed out again there only: to work
+    that begins behind everything that the current stream was given before it, and so behind
+    whatever read these tensors.
+
+    Returns:
+        What lets the current stream wait for the work, and gives its result.
+    """
+    side.wait_stream(torch.cuda.current_stream(side.device))
+    with torch.cuda.stream(side):
+        result = work()
+        end = side.record_event()
+
+    def joined() -> Result:
+        torch.cuda.current_stream(side.device).wait_event(end)
+        return result
+
+    return joined
 
 
 def _failed(error: RuntimeError) -> DeviceError:
