@@ -22,7 +22,7 @@ from deepinfer_nvidia.device.graphs import GraphRecorder
 from deepinfer_nvidia.device.host_tables import reachable
 from deepinfer_nvidia.device.peaks import peak_flops
 from deepinfer_nvidia.device.shared_memory import SharedMemory
-from deepinfer_nvidia.device.streams import CudaStream, beside
+from deepinfer_nvidia.device.streams import CudaStream, SideStreams
 from deepinfer_nvidia.options import CudaOptions
 
 __all__ = ["CudaDevice", "build"]
@@ -49,7 +49,7 @@ class CudaDevice(Device):
             )
         self._device = torch.device("cuda", index)
         self._recorder = GraphRecorder(self._new_stream())
-        self._side = self._new_stream()
+        self._sides = SideStreams(self._new_stream)
         self._shared = SharedMemory(self._device)
 
     @property
@@ -130,8 +130,8 @@ class CudaDevice(Device):
         return CudaStream(stream)
 
     def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
-        """Launch work on a second stream, which a capture follows; see ``beside`` of streams."""
-        return beside(self._side, work)
+        """Launch work on a stream of its own, which a capture follows."""
+        return self._sides.beside(work)
 
     @property
     def recorder(self) -> Recorder:

@@ -14,7 +14,7 @@ import torch
 from deepinfer_core.errors import DeviceError, EngineError
 from deepinfer_core.interfaces.device import Event, Stream
 
-__all__ = ["CudaEvent", "CudaStream", "beside"]
+__all__ = ["CudaEvent", "CudaStream", "SideStreams"]
 
 Result = TypeVar("Result")
 
@@ -96,26 +96,35 @@ class CudaStream(Stream):
             self.drain()
 
 
-def beside(side: torch.cuda.Stream, work: Callable[[], Result]) -> Callable[[], Result]:
-    """Launch work on another stream, behind all that the current one was given so far.
+class SideStreams:
+    """Streams for work that is done beside what the current stream is given.
 
-    What the work allocates belongs to the other stream, and is handed out again there only: to work
-    that begins behind everything that the current stream was given before it, and so behind
-    whatever read these tensors.
+    What such work allocates belongs to its stream, and is handed out again there only: to work that
+    begins behind everything that the current stream was given before it, and so behind whatever
+    read these tensors.
 
-    Returns:
-        What lets the current stream wait for the work, and gives its result.
+    Args:
+        new: makes a stream.
     """
-    side.wait_stream(torch.cuda.current_stream(side.device))
-    with torch.cuda.stream(side):
-        result = work()
-        end = side.record_event()
 
-    def joined() -> Result:
-        torch.cuda.current_stream(side.device).wait_event(end)
-        return result
+    def __init__(self, new: Callable[[], torch.cuda.Stream]) -> None:
+        self._new = new
+        self._idle: list[torch.cuda.Stream] = []
 
-    return joined
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """Launch work behind all that the current stream was given; see ``Device.beside``."""
+        side = self._idle.pop() if self._idle else self._new()
+        side.wait_stream(torch.cuda.current_stream(side.device))
+        with torch.cuda.stream(side):
+            result = work()
+            end = side.record_event()
+
+        def joined() -> Result:
+            torch.cuda.current_stream(side.device).wait_event(end)
+            self._idle.append(side)
+            return result
+
+        return joined
 
 
 def _failed(error: RuntimeError) -> DeviceError:
