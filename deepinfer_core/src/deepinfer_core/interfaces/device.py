@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from deepinfer_core.interfaces.component import Component
 from deepinfer_core.interfaces.recording import Recorder
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["Device", "DeviceMemory", "Event", "InlineStream", "Stream"]
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +174,22 @@ class Device(Component):
     @abstractmethod
     def stream(self) -> Stream:
         """A new stream, behind all work the device was given so far; whoever asked closes it."""
+
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """Launch work that what is launched next need not wait for.
+
+        A device that does one thing after the other, as this body does, does it at once.
+
+        Args:
+            work: reads what was launched before, and nothing that is launched until its result is
+                asked for overwrites what it reads; gives tensors that it made.
+
+        Returns:
+            What gives the result: to be called on the same stream, once, before the work of which
+            this is a part ends; what is launched from then on waits for it.
+        """
+        result = work()
+        return lambda: result
 
     @property
     def recorder(self) -> Recorder | None:

@@ -20,6 +20,7 @@ from deepinfer_core.model.engram import Engram
 from deepinfer_core.model.layer import Layer
 from deepinfer_core.model.layer_plan import LayerPlan
 from deepinfer_core.model.projections import AttentionProjections
+from deepinfer_core.model.rope import Rotation
 from deepinfer_core.model.selector import Selector
 from deepinfer_core.model.sparse_attention import StepAttention
 
@@ -67,15 +68,18 @@ class BackboneLayer:
 
     def _attend(self, x: Activations, step: StepContext) -> torch.Tensor:
         by = step.compressed if self.plan.ratio else step.plain
+        beside = self.layer.device.beside
+        key_of = beside(lambda: self._keys(x, by, step))
         latent_TK = self.projections.query_latent(x.rounded_TD)
-        key_TW = self.projections.window_key(x.rounded_TD, by)
-        step.report(f"layers.{self.plan.index}.attn.key", key_TW)
-        if self.compressor is not None and step.makes_entries:
-            self.compressor(x.plain_TD, step)
-        if self.selector is not None:
-            self.selector(x.plain_TD, latent_TK, step)
+        key_TW = key_of()
+        selected = None
+        if (selector := self.selector) is not None:
+            selected = beside(lambda: selector(x.plain_TD, latent_TK, step))
+        query_TNW = self.projections.queries(latent_TK, by)
+        if selected is not None:
+            selected()
         attended_TNW = self.attention(
-            self.projections.queries(latent_TK, by),
+            query_TNW,
             key_TW,
             self.projections.sink_N,
             step.caches.window(self.plan.index),
@@ -83,6 +87,14 @@ class BackboneLayer:
             self._entries(step),
         )
         return self.projections.output(attended_TNW, by)
+
+    def _keys(self, x: Activations, by: Rotation, step: StepContext) -> torch.Tensor:
+        """Return the rows' own window keys, and write the entries that they complete."""
+        key_TW = self.projections.window_key(x.rounded_TD, by)
+        step.report(f"layers.{self.plan.index}.attn.key", key_TW)
+        if self.compressor is not None and step.makes_entries:
+            self.compressor(x.plain_TD, step)
+        return key_TW
 
     def _entries(self, step: StepContext) -> KeySource | None:
         if self.plan.kv_source is None:

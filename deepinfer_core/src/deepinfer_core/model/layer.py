@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from deepinfer_core.model.activations import Activations, MixWeights
+from deepinfer_core.interfaces.device import Device
+from deepinfer_core.model.activations import Activations, Mixes, MixWeights
 from deepinfer_core.model.context import Probe
 from deepinfer_core.model.mixture import Mixture
 from deepinfer_core.model.row_operators import RowOperators
@@ -44,6 +45,7 @@ class Layer:
 
     Attributes:
         name: start of its tensor names without the dot, for probes.
+        device: works out mixes beside the sublayers, which need them when they end.
         rows: row operators.
         attention: surroundings of the attention.
         feed_forward: surroundings of the mixture.
@@ -51,6 +53,7 @@ class Layer:
     """
 
     name: str
+    device: Device
     rows: RowOperators
     attention: Sublayer
     feed_forward: Sublayer
@@ -78,16 +81,22 @@ class Layer:
         """
         if probe is not None:
             probe(f"{self.name}.trunk", trunk_TSD)
-        mixes = self.rows.mixes(trunk_TSD, self.attention.mixes)
-        x = self.rows.enter(trunk_TSD, pre_TS, self.attention.norm_D)
+        mixes_of = self._mixes(trunk_TSD, self.attention)
+        attended_TD = attend(self.rows.enter(trunk_TSD, pre_TS, self.attention.norm_D))
+        mixes = mixes_of()
         if probe is not None:
             for kind in ("pre_TS", "post_TS", "comb_TSS"):
                 probe(f"{self.name}.attn.{kind.split('_')[0]}", getattr(mixes, kind))
-        x = self.rows.expand_enter(trunk_TSD, attend(x), mixes, self.feed_forward.norm_D)
-        next_mixes = self.rows.mixes(trunk_TSD, self.feed_forward.mixes)
+        x = self.rows.expand_enter(trunk_TSD, attended_TD, mixes, self.feed_forward.norm_D)
+        mixes_of = self._mixes(trunk_TSD, self.feed_forward)
         routed_TD, shared_TD = self.mixture(x, image_T, self.name, probe)
+        next_mixes = mixes_of()
         self.rows.add_expand(trunk_TSD, routed_TD, shared_TD, next_mixes)
         return next_mixes.pre_TS
+
+    def _mixes(self, trunk_TSD: torch.Tensor, sublayer: Sublayer) -> Callable[[], Mixes]:
+        """Begin with the mixes of a trunk, which stays as it is until they are asked for."""
+        return self.device.beside(lambda: self.rows.mixes(trunk_TSD, sublayer.mixes))
 
     def attention_input(self, trunk_TSD: torch.Tensor, pre_TS: torch.Tensor) -> torch.Tensor:
         """What the layer's compressor would be given, [T, D]; the trunk stays as it is."""

@@ -85,6 +85,7 @@ class LayerBuilder:
         )
         return Layer(
             name=prefix.removesuffix("."),
+            device=self._parts.device,
             rows=self._rows,
             attention=attention,
             feed_forward=feed_forward,
@@ -96,6 +97,7 @@ class LayerBuilder:
         gate_up, down = weights.experts(f"{prefix}experts")
         shared = f"{prefix}shared_experts."
         return Mixture(
+            device=self._parts.device,
             rows=self._rows,
             router=Router(
                 gate=weights.plain(f"{prefix}gate.weight", out_dtype=wide),

@@ -12,6 +12,7 @@ import torch
 
 from deepinfer_core.interfaces.all_to_all import AllToAll, ExchangeSpec
 from deepinfer_core.interfaces.component import Plan
+from deepinfer_core.interfaces.device import Device
 from deepinfer_core.interfaces.gemm import GroupedGemm, GroupedSpec
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.model.activations import Activations
@@ -165,6 +166,7 @@ class Mixture:
     """The mixture of experts of one layer.
 
     Attributes:
+        device: works on the shared expert beside the routed ones.
         rows: row operators.
         router: chooses experts.
         experts: routed experts.
@@ -172,6 +174,7 @@ class Mixture:
         limit: largest gate, and largest absolute value of up.
     """
 
+    device: Device
     rows: RowOperators
     router: Router
     experts: Experts
@@ -191,8 +194,10 @@ class Mixture:
             name: the layer's name, for the probe.
             probe: receives the choice of experts.
         """
+        logits_TE = self.router.gate(x.plain_TD)
+        shared_of = self.device.beside(lambda: self._shared(x.rounded_TD))
         expert_Tk, weight_Tk = self.rows.route(
-            self.router.gate(x.plain_TD),
+            logits_TE,
             self.router.bias_E,
             self.router.image_bias_E,
             image_T,
@@ -203,5 +208,7 @@ class Mixture:
             probe(f"{name}.experts", expert_Tk)
             probe(f"{name}.routing_weights", weight_Tk)
         routed_TD = self.experts(x.rounded_TD, expert_Tk, weight_Tk, self.rows, self.limit)
-        active_TI = self.rows.swiglu(self.shared.gate_up(x.rounded_TD), None, self.limit)
-        return routed_TD, self.shared.down(active_TI)
+        return routed_TD, shared_of()
+
+    def _shared(self, x_TD: torch.Tensor) -> torch.Tensor:
+        return self.shared.down(self.rows.swiglu(self.shared.gate_up(x_TD), None, self.limit))

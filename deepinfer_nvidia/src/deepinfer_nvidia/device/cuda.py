@@ -7,7 +7,8 @@ allocated like everything else, so that one allocator knows all of the memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import torch
 from deepinfer_core.errors import DeviceError
@@ -21,10 +22,12 @@ from deepinfer_nvidia.device.graphs import GraphRecorder
 from deepinfer_nvidia.device.host_tables import reachable
 from deepinfer_nvidia.device.peaks import peak_flops
 from deepinfer_nvidia.device.shared_memory import SharedMemory
-from deepinfer_nvidia.device.streams import CudaStream
+from deepinfer_nvidia.device.streams import CudaStream, SideStreams
 from deepinfer_nvidia.options import CudaOptions
 
 __all__ = ["CudaDevice", "build"]
+
+Result = TypeVar("Result")
 
 
 class CudaDevice(Device):
@@ -46,6 +49,7 @@ class CudaDevice(Device):
             )
         self._device = torch.device("cuda", index)
         self._recorder = GraphRecorder(self._new_stream())
+        self._sides = SideStreams(self._new_stream)
         self._shared = SharedMemory(self._device)
 
     @property
@@ -124,6 +128,10 @@ class CudaDevice(Device):
         stream = self._new_stream()
         stream.wait_stream(torch.cuda.current_stream(self._device))
         return CudaStream(stream)
+
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """Launch work on a stream of its own, which a capture follows."""
+        return self._sides.beside(work)
 
     @property
     def recorder(self) -> Recorder:

@@ -8,12 +8,15 @@ for the device, so later work stays queued.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from deepinfer_core.errors import DeviceError, EngineError
 from deepinfer_core.interfaces.device import Event, Stream
 
-__all__ = ["CudaEvent", "CudaStream"]
+__all__ = ["CudaEvent", "CudaStream", "SideStreams"]
+
+Result = TypeVar("Result")
 
 
 class CudaEvent(Event):
@@ -91,6 +94,37 @@ class CudaStream(Stream):
         if not self._is_closed:
             self._is_closed = True
             self.drain()
+
+
+class SideStreams:
+    """Streams for work that is done beside what the current stream is given.
+
+    What such work allocates belongs to its stream, and is handed out again there only: to work that
+    begins behind everything that the current stream was given before it, and so behind whatever
+    read these tensors.
+
+    Args:
+        new: makes a stream.
+    """
+
+    def __init__(self, new: Callable[[], torch.cuda.Stream]) -> None:
+        self._new = new
+        self._idle: list[torch.cuda.Stream] = []
+
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """Launch work behind all that the current stream was given; see ``Device.beside``."""
+        side = self._idle.pop() if self._idle else self._new()
+        side.wait_stream(torch.cuda.current_stream(side.device))
+        with torch.cuda.stream(side):
+            result = work()
+            end = side.record_event()
+
+        def joined() -> Result:
+            torch.cuda.current_stream(side.device).wait_event(end)
+            self._idle.append(side)
+            return result
+
+        return joined
 
 
 def _failed(error: RuntimeError) -> DeviceError:

@@ -50,8 +50,8 @@ def translate_request(scope: Scope, node: Any, translate: Translate) -> Perform:
             uneven = uneven & run.mask
         if uneven.any():
             raise IndexOutOfRange(
-                f"{name} asks for {size} bytes of {view.name!r} {list(view.shape)} from an element "
-                f"that is at no multiple of {_UNIT_BYTES} bytes",
+                f"{name} asks for {size} bytes of {view.name!r} {list(view.shape)}, of which "
+                f"the first or the last is at no multiple of {_UNIT_BYTES} bytes",
                 hint="ask from a multiple on, or for nothing",
             )
 
