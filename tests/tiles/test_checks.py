@@ -283,3 +283,41 @@ def test_a_value_that_lanes_of_a_parallel_loop_disagree_on_is_gone_after_it() ->
     assert run(kernel_with(same=True)).tolist() == [1.0] * 8
     with pytest.raises(UnwrittenRead, match="kept"):
         run(kernel_with(same=False))
+
+
+def test_a_store_that_must_be_lone_evaluates_its_value_once() -> None:
+    """An atomic operation in it changes memory each time."""
+
+    @T.prim_func
+    def kernel(out: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=8) as _:
+            counted = T.alloc_shared((1,), "int32")
+            thread = T.get_thread_binding()
+            if thread == 0:
+                counted[0] = 0
+            T.sync_threads()
+            out[thread] = T.atomic_add(counted[0], 1, return_prev=True)
+
+    out = torch.full((8,), -77, dtype=torch.int32)
+    Program(kernel).run({"out": out}, refuse_doubled_stores=True)
+    assert out.tolist() == [*range(8)]
+
+
+@pytest.mark.parametrize("stored", [0, 3, 8])
+def test_memory_of_a_lane_is_read_by_lanes_that_stored_it_only(stored: int) -> None:
+    @T.prim_func
+    def kernel(out: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=8) as _:
+            kept = T.alloc_local((1,), "float32")
+            thread = T.get_thread_binding()
+            if thread < stored:
+                kept[0] = 1.0
+            out[thread] = kept[0]
+
+    out = torch.full((8,), -77.0)
+    if stored == 8:
+        Program(kernel).run({"out": out})
+        assert out.tolist() == [1.0] * 8
+        return
+    with pytest.raises(UnwrittenRead, match=r"'kept' .* is read by a lane that did not store it"):
+        Program(kernel).run({"out": out})

@@ -11,7 +11,7 @@ import numpy as np
 from deepinfer_core.testing.tiles.faults import IndexOutOfRange, UnwrittenRead
 from deepinfer_core.testing.tiles.formats import numpy_dtype
 from deepinfer_core.testing.tiles.memory import LaneMemory, all_bits, row_major
-from deepinfer_core.testing.tiles.run import Run, any_lane
+from deepinfer_core.testing.tiles.run import Run
 from deepinfer_core.testing.tiles.scope import BufferFacts, Evaluate, Perform
 
 __all__ = ["load_lane_cell", "store_lane_cell"]
@@ -33,11 +33,11 @@ class Cells:
         ratio = self.dtype.itemsize // facts.allocation.granule_bytes
         self.marks, self.full = np.dtype(f"u{ratio}"), all_bits(ratio)
 
-    def number(self, run: Run, indices: list[Any]) -> Any:
+    def number(self, run: Run, indices: list[Evaluate]) -> Any:
         """The flat cell of each lane, checked for lanes that take part."""
         total: Any = 0
         for dimension, index in enumerate(indices):
-            total = total + self.within(run, dimension, index) * self.strides[dimension]
+            total = total + self.within(run, dimension, index(run)) * self.strides[dimension]
         return total
 
     def within(self, run: Run, dimension: int, index: Any) -> Any:
@@ -62,13 +62,10 @@ def load_lane_cell(facts: BufferFacts, indices: list[Evaluate], *, python_int: b
 
     def evaluate(run: Run) -> Any:
         memory: LaneMemory = run.memories[cells.memory]
-        cell = cells.number(run, [index(run) for index in indices])
-        data, marks = memory.raw.view(cells.dtype), memory.written.view(cells.marks)
-        if isinstance(cell, np.ndarray):
-            value, written = pick(data, cell), pick(marks, cell)
-        else:
-            value, written = data[..., cell], marks[..., cell]
-        check_lane_written(run, cells, written)
+        cell = cells.number(run, indices)
+        if not memory.complete:
+            check_lane_written(run, cells, pick(memory.written.view(cells.marks), cell))
+        value = pick(memory.raw.view(cells.dtype), cell)
         if isinstance(value, np.ndarray) and value.ndim:
             return value
         return int(value) if python_int else value[()]
@@ -77,6 +74,8 @@ def load_lane_cell(facts: BufferFacts, indices: list[Evaluate], *, python_int: b
 
 
 def pick(data: Any, cell: Any) -> Any:
+    if not isinstance(cell, np.ndarray):
+        return data[..., cell]
     lanes = np.broadcast_shapes(data.shape[:-1], cell.shape)
     wide = np.broadcast_to(data, (*lanes, data.shape[-1]))
     return np.take_along_axis(wide, np.broadcast_to(cell, lanes)[..., None], -1)[..., 0]
@@ -101,20 +100,25 @@ def store_lane_cell(facts: BufferFacts, indices: list[Evaluate], value: Evaluate
     def perform(run: Run) -> None:
         memory: LaneMemory = run.memories[cells.memory]
         stored, mask = value(run), run.mask
-        cell = cells.number(run, [index(run) for index in indices])
-        shapes = [np.shape(stored), np.shape(cell), np.shape(mask) if mask is not None else ()]
+        cell = cells.number(run, indices)
         lanes = memory.raw.shape[:-1]
-        wanted = np.broadcast_shapes(lanes, *shapes)
-        if wanted != lanes:
-            memory.widen(wanted)
+        shapes = [part.shape for part in (stored, cell, mask) if isinstance(part, np.ndarray)]
+        if any(shape != lanes for shape in shapes):
+            wanted = np.broadcast_shapes(lanes, *shapes)
+            if wanted != lanes:
+                memory.widen(wanted)
         data, marks = memory.raw.view(cells.dtype), memory.written.view(cells.marks)
         if isinstance(cell, np.ndarray):
             scatter(data, marks, cells.full, cell, stored, mask)
         elif mask is None:
-            data[..., cell], marks[..., cell] = stored, cells.full
-        elif any_lane(mask):
+            data[..., cell] = stored
+            if not memory.complete:
+                marks[..., cell] = cells.full
+                memory.complete = cells.dtype.itemsize == memory.size_bytes
+        else:
             np.copyto(data[..., cell], stored, where=mask, casting="unsafe")
-            np.copyto(marks[..., cell], cells.full, where=mask, casting="unsafe")
+            if not memory.complete:
+                np.copyto(marks[..., cell], cells.full, where=mask, casting="unsafe")
 
     return perform
 

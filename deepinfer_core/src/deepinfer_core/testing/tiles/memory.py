@@ -6,6 +6,7 @@ whether anything was stored there since the block began. Global memory belongs t
 counts as written.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,8 @@ class View:
     marks: Array | None
     """One unsigned integer an element: which of its granules are written."""
     full: int
+    cells: int
+    """How many elements the buffer has."""
 
     @classmethod
     def over(
@@ -92,7 +95,8 @@ class View:
             ratio = size // memory.granule_bytes
             marks, full = memory.written.view(f"u{ratio}"), all_bits(ratio)
         steps = tuple(strides) if strides is not None else row_major(shape)
-        return cls(memory.name, memory, dtype, tuple(shape), steps, offset, flat, marks, full)
+        extents, count = tuple(shape), math.prod(shape)
+        return cls(memory.name, memory, dtype, extents, steps, offset, flat, marks, full, count)
 
     def window(self, offset: int, shape: Sequence[int], strides: Sequence[int]) -> Array:
         """The cells at ``offset`` (elements, from the buffer's first cell) as a strided array."""
@@ -102,11 +106,6 @@ class View:
         """The marks of the cells that ``window`` would give."""
         assert self.marks is not None
         return strided(self.marks, self.offset + offset, shape, strides)
-
-    @property
-    def cells(self) -> int:
-        """How many elements the buffer has."""
-        return int(np.prod(self.shape, dtype=np.int64))
 
 
 def strided(flat: Array, offset: int, shape: Sequence[int], strides: Sequence[int]) -> Array:
@@ -134,10 +133,10 @@ class LaneMemory:
     """One allocation that every lane has for itself (``alloc_local``, ``alloc_var``).
 
     The last axis of ``raw`` is the bytes; the axes before it are lanes, and are only as many as
-    the values stored so far needed.
+    the values stored so far needed. ``complete`` says that every lane surely wrote every cell.
     """
 
-    __slots__ = ("granule_bytes", "initial", "name", "raw", "size_bytes", "written")
+    __slots__ = ("complete", "granule_bytes", "initial", "name", "raw", "size_bytes", "written")
 
     def __init__(self, size_bytes: int, granule_bytes: int, name: str, *, zeroed: bool) -> None:
         self.size_bytes, self.granule_bytes = size_bytes, granule_bytes
@@ -149,6 +148,7 @@ class LaneMemory:
         self.raw: Array = np.zeros(self.size_bytes, np.uint8)
         granules = self.size_bytes // self.granule_bytes
         self.written: Array = np.full(granules, int(self.initial), np.uint8)
+        self.complete = self.initial
 
     def widen(self, lanes: tuple[int, ...]) -> None:
         """Give every lane of a wider lane shape its own copy."""
@@ -161,6 +161,7 @@ class LaneMemory:
         divided = self.raw.ndim > 1 and self.raw.shape[-2] == threads
         part.raw = self.raw[..., lanes, :] if divided else self.raw.copy()
         part.written = self.written[..., lanes, :] if divided else self.written.copy()
+        part.complete = self.complete
         return part
 
     def take_back(self, threads: int, lanes: Array, part: "LaneMemory") -> None:
@@ -172,6 +173,7 @@ class LaneMemory:
             self.widen((threads,))
         self.raw[..., lanes, :] = part.raw
         self.written[..., lanes, :] = part.written
+        self.complete = self.complete and part.complete
 
     def narrow(self, axes: int) -> None:
         """Drop the lanes beyond ``axes``: what they disagree on counts as unwritten."""
@@ -182,9 +184,11 @@ class LaneMemory:
         if 0 in self.raw.shape:
             self.raw = np.zeros((*self.raw.shape[extra:-1], self.size_bytes), np.uint8)
             self.written = np.zeros((*self.raw.shape[:-1], self.written.shape[-1]), np.uint8)
+            self.complete = False
             return
         first = self.raw[(0,) * extra]
         same = (self.raw == first).all(axis=leading)
         same = same.reshape(*same.shape[:-1], -1, self.granule_bytes).all(axis=-1)
         self.written = (self.written.all(axis=leading) & same).astype(np.uint8)
+        self.complete = bool(self.written.all())
         self.raw = first.copy()

@@ -102,4 +102,4 @@ def without(mask: Any, gone: Any) -> Any:
 
 def any_lane(mask: Any) -> bool:
     """Whether a lane takes part."""
-    return mask is None or bool(np.any(mask))
+    return mask is None or bool(mask.any())

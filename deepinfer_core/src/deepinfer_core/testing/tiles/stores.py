@@ -38,23 +38,29 @@ def translate_store(scope: Scope, node: Any, translate: Translate) -> Perform:
     slot, is_common = facts.slot, str(node.buffer.scope()).startswith(("global", "shared"))
 
     def perform(run: Run) -> None:
-        if is_common and run.threads:
-            check_lone(run, run.views[slot], places, value)
-        store_value(run, run.views[slot], places, value(run))
+        must_be_lone = is_common and run.threads > 0
+        store_value(run, run.views[slot], places, value(run), must_be_lone=must_be_lone)
 
     return perform
 
 
-def store_value(run: Run, view: View, places: Places, value: Any) -> None:
-    """Store lane values at translated indices, for lanes that take part."""
+def store_value(
+    run: Run, view: View, places: Places, value: Any, *, must_be_lone: bool = False
+) -> None:
+    """Store lane values at translated indices, for lanes that take part.
+
+    Lanes that differ in their cells, as those of a window do, are lone anyway.
+    """
     placed = places.placed(run, view)
     if placed is None or not store_window(run, view, places, placed, value):
-        accesses.store_cells(run, view, places.cells(run, view), value)
+        cells = places.cells(run, view)
+        if must_be_lone:
+            check_lone(run, view, cells, value)
+        accesses.store_cells(run, view, cells, value)
 
 
-def check_lone(run: Run, view: View, places: Places, value: Evaluate) -> None:
+def check_lone(run: Run, view: View, cells: Any, stored: Any) -> None:
     """Raise if several lanes would store into one cell."""
-    cells, stored = places.cells(run, view), value(run)
     lanes = [x for x in (cells, stored, run.mask) if isinstance(x, np.ndarray)]
     if not lanes:
         count, distinct = run.threads, 1
