@@ -2,9 +2,11 @@
 
 Every check is one session with its own environment, so that a dependency nobody declared shows.
 ``nox`` runs the default list; ``nox -s lint types core`` is the short loop; ``nox -l`` lists all.
+``nox -j 3`` runs three sessions side by side: while one installs or waits, the others compute.
 """
 
 import ctypes
+import fcntl
 import os
 import shutil
 from collections.abc import Sequence
@@ -28,10 +30,12 @@ TORCH = "torch==2.13.0"
 nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.error_on_external_run = True
+nox.options.allow_parallel = True
 nox.options.sessions = [
-    "lint", "types", "imports", "core", "tiles", "backend", "plugins", "grammar", "bridge",
-    "service", "packaging", "outside", "e2e", "oracle",
+    "core", "backend", "lint", "imports", "types", "e2e", "bridge", "service", "packaging",
+    "grammar", "plugins", "oracle", "tiles", "outside",
 ]  # fmt: skip
+"""The longest come first, so that side by side the last minutes do not hang on one of them."""
 
 
 def install(session: nox.Session, *arguments: str, **options: Any) -> None:
@@ -48,10 +52,13 @@ def shared(session: nox.Session, *packages: str) -> Path:
     """Folder with the one copy of packages, and of what they need, that all sessions share."""
     name = "+".join(packages)
     folder = Path(session.virtualenv.location).parent / ".shared" / name
-    if not folder.exists():
-        unfinished = folder.with_name(f"{name}.unfinished")
-        install(session, "--target", str(unfinished), "--upgrade", *packages)
-        unfinished.rename(folder)
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_name(f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        if not folder.exists():
+            unfinished = folder.with_name(f"{name}.unfinished")
+            install(session, "--target", str(unfinished), "--upgrade", *packages)
+            unfinished.rename(folder)
     return folder
 
 
@@ -87,9 +94,13 @@ def editable(session: nox.Session, *distributions: str) -> None:
 
 
 def pytest(session: nox.Session, *arguments: str) -> None:
-    """Run pytest with one process a core and one thread a process."""
+    """Run pytest with one thread a process, and a process a core, or one beside other sessions.
+
+    One process collects and imports once, and other sessions leave it no core to share.
+    """
+    processes = "0" if session.parallel else "2"
     session.run(
-        "pytest", "-q", "-n", "2", *arguments, *session.posargs, env={"OMP_NUM_THREADS": "1"}
+        "pytest", "-q", "-n", processes, *arguments, *session.posargs, env={"OMP_NUM_THREADS": "1"}
     )
 
 
