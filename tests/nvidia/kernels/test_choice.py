@@ -227,15 +227,6 @@ def test_every_operator_that_may_be_tuned_has_sizes_that_cover_all_rows(operator
         assert len({load.case.spec for load in loads}) == 1
 
 
-def test_halves_of_k_are_proposed_for_few_channels_and_long_sums_alone() -> None:
-    divided = {
-        (spec.in_width, spec.out_width)
-        for spec in TUNED_SPECS
-        if any(TUNINGS.bits(one) == 2 for one in TUNINGS.candidates("gemm_dense", spec))
-    }
-    assert divided == {(4096, 4096), (5120, 4608), (8192, 5120)}
-
-
 def test_blocks_of_a_cluster_may_have_several_parts_of_k_each() -> None:
     one = HopperTuning(channels=64, stages=8, parts=8, is_spread=True, held=4)
     assert (one.spread_blocks, one.threads_of_a_block) == (2, 288)
