@@ -1,6 +1,7 @@
 """Is the kernel for SM90 chosen where it was written for, and does it compile without spills?"""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ ENTRIES = KeySourceSpec(number_format="fp4_e4m3x16", list_capacity=512, rows_per
 SPEC = SparseAttentionSpec(
     heads=64, head_width=512, sources=(WINDOW, ENTRIES), compute="bfloat16", scale=0.11
 )
+FOLDER = Path(hopper_attention.__file__).parent
 TRUE_SHAPES = [case for case in cases_of("attention_sparse") if not case.small]
 
 
@@ -60,6 +62,40 @@ def test_it_is_compiled_for_its_sources(sources: tuple[KeySourceSpec, ...], foun
     lowered = lower(hopper_attention.build(spec, hopper_attention.Tuning()), "sm_90a")
     assert found in lowered.source
     assert "attention_sparse_kernel(" in lowered.source
+
+
+@pytest.mark.parametrize(
+    ("file", "reader", "last_wait"),
+    [
+        ("keys", "Tiles wait_for_start(", "cp.async.wait_all"),
+        ("sparse", "void wait_for_keys(", "mbarrier_wait(shared->full["),
+        ("sparse", "void blend_second_half(", "mbarrier_wait(shared->weight_full["),
+    ],
+)
+def test_who_multiplies_fences_what_others_stored_after_the_wait_for_it(
+    file: str, reader: str, last_wait: str
+) -> None:
+    """Those who store do not, so without this fence products could read what was there before."""
+    text = (FOLDER / f"attention_{file}.cuh").read_text(encoding="utf-8")
+    body = text[text.index(reader) :]
+    body = body[: body.index("\n}")]
+    fence = body.index("tl::fence_proxy_async()")
+    assert body.index(last_wait) < fence
+    assert "mbarrier_wait" not in body[fence:]
+    assert "wgmma" not in body[:fence]
+    assert "blend_from" not in body[:fence]
+
+
+def test_every_wait_for_keys_or_weights_is_one_that_fences() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("attention_*.cuh"))
+    assert text.count("mbarrier_wait(shared->full[") == 2
+    assert text.count("mbarrier_wait(shared->weight_full[") == 1
+
+
+def test_who_stores_waits_for_no_load_of_the_next_tile() -> None:
+    """A fence waits for every load that its thread has asked for."""
+    text = (FOLDER / "attention_keys.cuh").read_text(encoding="utf-8")
+    assert "fence" not in text[text.index("void announce(") :]
 
 
 @pytest.mark.slow

@@ -255,9 +255,11 @@ template <> struct Gather<kFp4> {
   }
 };
 
-// Tells the consumers that this thread's part of a tile is there.
+// Tells the consumers that this thread's part of a tile is there. The matrix unit reads by another
+// proxy, so a fence must stand on the way from the stores to its products: stores, arrival (release),
+// wait (acquire), fence, product. It is the reader's, who needs it for copied keys too: here it would
+// wait for the loads of the next tile, which this thread has just asked for.
 template <bool kByThread> TL_DEVICE void announce(uint64_t &barrier) {
-  tl::fence_proxy_async();
   if constexpr (kByThread) {
     tl::mbarrier_arrive(barrier);
   } else {
