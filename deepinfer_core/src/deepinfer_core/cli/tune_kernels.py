@@ -153,10 +153,11 @@ def _wanted(
     Raises:
         UsageError: there are none.
     """
+    from deepinfer_core.interfaces.operators.catalogue import is_named
     from deepinfer_core.testing.kernel_cases.tuned import tuned_loads
 
     known = tunings.operators
-    names = [name for name in known if args.operator in name]
+    names = [name for name in known if is_named(name, args.operator)]
     if not names:
         raise UsageError(
             f"asked for the tunings of {args.operator!r}, found none to choose among",
