@@ -1,6 +1,8 @@
 """Is every candidate checked before it is timed, and beside the others?"""
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from deepinfer_core.bench.kernel_timing import samples_in_turns
 from deepinfer_core.bench.kernel_tuning import LoadTimes, load_times
 from deepinfer_core.interfaces.operators.tunings import TunedKernel
 from deepinfer_core.reference.device import CpuDevice
+from deepinfer_core.testing.kernel_cases.tuned import TunedLoad
 
 from tests.core.bench.fake_tunings import FakeKernels, FakeTunings, catalogue, kernel, load
 
@@ -16,14 +19,18 @@ DEVICE = CpuDevice()
 NOW, OTHER = kernel("now"), kernel("other")
 
 
-def timed(*candidates: TunedKernel, refused: dict[TunedKernel, str] | None = None) -> LoadTimes:
+def timed(
+    *candidates: TunedKernel,
+    refused: dict[TunedKernel, str] | None = None,
+    size: TunedLoad | None = None,
+) -> LoadTimes:
     kernels = FakeKernels()
     return load_times(
         DEVICE,
         catalogue(kernels),
         kernels,
         FakeTunings(*candidates),
-        load(10, (1, 0)),
+        size or load(10, (1, 0)),
         cache_bytes=0,
         refused=refused or {},
     )
@@ -36,6 +43,18 @@ def test_all_that_are_right_are_timed_and_so_is_the_peer() -> None:
     assert all(sample.seconds > 0 for sample in found.samples.values())
     assert (found.peer, found.problems) == ("torch.add", {})
     assert found.peer_s > 0
+
+
+def test_a_peer_that_raises_is_named_and_has_no_time() -> None:
+    def fails(given: Any) -> None:
+        raise RuntimeError("no such width\nat all")
+
+    size = load(10, (1, 0))
+    size = replace(size, case=replace(size.case, peer=("acme 1.0", fails)))
+    found = timed(NOW, OTHER, size=size)
+    assert found.peer == "acme 1.0: RuntimeError: no such width"
+    assert math.isnan(found.peer_s)
+    assert list(found.samples) == [NOW, OTHER]
 
 
 def test_what_differs_from_the_twin_has_no_time() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,11 +32,9 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "words"),
     [
         (["--tune"], "found no --out for the table"),
-        (["--only", "gemm_dense"], "found no --tune"),
         (["--shapes", "x8"], "found no --tune"),
         (["--times", "x.json"], "found no --tune"),
         (["--tune", "--evidence", "--out", "x.json"], "--tune and --evidence"),
-        (["--tune", "--operator", "gemm", "--out", "x.json"], "--tune and --operator"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -112,6 +110,25 @@ def test_the_table_is_written_to_the_file(run: Tuned, capsys: pytest.CaptureFixt
     assert [path.name for path in run.folder.iterdir()] == ["table.json"]
 
 
+def test_operators_are_chosen_by_a_part_of_their_name(run: Tuned) -> None:
+    assert run("--operator", "double") == 0
+    assert run.table.exists()
+
+
+def test_a_peer_that_fails_is_told(
+    run: Tuned, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(given: Any) -> None:
+        raise RuntimeError("no such width")
+
+    size = load(10, (1, 0))
+    size = replace(size, case=replace(size.case, peer=("acme 1.0", fails)))
+    monkeypatch.setattr(tuned, "tuned_loads", lambda operator: iter([[size]]))
+    assert run() == 0
+    told = "transform_double[10 rows] beside acme 1.0: RuntimeError: no such width"
+    assert told in capsys.readouterr().out
+
+
 def test_some_sizes_are_shown_and_not_written(
     run: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +161,7 @@ def test_a_candidate_that_is_wrong_is_told_and_fails_the_run(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--only", "transform_halve"], "there is transform_double"),
+        (["--operator", "transform_halve"], "there is transform_double"),
         (["--shapes", "7 rows"], "names are like 10 rows"),
     ],
 )

@@ -17,16 +17,21 @@ from deepinfer_nvidia.kernels.tuning.table import entries, shipped_table
 
 pytestmark = pytest.mark.slow
 
+CHOSEN = [one.choice for choices in shipped_table().choices.values() for one in choices]
 DENSE_TILES = [
     *(
         TunedKernel(kernel=one.kernel, tuning=one.tuning)
         for kernel in ("gemm_dense", "hopper/gemm_dense")
         for one in entries(kernel)
     ),
-    *(one.choice for choices in shipped_table().choices.values() for one in choices),
+    *CHOSEN,
 ]
 DENSE_TILES = [one for one in dict.fromkeys(DENSE_TILES) if operator_of(one.kernel) == "gemm_dense"]
-EXPERT_TUNINGS = [one.tuning for one in entries("hopper/gemm_experts")]
+EXPERT_TUNINGS = [
+    *(one.tuning for one in entries("hopper/gemm_experts")),
+    *(one.tuning for one in CHOSEN if operator_of(one.kernel) == "gemm_experts"),
+]
+EXPERT_TUNINGS = list(dict.fromkeys(EXPERT_TUNINGS))
 ROWS = [1, 7, 33, 64, 129, 300]
 EXPERTS = GemmExpertsSpec(
     experts=3,

@@ -200,6 +200,34 @@ def test_dense_tiles_of_hopper_fit_a_core(tuning: Any) -> None:
     assert tuning.registers * threads <= 65536 - 128 * 24
 
 
+EXPERT_SPECS = [loads[0].case.spec for loads in tuned_loads("gemm_experts")]
+EXPERT_TILES = dict.fromkeys(
+    one.tuning for spec in EXPERT_SPECS for one in TUNINGS.candidates("gemm_experts", spec)
+)
+
+
+@pytest.mark.parametrize("tuning", EXPERT_TILES, ids=str)
+def test_tiles_of_experts_fit_a_core(tuning: Any) -> None:
+    """With the ends of as many experts as the model has."""
+    blocks, threads = tuning.blocks_per_core, 128 * tuning.groups
+    shared_bytes = tuning.shared_bytes + 16 * tuning.stages + 8 * 384
+    assert blocks * (shared_bytes + 1024) <= SHARED_BYTES + 1024
+    assert tuning.depth * tuning.tiles % 2 == 0
+    assert tuning.rows // (2 if tuning.is_halved else 1) % 8 == 0
+    usual = 65536 // (blocks * (threads + 32)) // 8 * 8
+    assert tuning.tiles * tuning.rows // 2 + 60 <= (tuning.registers or usual)
+    assert tuning.registers * threads <= 65536 - 128 * 24
+
+
+@pytest.mark.parametrize("spec", EXPERT_SPECS, ids=str)
+def test_tiles_of_experts_are_proposed_for_their_channels(spec: Any) -> None:
+    """Blocks that share a core among them, and tiles between those of the table."""
+    proposed = [one.tuning for one in TUNINGS.candidates("gemm_experts", spec)]
+    assert not [one for one in proposed if spec.out_width // 64 % (one.groups * one.tiles)]
+    assert {one.blocks_per_core for one in proposed} == {1, 2, 3, 4, 5}
+    assert {one.rows for one in proposed} >= {8, 16, 32, 48, 64, 96, 128, 160, 192, 256}
+
+
 @pytest.mark.parametrize("spec", TUNED_SPECS, ids=str)
 def test_what_is_picked_may_be_measured_and_so_may_others_with_its_bits(spec: Any) -> None:
     candidates = TUNINGS.candidates("gemm_dense", spec)

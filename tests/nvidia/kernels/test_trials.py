@@ -21,4 +21,6 @@ def test_tunings_of_large_cases_are_tried_on_small_ones_too(kernel: str) -> None
 def test_a_checker_can_be_asked_for_some_kernels() -> None:
     norms = {"transform_rms_norm", "transform_rms_norm_cast"}
     assert {one.kernel for one in small_trials(REFERENCE, "rms_norm")} == norms
+    some = {one.kernel for one in small_trials(REFERENCE, "rms_norm,gate_topk")}
+    assert some == {*norms, "transform_gate_topk"}
     assert {one.kernel for one in small_trials(REFERENCE)} == set(CATALOGUE.kernels)

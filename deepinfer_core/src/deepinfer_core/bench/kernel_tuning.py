@@ -42,7 +42,7 @@ class LoadTimes:
         picked: what a launch takes now; it is one of the candidates.
         samples: of the candidates that are right.
         problems: why the others have none.
-        peer: name of another implementation, or empty.
+        peer: name of another implementation, and why it failed if it did; or empty.
         peer_s: of one call of it.
     """
 
@@ -102,14 +102,14 @@ def load_times(
         for one in right
     ]
     peer, peer_calls = _peer(catalogue, load, given, sets)
-    samples = samples_in_turns(device, [*contenders, *([peer_calls] if peer else [])])
+    samples = samples_in_turns(device, [*contenders, *([peer_calls] if peer_calls else [])])
     return LoadTimes(
         load=load,
         picked=picked,
         samples=dict(zip(right, samples, strict=False)),
         problems=problems,
         peer=peer,
-        peer_s=samples[-1].seconds if peer else math.nan,
+        peer_s=samples[-1].seconds if peer_calls else math.nan,
     )
 
 
@@ -171,7 +171,7 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 def _peer(
     catalogue: KernelCatalogue, load: TunedLoad, given: Tensors, sets: int
 ) -> tuple[str, Sequence[Callable[[], object]]]:
-    """Name and calls of another implementation, if there is one that works."""
+    """Name and calls of another implementation; no calls, and why, if it does not work here."""
     case = load.case
     name, peer = catalogue.peer(case.operator, case.spec) or case.peer or ("", None)
     if peer is None:
@@ -181,6 +181,6 @@ def _peer(
     ]
     try:
         calls[0]()
-    except Exception:  # noqa: BLE001 - a library of others raises anything
-        return "", []
+    except Exception as error:  # noqa: BLE001 - a library of others raises anything
+        return f"{name}: {type(error).__name__}: {error}".partition("\n")[0], []
     return name, calls

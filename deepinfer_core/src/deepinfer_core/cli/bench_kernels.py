@@ -34,7 +34,12 @@ def add_kernels_action(actions: argparse._SubParsersAction[Any]) -> None:
     parser = actions.add_parser("kernels", help="kernels against twins, bounds and peers")
     add = parser.add_argument
     add("--evidence", action="store_true", help="interpret, lower and compile; needs no device")
-    add("--operator", metavar="TEXT", default="", help="only kernels whose name holds this")
+    add(
+        "--operator",
+        metavar="TEXT,...",
+        default="",
+        help="only kernels whose name holds one of these",
+    )
     add(
         "--jobs",
         type=_count,
@@ -137,8 +142,10 @@ def _catalogues(resolution: Resolution) -> dict[str, KernelCatalogue]:
     return {reference: resolve_name(reference)() for reference in sorted(references)}
 
 
-def _kernels(catalogue: KernelCatalogue, text: str) -> list[str]:
-    return [name for name in catalogue.kernels if text in name]
+def _kernels(catalogue: KernelCatalogue, texts: str) -> list[str]:
+    from deepinfer_core.interfaces.operators.catalogue import is_named
+
+    return [name for name in catalogue.kernels if is_named(name, texts)]
 
 
 def _taken(

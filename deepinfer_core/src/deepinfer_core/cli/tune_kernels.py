@@ -36,7 +36,6 @@ def add_tuning_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the work needs; ``--out`` and ``--jobs`` are those of other runs too."""
     add = parser.add_argument
     add("--tune", action="store_true", help="time all tunings; --out gets the table of the fastest")
-    add("--only", metavar="NAME,...", type=_names, default=(), help="of --tune: these operators")
     add(
         "--shapes",
         metavar="TEXT,...",
@@ -58,18 +57,18 @@ def check_tuning(args: argparse.Namespace) -> None:
         UsageError: options do not go together, or one is missing.
     """
     if not args.tune:
-        if args.only or args.shapes or args.times:
+        if args.shapes or args.times:
             raise UsageError(
-                "asked for --only, --shapes or --times, found no --tune, which they are for",
+                "asked for --shapes or --times, found no --tune, which they are for",
                 hint="--operator TEXT chooses the kernels that are timed or shown",
             )
         return
-    for name, value in (("--evidence", args.evidence), ("--record", args.record),
-                        ("--from", args.source), ("--operator", args.operator)):  # fmt: skip
+    runs = (("--evidence", args.evidence), ("--record", args.record), ("--from", args.source))
+    for name, value in runs:
         if value:
             raise UsageError(
                 f"asked for --tune and {name}, found that they are runs of their own",
-                hint="leave one out; --only and --shapes choose what is tuned",
+                hint="leave one out; --operator and --shapes choose what is tuned",
             )
     if args.out is None:
         raise UsageError(
@@ -154,23 +153,24 @@ def _wanted(
     Raises:
         UsageError: there are none.
     """
+    from deepinfer_core.interfaces.operators.catalogue import is_named
     from deepinfer_core.testing.kernel_cases.tuned import tuned_loads
 
     known = tunings.operators
-    for name in args.only:
-        if name not in known:
-            raise UsageError(
-                f"asked for the tunings of {name!r}, found none to choose among",
-                hint=f"there is {', '.join(known)}; other kernels have one tuning for all rows",
-            )
-    specs = [loads for name in args.only or known for loads in tuned_loads(name)]
+    names = [name for name in known if is_named(name, args.operator)]
+    if not names:
+        raise UsageError(
+            f"asked for the tunings of {args.operator!r}, found none to choose among",
+            hint=f"there is {', '.join(known)}; other kernels have one tuning for all rows",
+        )
+    specs = [loads for name in names for loads in tuned_loads(name)]
     chosen = [[load for load in loads if _is_asked_for(args, load)] for loads in specs]
     wanted = [(some, len(some) == len(all_)) for some, all_ in zip(chosen, specs, strict=True)]
     if not any(some for some, _ in wanted):
-        names = ", ".join(load.case.name for loads in specs for load in loads[:1])
+        firsts = ", ".join(load.case.name for loads in specs for load in loads[:1])
         raise UsageError(
             f"asked for the shapes {', '.join(args.shapes)}, found no case whose name holds one",
-            hint=f"names are like {names}",
+            hint=f"names are like {firsts}",
         )
     return [one for one in wanted if one[0]]
 
@@ -257,6 +257,8 @@ def _print(
         )
     print_table(rows)
     for size in sizes:
+        if size.peer and math.isnan(size.peer_s):
+            print(f"{size.load.case.id} beside {size.peer}")
         for candidate, words in size.problems.items():
             print(f"{size.load.case.id} with {candidate.kernel} {candidate.tuning}: {words}")
     if not is_written:

@@ -38,14 +38,15 @@ _PROGRAM = "deepinfer_core.testing.sanitize"
 
 
 def small_trials(reference: str, operator: str = "") -> list[KernelTrial]:
-    """Of every kernel whose name holds ``operator``, the first of each before the second of any."""
+    """Of kernels that ``operator`` names (``is_named``), the first of each before any second."""
+    from deepinfer_core.interfaces.operators.catalogue import is_named
     from deepinfer_core.testing.kernel_trials import trials
 
     catalogue = resolve_name(reference)()
     of_each = [
         [trial for trial in trials(catalogue, kernel) if trial.case.small]
         for kernel in catalogue.kernels
-        if operator in kernel
+        if is_named(kernel, operator)
     ]
     turns = range(max(map(len, of_each), default=0))
     return [some[turn] for turn in turns for some in of_each if turn < len(some)]
@@ -179,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--check-s", type=float, default=1800.0, help="time for all tools together")
     add("--cache", default="", help="folder of compiled kernels; a new one if not given")
     add("--out", type=Path, help="JSON of everything that was found")
-    add("--operator", metavar="TEXT", default="", help="only kernels whose name holds this")
+    add("--operator", metavar="TEXT,...", default="", help="only kernels with one of these in them")
     add("--place", default="cuda", help=argparse.SUPPRESS)
     add("--run", type=int, nargs="+", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)

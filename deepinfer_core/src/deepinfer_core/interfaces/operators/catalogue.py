@@ -20,6 +20,7 @@ __all__ = [
     "KernelCatalogue",
     "KernelLimits",
     "Kernels",
+    "is_named",
     "is_tile_kernel",
     "operator_of",
 ]
@@ -145,6 +146,11 @@ class KernelCatalogue:
         """What a kernel must lower for."""
         own = self.limits(kernel).architectures
         return self.architectures if own is None else own
+
+
+def is_named(kernel: str, texts: str) -> bool:
+    """Whether a name holds one of some texts, which commas separate; every name holds none."""
+    return any(text in kernel for text in texts.split(","))
 
 
 def operator_of(kernel: str) -> str:

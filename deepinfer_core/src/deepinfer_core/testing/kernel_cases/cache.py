@@ -67,6 +67,8 @@ def cases() -> list[KernelCase]:
         (512, "bfloat16", 4),
         (64, "float32", 12),
         (64, "bfloat16", 1),
+        # Rows that end within a block of threads.
+        (20, "float32", 30),
         (512, "bfloat16", 8192),
     ):
         found += [_compress(width, dtype, rows), _keep(width, dtype, rows)]

@@ -21,6 +21,7 @@ from deepinfer_core.reference.random_numbers import (
 )
 from deepinfer_core.reference.ratio_rule import keep_laws, ratio_rule
 from deepinfer_core.testing.kernel_cases.case import POISON_INTEGER, KernelCase, Tensors
+from deepinfer_core.testing.kernel_cases.sampler_residuals import RESIDUAL, residual_laws
 from deepinfer_core.testing.kernel_cases.sampler_rows import (
     SHAPES,
     TIMED,
@@ -38,11 +39,29 @@ __all__ = ["cases"]
 Make = Callable[[SampleShape, torch.Generator], Tensors]
 
 
+def _tie_segments(given: Tensors, _generator: torch.Generator) -> None:
+    """The likeliest token of every row stands in both segments: the first of them is drawn."""
+    given["logits_RV"][:, 3] = given["logits_RV"][:, -1] = 20.0
+
+
+_EDGES = SampleShape(
+    name="edges",
+    rows=3,
+    vocabulary=8200,
+    # Greedy; as likely as the likeliest, no less; as it is.
+    settings=((0.0, 1.0, -1, 0.0, -1), (1.0, 1.0, -1, 1.0, -1), (1.0, 1.0, -1, 0.0, -1)),
+    change=_tie_segments,
+)
+
+
 def cases() -> list[KernelCase]:
     """All cases of the rule."""
     found = [
-        case for shape in SHAPES for case in (_write(shape, _written), _verify(shape, _drafted))
+        case
+        for shape in (*SHAPES, _EDGES)
+        for case in (_write(shape, _written), _verify(shape, _drafted))
     ]
+    found.append(_verify(RESIDUAL, _undrawn))
     return [*found, _write(TIMED, _uncut), _verify(TIMED, _uncut)]
 
 
@@ -117,6 +136,12 @@ def _drafted(shape: SampleShape, generator: torch.Generator) -> Tensors:
         "accepted_R": torch.zeros(rows, dtype=torch.bool),
         "overlap_R": torch.zeros(rows),
     }
+
+
+def _undrawn(shape: SampleShape, generator: torch.Generator) -> Tensors:
+    """Rows whose drafts do not stand in their laws; of each law in its own place."""
+    given = _drafted(shape, generator)
+    return residual_laws(given | {"law_row_R": torch.arange(shape.rows)})
 
 
 def _uncut(shape: SampleShape, generator: torch.Generator) -> Tensors:

@@ -8,7 +8,7 @@ Shapes: T rows, Q sequences, B blocks of a sequence, W window, N numbers of a ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import torch
@@ -57,6 +57,7 @@ def cases() -> list[KernelCase]:
                 _Part(start=60, valid=60, cached=60),
             ],
         ),
+        _slots("few-pairs", [_Part(start=33, rows=6), _Part(start=48, rows=4)], pair_tokens=4),
         _slots("model-rows-512", [_Part(start=s % 300) for s in range(512)], small=False),
     ]
 
@@ -64,25 +65,37 @@ def cases() -> list[KernelCase]:
 _VERIFIED = [(0, 6), (1, 2), (30, 6), (127, 3), (128, 1), (20, 4)]
 
 
-def _layout() -> CacheLayout:
-    return model_cache_layout(
+def _layout(pair_tokens: int) -> CacheLayout:
+    """With a ring of so many tokens for pairs; 0: as many as the model's."""
+    layout = model_cache_layout(
         tiny_test_config(),
         Numerics(),
         ReferenceCacheCodec(),
         max_backtracking=6,
         block_tokens=_BLOCK_TOKENS,
     )
+    if not pair_tokens:
+        return layout
+    return replace(layout, state=replace(layout.state, compressor_tokens=pair_tokens))
 
 
-def _slots(name: str, parts: list[_Part], *, window: int = 16, small: bool = True) -> KernelCase:
-    layout = _layout()
+def _slots(
+    name: str,
+    parts: list[_Part],
+    *,
+    window: int = 16,
+    pair_tokens: int = 0,
+    small: bool = True,
+) -> KernelCase:
+    layout = _layout(pair_tokens)
     rows = sum(part.rows for part in parts)
 
     def arguments(generator: torch.Generator) -> Tensors:
         positions = [range(part.start, part.start + part.rows) for part in parts]
         owners = [[number] * part.rows for number, part in enumerate(parts)]
         table_QB = torch.randint(1, 1 << 20, (len(parts), _BLOCKS), generator=generator)
-        # A block that is not there: nothing is written into it.
+        # The first block there is, and one that is not there: nothing is written into that.
+        table_QB[0, parts[0].start // _BLOCK_TOKENS] = 0
         table_QB[-1, parts[-1].start // _BLOCK_TOKENS] = -1
         order = torch.randperm(4 * len(parts), generator=generator)
         return {

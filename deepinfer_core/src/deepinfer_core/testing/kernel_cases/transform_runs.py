@@ -126,9 +126,11 @@ def _swiglu(
         gate_up_R2I = 12 * torch.randn(rows, 2 * width, generator=generator)
         route_R = torch.rand(rows, generator=generator)
         if is_exact:
-            # Gates of 2^7 and more are activated as they are, and multiply without rounding.
+            # Gates of 2^7 and more are activated as they are. Three of their bits and eight of the
+            # other factor fit into fp32, not into bf16.
             power_RI = torch.randint(7, 20, (rows, width), generator=generator)
-            gate_up_R2I[:, :width] = torch.exp2(power_RI)
+            bits_RI = torch.randint(4, 8, (rows, width), generator=generator)
+            gate_up_R2I[:, :width] = torch.exp2(power_RI) * bits_RI / 4
             gate_up_R2I = gate_up_R2I.to(torch.bfloat16)
             route_R = torch.exp2(torch.randint(-9, 1, (rows,), generator=generator))
         given = {

@@ -7,13 +7,14 @@ before on, so that nothing is left to chance between two.
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from random import Random
 
 from deepinfer_core.testing.kernel_cases.case import KernelCase
 from deepinfer_core.testing.kernel_cases.gemm import dense_case, experts_case
-from deepinfer_core.testing.kernel_cases.gemm_loads import ends_of
 
 __all__ = ["TunedLoad", "tuned_loads"]
 
@@ -32,7 +33,12 @@ _DENSE: Sequence[tuple[int, int, int, str]] = (
     (4096, 8, 1024, "bfloat16"),
 )
 
-_EXPERT_MEANS = (1, 8, 32, 128, 512)
+_EXPERTS = 7
+"""Of a device, where the model's 384 and some copies are dealt out to 64."""
+
+_EXPERT_ROWS = (8, 64, 128, 256, 512, 1024, 4096)
+"""Of all experts of a device together. Plans are made for powers of two."""
+
 _EXPERT_WIDTHS = ((5120, 4608), (2304, 5120))
 
 
@@ -71,17 +77,17 @@ def tuned_loads(operator: str) -> Iterator[Sequence[TunedLoad]]:
             yield _in_order(
                 [
                     experts_case(
-                        ends=_at_random(mean), in_width=in_width, out_width=out_width, small=False
+                        ends=_routed(rows), in_width=in_width, out_width=out_width, small=False
                     )
-                    for mean in _EXPERT_MEANS
+                    for rows in _EXPERT_ROWS
                 ]
             )
 
 
-def _at_random(mean: int) -> list[int]:
-    """Rows of experts as a router leaves them: mostly within two deviations of the mean."""
-    away = 2 * math.isqrt(mean)
-    return ends_of(max(0, mean - away), mean + away)
+def _routed(rows: int) -> list[int]:
+    """Where the rows of each expert end if a router deals them out at random; always alike."""
+    chosen = Counter(Random(rows).choices(range(_EXPERTS), k=rows))
+    return list(accumulate(chosen[expert] for expert in range(_EXPERTS)))
 
 
 def _in_order(cases: Sequence[KernelCase]) -> Sequence[TunedLoad]:

@@ -18,12 +18,13 @@ from deepinfer_core.interfaces.operators.gemm import GemmExpertsSpec
 from deepinfer_core.numeric import QuantTensor
 
 from deepinfer_nvidia.gemm.packing import RECORD_BYTES, pack_experts
+from deepinfer_nvidia.kernels.hopper.expert_candidates import expert_candidates
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
 from deepinfer_nvidia.kernels.product_times import fitting
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.kernels.tuning.table import entries
 
-__all__ = ["LIMITS", "Tuning", "arranged", "build", "default_tuning"]
+__all__ = ["LIMITS", "Tuning", "arranged", "build", "candidates", "default_tuning"]
 
 _SOURCES = [Path(__file__).with_name(name) for name in ("copies.cuh", "gemm_experts.cuh")]
 
@@ -74,6 +75,11 @@ LIMITS = KernelLimits(architectures=("sm_90a",), takes=_takes)
 def default_tuning(spec: GemmExpertsSpec) -> Any:
     """The first measured one that fits; ``choice`` has what launches use."""
     return fitting("gemm_experts", entries("hopper/gemm_experts"), spec)[0].tuning
+
+
+def candidates(spec: GemmExpertsSpec) -> tuple[Tuning, ...]:
+    """What ``bench kernels --tune`` measures besides the table."""
+    return tuple(Tuning(**fields) for fields in expert_candidates(spec))
 
 
 def arranged(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
