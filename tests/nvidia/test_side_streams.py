@@ -81,7 +81,11 @@ def test_pieces_of_work_that_are_under_way_have_streams_of_their_own(
 
 
 def test_work_beside_may_have_work_beside_it(sides: SideStreams, log: list[str]) -> None:
-    sides.beside(lambda: sides.beside(lambda: note(log, "inner"))())()
+    def outer() -> int:
+        inner = sides.beside(lambda: note(log, "inner"))
+        return inner()
+
+    sides.beside(outer)()
     assert log == [
         "a waits for all of main",
         "b waits for all of a",
