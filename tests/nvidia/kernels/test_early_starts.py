@@ -12,6 +12,7 @@ import pytest
 from deepinfer_core.testing.kernel_trials import KernelTrial, trials
 from deepinfer_core.testing.tiles.lowering import lower
 from deepinfer_nvidia.kernels.catalogue import catalogue
+from deepinfer_nvidia.kernels.early_start import FEW_ROWS
 
 CATALOGUE = catalogue()
 TRIGGER, WAIT = "cudaTriggerProgrammaticLaunchCompletion();", "cudaGridDependencySynchronize();"
@@ -29,7 +30,7 @@ def text_of(kernel: str) -> str:
     return "".join((CATALOGUE.folder / name).read_text("utf-8") for name in files if name)
 
 
-EARLY = [kernel for kernel in CATALOGUE.kernels if "T.pdl_" in text_of(kernel)]
+EARLY = [kernel for kernel in CATALOGUE.kernels if "T.pdl_sync()" in text_of(kernel)]
 
 
 def some_trials(kernel: str) -> list[KernelTrial]:
@@ -53,6 +54,8 @@ def complaints(source: str, names: set[str], constant: set[str]) -> list[str]:
         found.append("some threads do not wait")
     if TRIGGER not in before:
         found.append("it does not let the next one start early")
+    elif not re.search(rf"if \(\w+ <= {FEW_ROWS}\) {{\s*{re.escape(TRIGGER)}", before):
+        found.append("it lets the next one start early with many rows, too")
     if WAIT in behind or TRIGGER in behind:
         found.append("it waits, or lets start, twice")
     touched = {name for name in names if re.search(rf"\b{name}(_desc)?\b", before)}
@@ -77,19 +80,21 @@ def test_all_products_and_kernels_of_rows_start_early() -> None:
     }
 
 
-KERNEL = "__global__ void k(float* x, float* w) {{\n{}\n}}"
+KERNEL = "__global__ void k(float* x, float* w, int rows) {{\n{}\n}}"
+START = f"if (rows <= {FEW_ROWS}) {{ {TRIGGER} }}"
 
 
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        (f"{TRIGGER} x[0] = 1;", "it does not wait"),
-        (f"{TRIGGER} x[0] = 1; {WAIT}", "x is touched before the wait"),
-        (f"{TRIGGER} f(x_desc); {WAIT}", "x is touched before the wait"),
-        (f"{TRIGGER} if (w[0]) {{ {WAIT} }}", "some threads do not wait"),
-        (f"{TRIGGER} if (w[0]) return; {WAIT}", "some threads do not wait"),
+        (f"{START} x[0] = 1;", "it does not wait"),
+        (f"{START} x[0] = 1; {WAIT}", "x is touched before the wait"),
+        (f"{START} f(x_desc); {WAIT}", "x is touched before the wait"),
+        (f"{START} if (w[0]) {{ {WAIT} }}", "some threads do not wait"),
+        (f"{START} if (w[0]) return; {WAIT}", "some threads do not wait"),
         (f"{WAIT} x[0] = 1;", "it does not let the next one start early"),
-        (f"{TRIGGER} {WAIT} x[0] = 1; {WAIT}", "it waits, or lets start, twice"),
+        (f"{TRIGGER} {WAIT} x[0] = 1;", "it lets the next one start early with many rows, too"),
+        (f"{START} {WAIT} x[0] = 1; {WAIT}", "it waits, or lets start, twice"),
     ],
 )
 def test_what_is_wrong_with_a_start_is_said(body: str, complaint: str) -> None:
@@ -97,5 +102,5 @@ def test_what_is_wrong_with_a_start_is_said(body: str, complaint: str) -> None:
 
 
 def test_weights_may_be_read_before_the_wait() -> None:
-    assert complaints(KERNEL.format(f"{TRIGGER} f(w); {WAIT} x[0] = 1;"), {"x", "w"}, {"w"}) == []
+    assert complaints(KERNEL.format(f"{START} f(w); {WAIT} x[0] = 1;"), {"x", "w"}, {"w"}) == []
     assert complaints(KERNEL.format("x[0] = 1;"), {"x", "w"}, {"w"}) == []

@@ -8,6 +8,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.all_to_all import ExchangeRowsSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
 __all__ = ["build", "default_tuning"]
@@ -35,7 +36,7 @@ def build(spec: ExchangeRowsSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(dispatched * per_row, tuning.threads), threads=tuning.threads
         ) as block:
-            T.pdl_trigger()
+            let_next_start(dispatched)
             T.pdl_sync()
             index = block * tuning.threads + T.get_thread_binding()
             row = index // per_row

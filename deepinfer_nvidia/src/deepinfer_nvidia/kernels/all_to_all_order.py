@@ -10,6 +10,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.all_to_all import ExchangeOrderSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning", "launch_tunings"]
@@ -38,7 +39,7 @@ def build(spec: ExchangeOrderSpec, tuning: KernelTuning) -> Any:
         ends_E: T.Tensor((experts,), "int64"),
     ) -> None:
         with T.Kernel(experts, threads=threads) as expert:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             thread = T.get_thread_binding()
             before = T.alloc_shared((threads,), "int32")

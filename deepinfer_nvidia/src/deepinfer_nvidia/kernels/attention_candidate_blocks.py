@@ -14,6 +14,7 @@ from deepinfer_core.interfaces.operators.cache import CandidateBlocksSpec
 
 from deepinfer_nvidia.kernels import radix_select as radix
 from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -77,7 +78,7 @@ def build(spec: CandidateBlocksSpec, tuning: Tuning) -> Any:
         score_TS: T.Tensor((rows, entries), "float32"),
     ) -> None:
         with T.Kernel(rows, threads=threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             thread = T.get_thread_binding()
             count_LC = T.alloc_shared((radix.LINES, radix.LINE), "int32")

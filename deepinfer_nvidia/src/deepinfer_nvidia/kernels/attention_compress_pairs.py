@@ -11,6 +11,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import CompressPairsSpec
 
 from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.row_vectors import vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -41,7 +42,7 @@ def build(spec: CompressPairsSpec, tuning: KernelTuning) -> Any:
         latent_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             first = (block * tuning.threads + T.get_thread_binding()) % groups * group

@@ -8,6 +8,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import EntrySlotsSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -32,7 +33,7 @@ def build(spec: EntrySlotsSpec, tuning: KernelTuning) -> Any:
         slot_TL: T.Tensor((rows, length), "int64"),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * length, tuning.threads), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             index = block * tuning.threads + T.get_thread_binding()
             row = index // length

@@ -18,6 +18,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
 
 from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS, NO_WARP_SPLIT
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.index_keys import ENTRIES, column, key_taker, key_widener
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -157,7 +158,7 @@ def build(spec: IndexScoresSpec, tuning: Tuning) -> Any:
         with T.Kernel(
             T.ceildiv(entries, ENTRIES * steps), T.ceildiv(rows, row_tile), threads=_THREADS
         ) as (chunk, tile):
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             if tuning.blocks_per_sm:
                 T.annotate_min_blocks_per_sm(tuning.blocks_per_sm)

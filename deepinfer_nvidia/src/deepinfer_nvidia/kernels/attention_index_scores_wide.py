@@ -11,6 +11,7 @@ from deepinfer_core.interfaces.operators.cache import IndexScoresSpec
 
 from deepinfer_nvidia.kernels import number_codes as codes
 from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -128,7 +129,7 @@ def _scorer(spec: IndexScoresSpec, tuning: KernelTuning, widen: Any) -> Any:
     def score(query_THJ: Any, weight_TH: Any, keys: Any, places: Any, score_TS: Any) -> None:
         rows, entries = score_TS.shape
         with T.Kernel(T.ceildiv(entries, threads), rows, threads=threads) as (chunk, row):
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             query = T.alloc_shared((heads, width), "float32")
             weight = T.alloc_shared((heads,), "float32")

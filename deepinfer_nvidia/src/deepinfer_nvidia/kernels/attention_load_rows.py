@@ -11,6 +11,7 @@ from deepinfer_core.interfaces.operators.cache import RowsSpec
 
 from deepinfer_nvidia.kernels import number_codes as codes
 from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.row_vectors import vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -55,7 +56,7 @@ def _scaled(spec: RowsSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * chunks, tuning.threads), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // chunks
             number = (block * tuning.threads + T.get_thread_binding()) % chunks
@@ -111,7 +112,7 @@ def _plain(spec: RowsSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             number = (block * tuning.threads + T.get_thread_binding()) % groups

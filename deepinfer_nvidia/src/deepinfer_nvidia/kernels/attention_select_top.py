@@ -15,6 +15,7 @@ from deepinfer_core.interfaces.operators.cache import SelectTopSpec
 
 from deepinfer_nvidia.kernels import radix_select as radix
 from deepinfer_nvidia.kernels.compiler_switches import OWN_BARRIERS
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["MOST_ENTRIES", "Tuning", "build", "default_tuning"]
@@ -92,7 +93,7 @@ def build(spec: SelectTopSpec, tuning: Tuning) -> Any:
         index_TL: T.Tensor((rows, kept), "int64"),
     ) -> None:
         with T.Kernel(rows, threads=threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             thread = T.get_thread_binding()
             count_LC = T.alloc_shared((radix.LINES, radix.LINE), "int32")

@@ -9,6 +9,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.cache import StepSlotsSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -39,7 +40,7 @@ def build(spec: StepSlotsSpec, tuning: KernelTuning) -> Any:
         number_NT: T.Tensor((4 + 2 * len(ratios), rows), "int64"),
     ) -> None:
         with T.Kernel(rows, threads=threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             thread = T.get_thread_binding()
             position = T.alloc_var("int64")

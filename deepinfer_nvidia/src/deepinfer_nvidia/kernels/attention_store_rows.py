@@ -12,6 +12,7 @@ from deepinfer_core.interfaces.operators.cache import RowsSpec
 
 from deepinfer_nvidia.kernels import number_codes as codes
 from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.row_vectors import vector_elements
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -60,7 +61,7 @@ def _mxfp8(spec: RowsSpec, tuning: KernelTuning) -> Any:
         ),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             number = (block * tuning.threads + T.get_thread_binding()) % groups
@@ -119,7 +120,7 @@ def _four_bits(spec: RowsSpec, tuning: KernelTuning) -> Any:
         ),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             number = (block * tuning.threads + T.get_thread_binding()) % groups
@@ -188,7 +189,7 @@ def _plain(spec: RowsSpec, tuning: KernelTuning) -> Any:
         ),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * groups, tuning.threads), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             row = (block * tuning.threads + T.get_thread_binding()) // groups
             number = (block * tuning.threads + T.get_thread_binding()) % groups

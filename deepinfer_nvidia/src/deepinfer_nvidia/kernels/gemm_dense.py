@@ -10,6 +10,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
 
+from deepinfer_nvidia.kernels.early_start import FEW_ROWS, let_next_start
 from deepinfer_nvidia.kernels.nearer import BRING_NEARER, bring_nearer, bytes_of_line
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -69,8 +70,9 @@ def build(spec: GemmDenseSpec, tuning: Tuning) -> Any:
             if tuning.panel:
                 T.use_swizzle(tuning.panel)
             place = (across // tiles, down * tile_rows, across % tiles * tile_channels)
-            T.pdl_trigger()
-            ask(weight_GNK, place)
+            let_next_start(rows)
+            if rows <= FEW_ROWS:
+                ask(weight_GNK, place)
             T.pdl_sync()
             T.clear(total)
             walk(x_TGK, weight_GNK, total, place)

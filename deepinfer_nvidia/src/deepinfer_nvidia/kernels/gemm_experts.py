@@ -16,6 +16,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.gemm import GemmExpertsSpec
 
 from deepinfer_nvidia.kernels.compiler_switches import NO_WARP_SPLIT
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -102,7 +103,7 @@ def _multiplier(spec: GemmExpertsSpec, tuning: Tuning, rows: Any) -> Any:
             T.ceildiv(rows, tuning.rows) + spec.experts,
             threads=tuning.threads,
         ) as (across, place):
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             tile = T.alloc_local((3,), "int32")
             total = T.alloc_fragment((tuning.channels, tuning.rows), "float32")

@@ -9,6 +9,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.gemm import GemmSmallF32Spec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -37,7 +38,7 @@ def build(spec: GemmSmallF32Spec, tuning: KernelTuning) -> Any:
         with T.Kernel(
             T.ceildiv(out_width, channels), groups, T.ceildiv(rows, _ROWS), threads=tuning.threads
         ) as (across, group, down):
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             total = T.alloc_fragment((channels, _ROWS), "float32")
             T.clear(total)

@@ -12,6 +12,7 @@ from deepinfer_core.interfaces.operators.transform import CastSpec
 from deepinfer_core.numeric import number_format
 
 from deepinfer_nvidia.kernels.block_rounding import counted_bits, nearest, scale_of
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -38,7 +39,7 @@ def build(spec: CastSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.out_dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * per_row, block_groups), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             x = T.alloc_fragment((block_groups, group), dtype)
             size = T.alloc_fragment((block_groups, group), "int32")

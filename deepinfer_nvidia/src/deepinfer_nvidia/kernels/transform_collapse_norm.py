@@ -11,6 +11,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform_runs import CollapseNormSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.row_norm import norm_kept, norm_tuning, round_row
 from deepinfer_nvidia.kernels.stream_sums import weighted_sum
 from deepinfer_nvidia.kernels.tuning import KernelTuning
@@ -41,7 +42,7 @@ def _plain(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             normed = T.alloc_shared((width,), dtype)
             collapse_norm(trunk_TSD, pre_TS, weight_D, normed, out_TD, row)
@@ -64,7 +65,7 @@ def _rounded(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         rounded_TD: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             normed = T.alloc_shared((width,), dtype)
             collapse_norm(trunk_TSD, pre_TS, weight_D, normed, out_TD, row)

@@ -11,6 +11,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import EngramGateSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 from deepinfer_nvidia.kernels.vectors import row_threads
 
@@ -54,7 +55,7 @@ def build(spec: EngramGateSpec, tuning: Tuning) -> Any:
             stream,
             block,
         ):
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             weight = T.alloc_fragment((1, padded), "float32")
             h = T.alloc_fragment((1, padded), dtype)

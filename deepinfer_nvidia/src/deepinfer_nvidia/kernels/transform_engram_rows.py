@@ -8,6 +8,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import EngramRowsSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -30,7 +31,7 @@ def build(spec: EngramRowsSpec, tuning: KernelTuning) -> Any:
         row_TC: T.Tensor((rows, columns), "int64"),
     ) -> None:
         with T.Kernel(T.ceildiv(rows, tuning.threads), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             thread = T.get_thread_binding()
             row = block * tuning.threads + thread

@@ -12,6 +12,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform_runs import CollapseNormSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.row_norm import norm_kept, norm_tuning, round_row
 from deepinfer_nvidia.kernels.stream_sums import weighted_sum
 from deepinfer_nvidia.kernels.tuning import KernelTuning
@@ -47,7 +48,7 @@ def _plain(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         normed_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             kept = T.alloc_shared((width,), dtype)
             expand(trunk_TSD, y_TD, post_TS, comb_TSS, pre_TS, out_TSD, kept, row)
@@ -76,7 +77,7 @@ def _rounded(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         rounded_TD: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             kept = T.alloc_shared((width,), dtype)
             expand(trunk_TSD, y_TD, post_TS, comb_TSS, pre_TS, out_TSD, kept, row)
@@ -91,6 +92,7 @@ def _expand(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
     streams, width, dtype = spec.streams, spec.width, spec.dtype
     vector = math.gcd(ACCESS_BYTES // ELEMENT_BYTES[dtype], width)
     vectors = width // vector
+    trips = -(-vectors // tuning.threads)
 
     @T.macro
     def expand(
@@ -103,22 +105,26 @@ def _expand(spec: CollapseNormSpec, tuning: KernelTuning) -> Any:
         kept: Any,
         row: Any,
     ) -> None:
-        h = T.alloc_local((streams, vector), dtype)
-        y = T.alloc_local((vector,), dtype)
+        h = T.alloc_local((trips, streams, vector), dtype)
+        y = T.alloc_local((trips, vector), dtype)
         out = T.alloc_local((streams, vector), dtype)
-        for trip in T.unroll(-(-vectors // tuning.threads)):
+        # All of a row is asked for before any of it is written: results may lie where it lay.
+        for trip in T.unroll(trips):
             index = trip * tuning.threads + T.get_thread_binding()
             if index < vectors:
                 for v in T.vectorized(vector):
-                    y[v] = y_TD[row, index * vector + v]
+                    y[trip, v] = y_TD[row, index * vector + v]
                 for s in T.unroll(streams):
                     for v in T.vectorized(vector):
-                        h[s, v] = trunk_TSD[row, s, index * vector + v]
+                        h[trip, s, v] = trunk_TSD[row, s, index * vector + v]
+        for trip in T.unroll(trips):
+            index = trip * tuning.threads + T.get_thread_binding()
+            if index < vectors:
                 for n in T.unroll(streams):
                     for v in T.unroll(vector):
                         total = weighted_sum(
                             [post_TS[row, n], *[comb_TSS[row, m, n] for m in range(streams)]],
-                            [y[v], *[h[m, v] for m in range(streams)]],
+                            [y[trip, v], *[h[trip, m, v] for m in range(streams)]],
                         )
                         out[n, v] = T.cast(total, dtype)
                 for n in T.unroll(streams):

@@ -19,6 +19,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import GateTopkSpec
 
 from deepinfer_nvidia.kernels.compiler_switches import NO_BOUNDS_CHECKS
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["build", "default_tuning"]
@@ -79,7 +80,7 @@ def build(spec: GateTopkSpec, tuning: KernelTuning) -> Any:
         weight_Tk: T.Tensor((rows, chosen), "float32"),
     ) -> None:
         with T.Kernel(T.ceildiv(rows, block_rows), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             thread = T.get_thread_binding()
             warp, lane = thread // _WARP, thread % _WARP

@@ -8,6 +8,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import MhcStreamsSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.stream_sums import weighted_sum
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
@@ -33,7 +34,7 @@ def build(spec: MhcStreamsSpec, tuning: VectorTuning) -> Any:
         out_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(T.ceildiv(rows * per_row, per_block), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             thread = T.get_thread_binding()
             h = T.alloc_local((streams, vector), dtype)

@@ -15,6 +15,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import MhcMixesSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
 __all__ = ["Tuning", "build", "default_tuning"]
@@ -64,7 +65,7 @@ def build(spec: MhcMixesSpec, tuning: Tuning) -> Any:
         comb_TSS: T.Tensor((rows, streams, streams), "float32"),
     ) -> None:
         with T.Kernel(T.ceildiv(rows, block_rows), threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             thread = T.get_thread_binding()
             sums = T.alloc_shared((block_rows, mixes + 1), "float32")
             matrix = T.alloc_shared((block_rows, streams, streams), "float32")

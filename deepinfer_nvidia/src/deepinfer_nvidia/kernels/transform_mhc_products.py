@@ -17,6 +17,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import MhcProductsSpec
 
+from deepinfer_nvidia.kernels.early_start import FEW_ROWS, let_next_start
 from deepinfer_nvidia.kernels.nearer import BRING_NEARER, bring_nearer, bytes_of_line
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -88,12 +89,11 @@ def build(spec: MhcProductsSpec, tuning: Tuning) -> Any:
         square_PT: T.Tensor((pieces, rows), "float32"),
     ) -> None:
         with T.Kernel(pieces, T.ceildiv(rows, tile), threads=tuning.threads) as (piece, block):
-            # The mixes may start as soon as all blocks have; they wait for the end themselves.
-            T.pdl_trigger()
+            let_next_start(rows)
             T.import_source(BRING_NEARER)
             for trip in T.unroll(trips):
                 own = trip * tuning.threads + T.get_thread_binding()
-                if own < columns:
+                if own < columns and rows <= FEW_ROWS:
                     bring_nearer(part_NK[own, piece * inputs], near_bytes)
             T.pdl_sync()
             x = T.alloc_shared((tile, step_width), dtype)

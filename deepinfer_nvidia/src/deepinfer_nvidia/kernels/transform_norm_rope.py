@@ -9,6 +9,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform_runs import NormRopeSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.rotation import turned
 from deepinfer_nvidia.kernels.row_norm import norm_row, norm_tuning, padded_width
 from deepinfer_nvidia.kernels.tuning import KernelTuning
@@ -39,7 +40,7 @@ def _turned_only(spec: NormRopeSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             normed = T.alloc_shared((width,), dtype)
             norm_turn(x_TD, weight_D, cosine_TP, sine_TP, normed, out_TD, row)
@@ -61,7 +62,7 @@ def _both(spec: NormRopeSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             normed = T.alloc_shared((width,), dtype)
             norm_turn(x_TD, weight_D, cosine_TP, sine_TP, normed, out_TD, row)

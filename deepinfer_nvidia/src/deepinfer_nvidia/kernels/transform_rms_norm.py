@@ -8,6 +8,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import RmsNormSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.row_norm import norm_tuning
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -32,7 +33,7 @@ def build(spec: RmsNormSpec, tuning: KernelTuning) -> Any:
         out_TD: T.Tensor((rows, width), spec.out_dtype),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             x = T.alloc_fragment((1, padded), dtype)
             square = T.alloc_fragment((1, padded), "float32")

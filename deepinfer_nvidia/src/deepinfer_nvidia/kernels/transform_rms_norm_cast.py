@@ -9,6 +9,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform_runs import NormCastSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.row_norm import norm_row, norm_tuning, padded_width, round_row
 from deepinfer_nvidia.kernels.tuning import KernelTuning
 
@@ -35,7 +36,7 @@ def build(spec: NormCastSpec, tuning: KernelTuning) -> Any:
         rounded_TD: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(rows, threads=tuning.threads) as row:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             x = T.alloc_fragment((1, padded), dtype)
             normed = T.alloc_shared((width,), dtype)

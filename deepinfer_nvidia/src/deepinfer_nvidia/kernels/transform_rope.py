@@ -10,6 +10,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import RopeSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.rotation import turned
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
@@ -43,7 +44,7 @@ def build(spec: RopeSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * heads * per_head, per_block), threads=tuning.threads
         ) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             thread = T.get_thread_binding()
             x = T.alloc_local((vector,), dtype)

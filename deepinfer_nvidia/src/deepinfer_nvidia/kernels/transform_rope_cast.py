@@ -10,6 +10,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform_runs import RopeCastSpec
 
 from deepinfer_nvidia.kernels.block_rounding import round_groups
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.rotation import turned
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
@@ -41,7 +42,7 @@ def build(spec: RopeCastSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * heads * per_head, tuning.threads), threads=tuning.threads
         ) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             index = block * tuning.threads + T.get_thread_binding()
             row = index // (heads * per_head)

@@ -9,6 +9,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform import SwigluSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.expert_activation import activated
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
@@ -48,7 +49,7 @@ def _routed(spec: SwigluSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * vectors, threads * tuning.vectors), threads=threads
         ) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             activate(gate_up_R2I, route_R, out_RI, rows, block)
 
@@ -68,7 +69,7 @@ def _plain(spec: SwigluSpec, tuning: VectorTuning) -> Any:
         with T.Kernel(
             T.ceildiv(rows * vectors, threads * tuning.vectors), threads=threads
         ) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             activate(gate_up_R2I, None, out_RI, rows, block)
 

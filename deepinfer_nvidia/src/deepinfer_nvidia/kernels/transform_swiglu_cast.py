@@ -9,6 +9,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.transform_runs import SwigluCastSpec
 
 from deepinfer_nvidia.kernels.block_rounding import round_groups
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.expert_activation import activated
 from deepinfer_nvidia.kernels.vectors import VectorTuning, vector_tuning
 
@@ -36,7 +37,7 @@ def _routed(spec: SwigluCastSpec, tuning: VectorTuning) -> Any:
         rounded_RI: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(blocks, threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             activate(gate_up_R2I, route_R, rounded_RI, rows, block)
 
@@ -53,7 +54,7 @@ def _plain(spec: SwigluCastSpec, tuning: VectorTuning) -> Any:
         rounded_RI: T.Tensor((rows, width), "bfloat16"),
     ) -> None:
         with T.Kernel(blocks, threads=tuning.threads) as block:
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             activate(gate_up_R2I, None, rounded_RI, rows, block)
 

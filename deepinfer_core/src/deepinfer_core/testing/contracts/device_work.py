@@ -116,6 +116,27 @@ class DeviceWorkContract(ContractSuite):
         """It has a shape."""
         assert component.reachable(torch.empty((0, 24))).shape == (0, 24)
 
+    def test_work_beside_reads_what_was_launched_and_is_there_when_wanted(
+        self, component: Device
+    ) -> None:
+        """What is launched in between does not disturb it; what it made may be made again."""
+        x, sums = component.zeros((_MANY,), torch.int64), component.zeros((3,), torch.int64)
+        stream = component.stream()
+        for turn in (1, 2, 3):
+            stream.submit(lambda: _sums_beside(component, x, sums)).wait()
+            assert sums.tolist() == [turn * _MANY, 2 * turn * _MANY, turn * _MANY]
+        stream.close()
+
+    def test_work_beside_is_recorded_and_repeated(self, component: Device) -> None:
+        """A recording waits where the launches waited."""
+        x, sums = component.zeros((_MANY,), torch.int64), component.zeros((3,), torch.int64)
+        recording = _recorded(component, lambda: _sums_beside(component, x, sums))
+        stream = component.stream()
+        for turn in (3, 4, 5):
+            stream.submit(recording.repeat).wait()
+            assert sums.tolist() == [turn * _MANY, 2 * turn * _MANY, turn * _MANY]
+        stream.close()
+
     def test_recording_does_the_work_once(self, component: Device) -> None:
         """As if nobody had noted it down."""
         x = component.zeros((_MANY,), torch.int64)
@@ -195,6 +216,16 @@ def _count(x: torch.Tensor, times: int, host: torch.Tensor | None) -> None:
         x += 1
     if host is not None:
         host.copy_(x.sum(dim=0, keepdim=True), non_blocking=True)
+
+
+def _sums_beside(device: Device, x: torch.Tensor, sums: torch.Tensor) -> None:
+    """Add 1 to ``x``; its sum beside, twice, and twice its sum in between."""
+    x += 1
+    first = device.beside(lambda: x.sum(dim=0, keepdim=True))
+    second = device.beside(lambda: (x * 1).sum(dim=0, keepdim=True))
+    sums[1:2].copy_((x * 2).sum(dim=0, keepdim=True))
+    sums[2:].copy_(second())
+    sums[:1].copy_(first())
 
 
 def _fill(x: torch.Tensor, number: int) -> None:

@@ -14,6 +14,7 @@ import tilelang.language as T
 from deepinfer_core.interfaces.operators.catalogue import KernelLimits
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.hopper.dense_candidates import dense_candidates
 from deepinfer_nvidia.kernels.hopper.ring import SHARED_BYTES, Tuning, sources
 from deepinfer_nvidia.kernels.hopper.spread import spread
@@ -129,7 +130,7 @@ def _persistent(spec: GemmDenseSpec, tuning: Tuning) -> Any:
             T.import_source(source)
             T.annotate_min_blocks_per_sm(tuning.blocks_per_core)
             shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")
-            T.pdl_trigger()
+            let_next_start(rows)
             T.call_extern(
                 "handle",
                 "deepinfer_dense::gemm_dense_begin",

@@ -18,6 +18,7 @@ from deepinfer_core.interfaces.operators.gemm import GemmExpertsSpec
 from deepinfer_core.numeric import QuantTensor
 
 from deepinfer_nvidia.gemm.packing import RECORD_BYTES, pack_experts
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.hopper.expert_candidates import expert_candidates
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
 from deepinfer_nvidia.kernels.product_times import fitting
@@ -127,7 +128,7 @@ __device__ __forceinline__ void gemm_experts_packed_entry(uint8_t *shared, const
             T.import_source(source)
             T.annotate_min_blocks_per_sm(tuning.blocks_per_core)
             shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")
-            T.pdl_trigger()
+            let_next_start(rows)
             T.pdl_sync()
             T.call_extern(
                 "handle",

@@ -9,6 +9,7 @@ from typing import Any
 import tilelang.language as T
 from deepinfer_core.interfaces.operators.gemm import GemmDenseSpec
 
+from deepinfer_nvidia.kernels.early_start import let_next_start
 from deepinfer_nvidia.kernels.hopper.ring import Tuning, sources
 from deepinfer_nvidia.kernels.hopper.tensor_map import matrix_map
 
@@ -61,7 +62,7 @@ __device__ __forceinline__ void gemm_dense_entry(uint8_t *shared, const CUtensor
         ) as (block, channel_tile, row_tile):
             T.import_source(source)
             shared = T.alloc_shared((shared_bytes,), "uint8", scope="shared.dyn")
-            T.pdl_trigger()
+            let_next_start(rows)
             T.call_extern(
                 "handle",
                 "deepinfer_dense::gemm_dense_begin",
