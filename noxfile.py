@@ -49,10 +49,13 @@ def group(session: nox.Session, *names: str) -> None:
 
 
 def shared(session: nox.Session, *packages: str) -> Path:
-    """Folder with the one copy of packages, and of what they need, that all sessions share."""
+    """Folder with the one copy of packages, and of what they need, that all sessions share.
+
+    ``site-packages`` tells hypothesis, which reads a project's modules for constants, to skip them.
+    """
     name = "+".join(packages)
-    folder = Path(session.virtualenv.location).parent / ".shared" / name
-    folder.parent.mkdir(exist_ok=True)
+    folder = Path(session.virtualenv.location).parent / ".shared" / "site-packages" / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
         if not folder.exists():
