@@ -7,7 +7,7 @@ symbolic extents from their shapes, and performs the closures. Results are in th
 import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from time import monotonic
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class Program:
 
         Args:
             arguments: one tensor for each parameter.
-            limit_s: give up after this time; for programs that may be broken.
+            limit_s: give up after this time of the processor; for programs that may be broken.
             refuse_doubled_stores: no two lanes of a statement may store into one cell of shared or
                 global memory, not even the same value. A statement outside every loop is one of
                 all threads, if the program asks for the thread's index.
@@ -91,7 +91,7 @@ class Program:
         )
         run.extents[: len(scope.threads)] = scope.threads
         if limit_s is not None:
-            run.deadline_s = monotonic() + limit_s
+            run.deadline_s = process_time() + limit_s
         if refuse_doubled_stores:
             run.threads = self.asked_threads
         tensors = bindings.match(self.parameters, arguments)

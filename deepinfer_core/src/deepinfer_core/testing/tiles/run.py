@@ -27,7 +27,7 @@ class Run:
         origins: the thread index of the first lane of each thread axis.
         mask: lanes that take part (boolean lanes), or None for all of them.
         core: the vector core that is running, where a block has several.
-        deadline_s: when to give up, on the clock of ``time.monotonic``.
+        deadline_s: when to give up, on the clock of ``time.process_time``.
         barriers: phase barriers of the block by number.
         threads: threads that perform a statement without lanes; 0 if nobody asks who stores what.
         stage: who runs, while warp groups run side by side; ``role`` is one's own number.

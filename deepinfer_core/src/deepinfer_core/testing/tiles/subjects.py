@@ -6,6 +6,7 @@ the cases of every spec, as an author's mistake would meet them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from deepinfer_core.testing.tiles.source_mutations import (
 )
 from deepinfer_core.testing.tiles.survey import Verdict
 
-__all__ = ["FileSubject", "ProgramSubject", "complaint"]
+__all__ = ["FileSubject", "ProgramSubject", "Translated", "complaint", "translated"]
 
 Check = Callable[[Program], list[str]]
 """Runs a program on inputs and returns what is wrong with the results."""
+Translated = Callable[[], Program]
+"""Gives a program, translated when it is first asked for."""
 
 STILLBORN = "the tile language refuses it"
 SAME = "the simplifier makes the same program of it"
@@ -49,7 +52,7 @@ class ProgramSubject:
 
     def notice(self, mutant: Mutant) -> tuple[Verdict, str]:
         """Run one mutant on the cases."""
-        reason = complaint(mutant.func, self.check)
+        reason = complaint(translated(mutant.func), self.check)
         if reason:
             return "caught", reason
         if is_equivalent(self.func, mutant.func):
@@ -86,7 +89,7 @@ class FileSubject:
 
     def notice(self, mutant: SourceMutant) -> tuple[Verdict, str]:
         """Build every spec from the changed file and run its cases."""
-        built: dict[Any, Any] = {}
+        built: dict[Any, tuple[Any, Translated]] = {}
         try:
             module = load_mutant(mutant, self.package, self.folder)
         except Exception as error:  # noqa: BLE001 - whatever a changed file raises
@@ -94,20 +97,28 @@ class FileSubject:
         for key, check in self.checks:
             if key not in built:
                 try:
-                    built[key] = self.make(module, key)
+                    func = self.make(module, key)
                 except Exception as error:  # noqa: BLE001 - the frontend raises many kinds
                     return "stillborn", f"{STILLBORN}: {type(error).__name__}"
-            reason = complaint(built[key], check)
+                built[key] = func, translated(func)
+            reason = complaint(built[key][1], check)
             if reason:
                 return "caught", reason
-        same = all(is_equivalent(self.make(self.original, key), built[key]) for key in built)
+        same = all(
+            is_equivalent(self.make(self.original, key), func) for key, (func, _) in built.items()
+        )
         return ("equivalent", SAME) if same else ("survived", "no case noticed")
 
 
-def complaint(func: Any, check: Check) -> str:
+def translated(func: Any) -> Translated:
+    """A PrimFunc's program, for any number of cases."""
+    return cache(partial(Program, func))
+
+
+def complaint(program: Translated, check: Check) -> str:
     """What notices a program: a fault, a crash or a wrong result; empty when nothing does."""
     try:
-        found = check(Program(func))
+        found = check(program())
     except TileFault as fault:
         return type(fault).__name__
     except Exception as error:  # noqa: BLE001 - a crash is noticed, whatever its kind
