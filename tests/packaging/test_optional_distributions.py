@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -44,13 +45,19 @@ def site(site_of: Callable[..., Path]) -> Path:
     return site_of(*PROJECTS)
 
 
+@pytest.fixture(scope="module")
+def once(deepinfer: Run) -> Run:
+    """Runs a command in a folder once: where none was ever installed, each is missing alike."""
+    return cache(deepinfer)
+
+
 @pytest.fixture(scope="module", params=["never installed", "uninstalled"])
 def without(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, deepinfer: Run
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, once: Run
 ) -> Callable[[Optional], Path | None]:
     """Gives a folder in which one of them is missing, and the others are not if one was there."""
     sites: dict[Optional, Path | None] = {}
-    report = json.loads(deepinfer("plugins", "--json").stdout)
+    report = json.loads(once("plugins", "--json", site=None).stdout)
     present = {one["distribution"] for one in report["plugins"]}
 
     def site(missing: Optional) -> Path | None:
@@ -98,11 +105,11 @@ def test_where_it_is_missing_the_message_names_the_distribution(
 
 @each
 def test_where_it_is_missing_the_core_works(
-    deepinfer: Run, without: Callable[[Optional], Path | None], optional: Optional
+    once: Run, without: Callable[[Optional], Path | None], optional: Optional
 ) -> None:
     pytest.importorskip("deepinfer_tiny", reason="needs deepinfer-tiny, a checkpoint")
     missing = without(optional)
-    done = deepinfer("plugins", "--json", site=missing)
+    done = once("plugins", "--json", site=missing)
     found = json.loads(done.stdout)
     assert (done.returncode, found["problems"]) == (0, [])
     distributions = {one["distribution"] for one in found["plugins"]}
@@ -111,6 +118,6 @@ def test_where_it_is_missing_the_core_works(
         others = {one.name for one in OPTIONAL if one is not optional}
         assert others <= distributions
     prompt = ("generate", "Once upon a time", "--max-tokens", "4", "--temperature", "0")
-    done = deepinfer(*prompt, site=missing)
+    done = once(*prompt, site=missing)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) > 2
