@@ -28,8 +28,8 @@ _KEPT: tuple[tuple[int, ...], ...] = (
     (5, CHUNK_TOKENS + 5),
     (_LAST,),
     (_LAST, SEGMENT_TOKENS),
-    (3, _VOCABULARY - 1),
-    (0, _LAST, SEGMENT_TOKENS, _VOCABULARY - 1),
+    (3, 4, _VOCABULARY - 1),
+    (0, 1, _LAST, SEGMENT_TOKENS, _VOCABULARY - 1),
 )
 """Tokens of a law."""
 
