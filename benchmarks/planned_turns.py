@@ -8,7 +8,8 @@ and the next of which is the first that has. Garbage of others is collected befo
 import gc
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ HELDOUT = Path(__file__).parent.parent / "tests" / "data" / "heldout.jsonl"
 OPENING_WORDS = 8
 TURN_TOKENS = 24
 """By which texts grow in one turn, on average."""
-TURNS_OF_A_TEXT = 5
-"""Before new ones begin, as many as there are ways; the longest may be twice as long."""
+TURNS_OF_A_TEXT = 8
+"""Before new ones begin, of all ways together; a text may be three times as long."""
 LEADING_STEPS = 2
 """Of a turn, which do not count."""
 
@@ -56,10 +57,12 @@ class Turns:
     Attributes:
         token_s: seconds of processor time a token, by turn.
         steps: the times of each step that counts, as planners are told.
+        planning_s: elapsed seconds in which the planner decided and learnt, in these steps.
     """
 
     token_s: list[float] = field(default_factory=list)
     steps: list[StepTimes] = field(default_factory=list)
+    planning_s: float = 0.0
 
 
 class Watched(DraftPlanner):
@@ -79,7 +82,8 @@ class Watched(DraftPlanner):
 
     def rows(self, views: Sequence[DraftView], *, other_rows: int) -> Sequence[int]:
         """As the planner says."""
-        return self._planner.rows(views, other_rows=other_rows)
+        with self._timed():
+            return self._planner.rows(views, other_rows=other_rows)
 
     def drafts_next(self) -> bool:
         """As the planner says."""
@@ -91,7 +95,8 @@ class Watched(DraftPlanner):
 
     def learn(self, outcomes: Sequence[DraftOutcome]) -> None:
         """Tell the planner."""
-        self._planner.learn(outcomes)
+        with self._timed():
+            self._planner.learn(outcomes)
 
     def took(self, times: StepTimes) -> None:
         """Tell the planner."""
@@ -99,7 +104,15 @@ class Watched(DraftPlanner):
             self._leading -= 1
         else:
             self._turns.steps.append(times)
-        self._planner.took(times)
+        with self._timed():
+            self._planner.took(times)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began_s = time.perf_counter()
+        yield
+        if not self._leading:
+            self._turns.planning_s += time.perf_counter() - began_s
 
 
 class Machine:

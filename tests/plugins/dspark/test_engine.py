@@ -23,6 +23,7 @@ from deepinfer_core.plugin import BuildContext
 from deepinfer_core.plugin.context import ModelNeeds
 from deepinfer_core.schedule.speculation_costs import CostCurve
 from deepinfer_core.testing.draft_budgets import RandomBudget
+from deepinfer_core.testing.events import captured_events
 from deepinfer_core.testing.small_engines import Ask, EngineShape, slim_config, small_engine
 from deepinfer_core.testing.speculation import matched_prompts
 from deepinfer_core.testing.tiny_model import tiny_model
@@ -142,6 +143,20 @@ def test_there_are_drafts_behind_the_first_token_of_an_answer(model: TextModel) 
     assert [view.drafts for view in views] == [5] * len(ASKS)
     assert all(view.newest is not None for view in views)
     assert any(view.before is None for view in views)
+
+
+def test_a_disk_that_fills_up_changes_no_answer(
+    model: TextModel, plain: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    path = tmp_path / "record"
+    full = drafter(path)
+    engine = small_engine(model, EngineShape(), drafter=full)
+    path.unlink()
+    path.symlink_to("/dev/full")
+    with captured_events() as events:
+        found = [one.done.token_ids for one in engine.answer(ASKS)]
+    assert found == plain
+    assert [one["event"] for one in events].count("draft_record.ended") == 1
 
 
 def test_all_blocks_are_recorded_with_what_became_of_them(model: TextModel, tmp_path: Path) -> None:

@@ -68,7 +68,10 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line", ["[2, 1, 0.5", "[2, 1, 0.5]", "[3, 1, 0.5, 0.5]", "[1, 2, 0.5, 0.5]", '["a"]', "3",
-             "[1.5, 1, 0.5, 0.5]", '[2, 1, "x", 0.5]', ""],
+             "[1.5, 1, 0.5, 0.5]", '[2, 1, "x", 0.5]', "", '[2, 1, "1", 0.5]', "[2, true, 1, 1]",
+             "[2, 1, NaN, 0.5]", "[2, 1, 0.5, -Infinity]", f"[2, 1, 0.5, {10**400}]",
+             "[" * 100_000],
+    ids=range(15),
 )  # fmt: skip
 def test_a_line_that_is_no_block_is_named(tmp_path: Path, line: str) -> None:
     BlockRecorder(tmp_path / "record", HEADER).add(OUTCOMES)
@@ -78,11 +81,70 @@ def test_a_line_that_is_no_block_is_named(tmp_path: Path, line: str) -> None:
         read_records(tmp_path / "record")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": "deepinfer-dspark record 0"}', "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", '{"format": "deepinfer-dspark record 0"}', "[1]", "[" * 100_000],
+    ids=range(5),
+)
 def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "record").write_text(text)
     with pytest.raises(ConfigError, match="is no record of drafts"):
         read_records(tmp_path / "record")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"temperatures": []}, {"temperatures": [1, 0]}, {"temperatures": [1, float("nan")]},
+     {"temperatures": [1, 10**400]}, {"temperatures": ["1", "2"]}, {"checkpoint": 3},
+     {"rule": "most"}],
+    ids=range(7),
+)  # fmt: skip
+def test_a_first_line_that_says_nothing_of_use_is_refused(
+    tmp_path: Path, other: dict[str, object]
+) -> None:
+    BlockRecorder(tmp_path / "record", HEADER)
+    line = json.loads((tmp_path / "record").read_text())
+    (tmp_path / "record").write_text(json.dumps(line | other) + "\n")
+    with pytest.raises(ConfigError, match="is no record of drafts"):
+        read_records(tmp_path / "record")
+
+
+@pytest.mark.parametrize("device", ["/dev/full", "/dev/null"])
+def test_a_device_is_neither_recorded_in_nor_read(device: str) -> None:
+    with pytest.raises(ConfigError, match=f"asked to record in {device}, found that it is no ord"):
+        BlockRecorder(Path(device), HEADER)
+    with pytest.raises(ConfigError, match=f"the records in {device}, found that it is no ordinary"):
+        read_records(Path(device))
+    with pytest.raises(ConfigError, match=f"calibration in {device}, found .*no ordinary file"):
+        read_table(Path(device), **USE)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"{" * 1_000_000], ids=["bytes", "no end"])
+def test_a_file_that_may_have_no_first_line_is_not_appended_to(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "record").write_bytes(content)
+    with pytest.raises(ConfigError, match=str(tmp_path / "record")):
+        BlockRecorder(tmp_path / "record", HEADER)
+    assert (tmp_path / "record").read_bytes() == content
+
+
+def test_recording_ends_once_and_for_all_where_the_disk_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    recorder = BlockRecorder(path, HEADER)
+    recorder.add(OUTCOMES)
+    path.rename(tmp_path / "kept")
+    path.symlink_to("/dev/full")
+    with captured_events() as events:
+        recorder.add(OUTCOMES)
+        path.unlink()
+        recorder.add(OUTCOMES)
+    assert [event["event"] for event in events] == ["draft_record.ended"]
+    assert events[0]["written"] == 2
+    assert "No space left" in str(events[0]["reason"])
+    assert (recorder.written, recorder.lost) == (2, 4)
+    assert not path.exists()
+    assert len(read_records(tmp_path / "kept")[1].verified_B) == 2
 
 
 def test_a_record_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -123,7 +185,9 @@ def test_a_table_for_something_else_is_refused(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"format": "x"}', '{"format": "deepinfer-dspark calibration 1"}']
+    "text",
+    ["", "[]", '{"format": "x"}', '{"format": "deepinfer-dspark calibration 1"}', "[" * 100_000],
+    ids=range(5),
 )
 def test_what_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "table.json").write_text(text)
@@ -131,10 +195,25 @@ def test_what_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
         read_table(tmp_path / "table.json", **USE)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 1e-320, 1e39])
 def test_a_temperature_that_divides_nothing_is_refused(tmp_path: Path, temperature: float) -> None:
     write_table(tmp_path / "table.json", replace(TABLE, temperatures=(1.0, temperature)))
     with pytest.raises(ConfigError, match="a temperature that is not positive"):
+        read_table(tmp_path / "table.json", **USE)
+
+
+@pytest.mark.parametrize("field", ["temperatures", "blocks", "error_before", "error_after"])
+@pytest.mark.parametrize(
+    "value", ["1", True, None, float("inf"), float("nan"), 10**400, 10**5000, "1.5"], ids=range(8)
+)
+def test_what_is_no_finite_number_is_refused_in_a_table(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    write_table(tmp_path / "table.json", TABLE)
+    text = json.dumps(json.loads((tmp_path / "table.json").read_text()) | {field: [1, "HERE"]})
+    written = "1" * 5001 if value == 10**5000 else json.dumps(value)
+    (tmp_path / "table.json").write_text(text.replace('"HERE"', written))
+    with pytest.raises(ConfigError, match="asked for the calibration in"):
         read_table(tmp_path / "table.json", **USE)
 
 
@@ -184,7 +263,11 @@ def test_step_times_are_used_until_they_are_too_old(
     assert (files.find(KEY) == COSTS) is is_found
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "deepinfer-dspark step times 2"}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"format": "deepinfer-dspark step times 2"}', "[" * 100_000],
+    ids=range(5),
+)
 def test_damaged_step_times_count_as_not_there(tmp_path: Path, text: str) -> None:
     files = MeasuredFiles(tmp_path, 60)
     files.keep(KEY, COSTS)

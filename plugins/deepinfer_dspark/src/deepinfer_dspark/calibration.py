@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.whole_files import replace_file
+
+from deepinfer_dspark.reading import DAMAGE, finite, read_ordinary
 
 __all__ = ["CalibrationTable", "read_table", "write_table"]
 
@@ -80,17 +81,25 @@ def read_table(path: Path, *, checkpoint: str, drafts: int, rule: str) -> Calibr
 
 def _read(path: Path) -> CalibrationTable:
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        data: Any = json.loads(read_ordinary(path))
         if data.pop("format") != _FORMAT:
             raise ValueError("another format")
-        for name in ("temperatures", "blocks", "error_before", "error_after"):
-            data[name] = tuple(data[name])
+        data["blocks"] = tuple(map(_count, data["blocks"]))
+        for name in ("temperatures", "error_before", "error_after"):
+            data[name] = tuple(map(finite, data[name]))
         table = CalibrationTable(**data)
-        if not all(0 < t < math.inf for t in table.temperatures):
-            raise ValueError("a temperature that is not positive")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if not all(2**-126 <= temperature < 2**128 for temperature in table.temperatures):
+            raise ValueError("a temperature that is not positive and a normal fp32")
+    except (OSError, *DAMAGE) as error:
         raise ConfigError(
             f"asked for the calibration in {path}, found {error!r}",
             hint="write one with `deepinfer calibrate`",
         ) from error
     return table
+
+
+def _count(value: object) -> int:
+    finite(value)
+    if not isinstance(value, int):
+        raise ValueError(f"{value} where a number of blocks should be")
+    return value

@@ -19,6 +19,7 @@ from deepinfer_core.telemetry.logs import get_logger
 from deepinfer_core.whole_files import replace_file
 
 from deepinfer_dspark.measuring import MeasuredCosts
+from deepinfer_dspark.reading import DAMAGE, finite, read_ordinary
 
 __all__ = ["MeasuredFiles"]
 
@@ -44,14 +45,14 @@ class MeasuredFiles:
         """What was measured under ``key``; None if nothing was, or too long ago."""
         path = self._path(key)
         try:
-            data: Any = json.loads(path.read_text(encoding="utf-8"))
+            data: Any = json.loads(read_ordinary(path))
             if data["format"] != _FORMAT or data["key"] != _plain(key):
                 return None
             found = MeasuredCosts(steps=_curve(data["steps"]), rounds=_curve(data["rounds"]))
-            age_s = self._now_s() - float(data["measured_at"])
+            age_s = self._now_s() - finite(data["measured_at"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, *DAMAGE) as error:
             _log.warning("step_times.not_read", path=str(path), reason=repr(error))
             return None
         # A file from the future was written by another clock; nobody knows how old it is.
@@ -99,5 +100,5 @@ def _data(curve: CostCurve) -> dict[str, object]:
 
 def _curve(data: Any) -> CostCurve:
     return CostCurve(
-        rows=tuple(map(int, data["sizes"])), milliseconds=tuple(map(float, data["milliseconds"]))
+        rows=tuple(map(int, data["sizes"])), milliseconds=tuple(map(finite, data["milliseconds"]))
     )

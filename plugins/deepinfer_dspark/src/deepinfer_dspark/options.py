@@ -19,7 +19,8 @@ class DsparkOptions(BaseModel):
     )
     record: Path | None = Field(
         default=None,
-        description="file that what became of drafts is appended to, for `deepinfer calibrate`",
+        description="ordinary file that what became of drafts is appended to, for "
+        "`deepinfer calibrate`",
     )
     curve_ttl_s: float = Field(
         default=604_800.0,

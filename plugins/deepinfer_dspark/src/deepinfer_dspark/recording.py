@@ -3,7 +3,8 @@
 A record file has one line of JSON that says whose drafts these are, and then one line for each
 verified block: how many drafts were verified, how many of them in front were right, and the logits
 of all confidences as the network gave them. Runs of the same checkpoint, draft length and rule may
-be appended to one file.
+be appended to one file. Requests do not depend on it: where it cannot be written any more, nothing
+is recorded from then on.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from deepinfer_core.errors import ConfigError
+from deepinfer_core.interfaces.draft_planner import AcceptanceRule
+from deepinfer_core.telemetry.logs import get_logger
 
 from deepinfer_dspark.fitting import BlockRecords
+from deepinfer_dspark.reading import DAMAGE, check_ordinary, finite, read_ordinary
 
 if TYPE_CHECKING:
     from deepinfer_core.interfaces.draft_planner import DraftOutcome
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["BlockRecorder", "RecordHeader", "read_records"]
 
 _FORMAT = "deepinfer-dspark record 1"
+_LONGEST_HEADER = 65_536
+"""Characters of a first line; a longer one is no header."""
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,10 @@ class BlockRecorder:
         path: of the file; it may exist.
         header: what its blocks are about.
 
+    Attributes:
+        written: blocks that were written.
+        lost: blocks that could not be written, or came later.
+
     Raises:
         ConfigError: the file cannot be written, or is about something else.
     """
@@ -56,6 +67,7 @@ class BlockRecorder:
     def __init__(self, path: Path, header: RecordHeader) -> None:
         _begin(path, header)
         self._path = path
+        self.written = self.lost = 0
 
     def add(self, outcomes: Sequence[DraftOutcome]) -> None:
         """Write the blocks of one step; those of which nothing was verified say nothing."""
@@ -64,9 +76,19 @@ class BlockRecorder:
             for item in outcomes
             if item.verified and item.raw
         ]
-        if lines:
+        if self.lost or not lines:
+            self.lost += len(lines)
+            return
+        try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
+        except OSError as error:
+            self.lost = len(lines)
+            _log.warning(
+                "draft_record.ended", path=str(self._path), reason=str(error), written=self.written
+            )
+        else:
+            self.written += len(lines)
 
 
 def read_records(path: Path) -> tuple[RecordHeader, BlockRecords]:
@@ -76,7 +98,7 @@ def read_records(path: Path) -> tuple[RecordHeader, BlockRecords]:
         ConfigError: it cannot be read, or is not such a file; names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_ordinary(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"asked for the records in {path}, found {error}", hint="record some first"
@@ -88,8 +110,9 @@ def read_records(path: Path) -> tuple[RecordHeader, BlockRecords]:
         block = _block(line, width)
         if block is None:
             raise ConfigError(
-                f"{path} line {number} is no block of {width} drafts",
-                hint="remove the line, if the process that wrote it was killed",
+                f"{path} line {number} is no block of {width} drafts with finite logits",
+                hint="remove the line, if its writer was killed, found the disk full, "
+                "or had a network that overflowed",
             )
         blocks.append(block)
     return header, BlockRecords(
@@ -102,12 +125,13 @@ def read_records(path: Path) -> tuple[RecordHeader, BlockRecords]:
 def _begin(path: Path, header: RecordHeader) -> None:
     """Write the header, or see that it is there."""
     try:
+        check_ordinary(path)
         with path.open("a+", encoding="utf-8") as file:
             file.seek(0)
-            first = file.readline()
+            first = file.readline(_LONGEST_HEADER)
             if not first:
                 file.write(json.dumps({"format": _FORMAT, **asdict(header)}) + "\n")
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"asked to record in {path}, found {error}", hint="name a file that can be written"
         ) from error
@@ -122,19 +146,25 @@ def _header(path: Path, line: str) -> RecordHeader:
     try:
         data: Any = json.loads(line)
         if data.pop("format") == _FORMAT:
-            data["temperatures"] = tuple(map(float, data["temperatures"]))
-            return RecordHeader(**data)
-    except (ValueError, KeyError, AttributeError, TypeError):
+            data["temperatures"] = tuple(map(finite, data["temperatures"]))
+            if _is_whole(header := RecordHeader(**data)):
+                return header
+    except DAMAGE:
         pass  # said below
     raise ConfigError(f"{path} is no record of drafts", hint="name a file that was recorded")
+
+
+def _is_whole(header: RecordHeader) -> bool:
+    named = isinstance(header.checkpoint, str) and header.rule in get_args(AcceptanceRule)
+    return named and bool(header.temperatures) and min(header.temperatures) > 0
 
 
 def _block(line: str, width: int) -> tuple[int, int, list[float]] | None:
     try:
         verified, accepted, *logits = json.loads(line)
-        whole = isinstance(verified, int) and isinstance(accepted, int)
-        numbers = [float(logit) for logit in logits]
-    except (ValueError, TypeError):
+        whole = type(verified) is int and type(accepted) is int  # True is an int, too
+        numbers = [finite(logit) for logit in logits]
+    except DAMAGE:
         return None
     if not whole or not 0 <= accepted <= verified <= width or len(numbers) != width:
         return None
