@@ -162,7 +162,7 @@ class _Writer:
             return None
         found = dict.fromkeys([*(["null"] if values.has_null else [])])
         found.update(dict.fromkeys(str(one).lower() for one in sorted(values.booleans)))
-        texts = _texts(values.strings.counted()) if not values.strings.is_empty else []
+        texts = _texts(values.strings.written()) if not values.strings.is_empty else []
         if texts is None:
             return None
         found.update(dict.fromkeys(json.dumps(text) for text in texts))

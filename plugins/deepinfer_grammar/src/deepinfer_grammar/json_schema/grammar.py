@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from deepinfer_grammar.errors import SchemaFault, TooLarge
 from deepinfer_grammar.json_schema.array_rules import add_array
 from deepinfer_grammar.json_schema.formulas import NOTHING, Formula
 from deepinfer_grammar.json_schema.object_rules import add_object
-from deepinfer_grammar.json_schema.strings import BEHIND, add_strings
+from deepinfer_grammar.json_schema.string_rules import BEHIND, add_strings
 from deepinfer_grammar.regular.charset import of_text
 from deepinfer_grammar.regular.rules_of import add_automaton
 from deepinfer_grammar.rules import (
@@ -129,9 +130,13 @@ class JsonRules:
             )
         if not values.strings.is_empty:
             strings = values.strings
-            options.append(
-                self.shared(("string", strings), lambda: add_strings(self.grammar, strings))
-            )
+            try:
+                options.append(
+                    self.shared(("string", strings), lambda: add_strings(self.grammar, strings))
+                )
+            except TooLarge as error:
+                path = self.meaning.path_of(formula, "minLength", "maxLength")
+                raise SchemaFault(error.message, path) from error
         options.extend(add_array(self, shape) for shape in values.arrays)
         options.extend(add_object(self, shape) for shape in values.objects)
         return options[0] if len(options) == 1 else Choice(tuple(options))

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from deepinfer_grammar.errors import SchemaFault
 from deepinfer_grammar.json_schema.formulas import NOTHING, Formula, both
 from deepinfer_grammar.json_schema.shapes import MAX_LOOSE, Objects
-from deepinfer_grammar.json_schema.strings import Strings, add_strings, quoted
+from deepinfer_grammar.json_schema.string_rules import add_strings, quoted
+from deepinfer_grammar.json_schema.strings import Strings
 from deepinfer_grammar.regular.charset import CharSet, complement, union
 from deepinfer_grammar.regular.dfa import EMPTY, Dfa, Edge, difference, intersection, of_texts
 from deepinfer_grammar.rules import Choice, Expression, Reference, Sequence, Text
@@ -206,7 +207,7 @@ class _Writer:
                 yield (self._name(names), *self._value(both(*formulas), end))
 
     def _name(self, names: Dfa) -> Expression:
-        strings = Strings(names)
+        strings = Strings.of(names)
         return self.rules.shared(
             ("string", strings), lambda: add_strings(self.rules.grammar, strings)
         )
