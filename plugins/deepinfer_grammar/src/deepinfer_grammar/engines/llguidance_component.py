@@ -20,6 +20,7 @@ from deepinfer_core.interfaces.grammar import (
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_grammar.beginning import check_beginning
+from deepinfer_grammar.engines.descent import levels_of, with_levels
 from deepinfer_grammar.engines.llguidance_text import as_lark
 from deepinfer_grammar.errors import GrammarFault
 from deepinfer_grammar.front import grammar_rules
@@ -59,16 +60,20 @@ class LlguidanceGrammar(Grammar):
 
     def compile(self, grammar: GrammarText, vocabulary: GrammarVocabulary) -> bytes:
         """See ``Grammar.compile``."""
-        return as_lark(grammar_rules(grammar, vocabulary)).encode()
+        rules = grammar_rules(grammar, vocabulary)
+        return f"{levels_of(rules)}\n{as_lark(rules)}".encode()
 
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
         """See ``Grammar.open``."""
         import llguidance
 
-        native = llguidance.LLMatcher(
-            self._tokenizer(vocabulary),
-            llguidance.LLMatcher.grammar_from_lark(compiled.decode()),
-            log_level=0,
+        tokenizer = self._tokenizer(vocabulary)
+        levels, _, lark = compiled.decode().partition("\n")
+        native = with_levels(
+            int(levels),
+            lambda: llguidance.LLMatcher(
+                tokenizer, llguidance.LLMatcher.grammar_from_lark(lark), log_level=0
+            ),
         )
         if native.is_error():
             raise GrammarFault(
