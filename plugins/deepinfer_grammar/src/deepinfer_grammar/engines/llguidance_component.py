@@ -34,6 +34,9 @@ __all__ = ["LlguidanceGrammar", "build"]
 _MOST_SYMBOLS = 65_000
 """Terminals and rules, after repetitions are written out; more are a defect to llguidance."""
 
+_MANY_SYMBOLS = "symbols"
+"""What the reason names if there are more."""
+
 _NO_TOKEN = "NoExtensionBias"
 """What the reason begins with if the vocabulary has no token for how the text goes on."""
 
@@ -76,11 +79,13 @@ class LlguidanceGrammar(Grammar):
             ),
         )
         if native.is_error():
+            reason = _first_line(native.get_error())
+            limit = f", which counts at most {_MOST_SYMBOLS:,} symbols in them"
             raise GrammarFault(
-                "#: the rules of the grammar are more than grammar.llguidance can take, which"
-                f" counts at most {_MOST_SYMBOLS:,} symbols in them",
-                hint="make it smaller, or take grammar.xgrammar",
-            ) from RuntimeError(_first_line(native.get_error()))
+                "#: the rules of the grammar are not such as grammar.llguidance can take"
+                f"{limit if _MANY_SYMBOLS in reason else ''}",
+                hint="make it smaller or simpler, or take grammar.xgrammar",
+            ) from RuntimeError(reason)
         found = _Compiled(native, vocabulary, _FIXED_BYTES + _BYTES_A_BYTE * len(compiled))
         check_beginning(found.matcher(), vocabulary)
         return found
