@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from deepinfer_grammar.errors import SchemaFault
+from deepinfer_grammar.errors import TooLarge
 from deepinfer_grammar.json_schema.formulas import NOTHING, Formula, both
 from deepinfer_grammar.json_schema.shapes import MAX_LOOSE, Objects
 from deepinfer_grammar.json_schema.string_rules import add_strings, quoted
@@ -60,7 +60,11 @@ class _State:
 
 
 def add_object(rules: JsonRules, shape: Objects) -> Expression:
-    """What matches an object of a shape, braces included."""
+    """What matches an object of a shape, braces included.
+
+    Raises:
+        TooLarge: too many members would have to be counted.
+    """
     return rules.shared(("object", shape), lambda: _Writer(rules, shape).build())
 
 
@@ -85,7 +89,7 @@ class _Writer:
         self.low = shape.low if shape.low > required else 0
         self.cap = max(self.low, 1 if self.high is None else self.high)
         if self.cap > MAX_COUNTED_MEMBERS:
-            raise SchemaFault(f"over {MAX_COUNTED_MEMBERS} members cannot be counted", "#")
+            raise TooLarge(f"over {MAX_COUNTED_MEMBERS} members cannot be counted")
         self.needed = max(0, self.low - required)
         self.is_ascending = self.needed > 2
         self.names: dict[tuple[str, _State], str] = {}
