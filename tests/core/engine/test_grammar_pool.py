@@ -274,6 +274,13 @@ def test_one_that_aborts_ends_alone(pool: GrammarPool) -> None:
     assert works(pool.compiled(choice("ok", "4")))
 
 
+def test_one_that_crashes_is_not_said_to_lack_memory(pool: GrammarPool) -> None:
+    with pytest.raises(RequestError, match=r"ended its process by SIGSEGV.*nested too") as caught:
+        pool.compiled(choice("!crash")).result(WAIT_S)
+    assert "memory" not in str(caught.value)
+    assert works(pool.compiled(choice("ok", "6")))
+
+
 def test_one_that_takes_too_much_memory_is_refused(pool: GrammarPool) -> None:
     with pytest.raises(RequestError, match="memory"):
         pool.compiled(choice("!memory")).result(WAIT_S)

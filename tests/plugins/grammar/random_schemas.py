@@ -15,6 +15,18 @@ NUMBERS = (0, 1, -1, 2, 1.5, 12)
 PATTERNS = ("^a", "b$", "^[ab]+$", "a|c", "^.{2}$", "^(?!a)")
 
 
+# Automata so large, or bounds so high, that both together cannot be counted.
+LONG_PATTERNS = ("^[ab]+@[ab]{1,60}$", "^a{60}|b+$", "^[ab]+( [ab]+)*$")
+LONG_STRINGS = (
+    "a" * 110 + "@b",
+    "b" * 70,
+    "a" * 61,
+    "ab " * 40 + "a",
+    "b@a",
+    "2020-01-01T00:00:00Z",
+)
+
+
 def schema(chance: random.Random, depth: int) -> Any:
     """A schema; its parts are one level less deep."""
     if depth <= 0 or chance.random() < 0.15:
@@ -42,6 +54,17 @@ def _leaf(chance: random.Random) -> Any:
             {"minimum": chance.choice(NUMBERS)},
         )
     )
+
+
+def counted(chance: random.Random, depth: int) -> dict[str, Any]:
+    """Strings with bounds on their length beside large automata, joined and negated."""
+    if depth > 0:
+        kind = chance.choice(("anyOf", "oneOf", "allOf", "not"))
+        if kind == "not":
+            return {"not": counted(chance, depth - 1)}
+        return {kind: [counted(chance, depth - 1) for _ in range(2)]}
+    bounds = {"minLength": chance.randint(0, 3), "maxLength": chance.choice((40, 200, 20_000))}
+    return {**bounds, "pattern": chance.choice((*LONG_PATTERNS, "^b$"))}
 
 
 def _some(chance: random.Random, depth: int, low: int = 1) -> list[Any]:

@@ -12,9 +12,12 @@ import pytest
 from deepinfer_core.errors import RequestError
 from deepinfer_core.interfaces.grammar import GrammarText
 from deepinfer_core.testing.contracts.grammar_texts import GRAMMAR_VOCABULARY
+from deepinfer_grammar.json_schema.document import Document
+from deepinfer_grammar.json_schema.formulas import Schema
+from deepinfer_grammar.json_schema.meaning import Meaning
 
 sys.path.insert(0, str(Path(__file__).parent))
-from random_schemas import schema, written
+from random_schemas import LONG_STRINGS, counted, schema, written
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema, the judge")
 pytest.importorskip("xgrammar", reason="needs xgrammar")
@@ -43,3 +46,14 @@ def test_what_is_written_is_valid() -> None:
                 ended += 1
                 jsonschema.Draft202012Validator(asked).validate(json.loads(found))
     assert ended > SCHEMAS, "too few texts ended for the test to mean anything"
+
+
+def test_sets_of_texts_are_exact_however_long_what_they_are_made_of() -> None:
+    """Also where the bounds of what is joined or negated could not be counted."""
+    for seed in range(60):
+        asked = {"type": "string", **counted(random.Random(seed), 2)}
+        document = Document(json.dumps(asked))
+        found = Meaning(document).values(Schema(document.start())).strings
+        judge = jsonschema.Draft202012Validator(asked)
+        for text in LONG_STRINGS:
+            assert found.holds(text) == judge.is_valid(text), (asked, text)

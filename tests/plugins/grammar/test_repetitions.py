@@ -35,6 +35,8 @@ def compiled(engine: str, asked: GrammarText) -> CompiledGrammar:
         ('(("a"?){2})+', set(range(17))),
         ('(("a" "a")*){2}', set(range(0, 17, 2))),
         ("([a]{5}){3}", {15}),
+        ('"a" "a"{0} ("a" "a"){0,0}', {1}),
+        ('"a"{0}', {0}),
     ],
 )
 def test_repetitions_inside_each_other_multiply(engine: str, rule: str, counts: set[int]) -> None:

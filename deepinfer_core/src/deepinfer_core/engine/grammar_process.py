@@ -31,6 +31,16 @@ __all__ = ["GrammarProcess"]
 _START_TIMEOUT_S = 120.0
 """For a child to start and import its engine, which may bring a tensors library along."""
 
+_GONE_S = 1.0
+"""For a process that has closed its output to be gone."""
+
+_FAULTS = frozenset(
+    getattr(signal, name)
+    for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
+    if hasattr(signal, name)
+)
+"""Signals that a process brings upon itself; a system that lacks memory sends others."""
+
 
 class GrammarProcess:
     """A process that compiles, once it has begun.
@@ -88,6 +98,14 @@ class GrammarProcess:
             return False
         self._process.send_signal(GIVE_UP)
         return True
+
+    def crash(self) -> str:
+        """Name of the fault by which the gone process ended; empty if it was none of its own."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(_GONE_S)
+            if -code in _FAULTS:
+                return signal.Signals(-code).name
+        return ""
 
     def strike(self) -> None:
         """Have the process ended, without waiting until it is gone; ``kill`` is still to come."""

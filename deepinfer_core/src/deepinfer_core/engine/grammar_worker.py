@@ -133,8 +133,9 @@ class GrammarWorker:
         try:
             answer = self._child.ask(job.grammar)
         except (OSError, EOFError):
+            fault = self._child.crash()
             self._lose()
-            return None
+            return _crashed(fault) if fault else None
         if answer.is_last:
             self._lose()
         return answer.outcome
@@ -143,6 +144,15 @@ class GrammarWorker:
         child, self._child, self._is_struck = self._child, None, False
         if child is not None:
             child.kill()
+
+
+def _crashed(fault: str) -> Refused:
+    return Refused(
+        f"compiling the grammar ended its process by {fault}, which is a defect of the component or"
+        " a grammar that is nested too deeply for it",
+        hint="make it smaller or less deep",
+        is_limit=True,
+    )
 
 
 def _dying() -> Refused:

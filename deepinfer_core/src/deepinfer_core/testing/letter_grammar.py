@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,8 @@ class LetterGrammar(Grammar):
             raise ValueError("a bug")
         if first == "!abort":
             os.abort()
+        if first == "!crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
         if first == "!memory":
             return bytes(len(bytearray(1 << 40)))
         if first.startswith("!keep"):

@@ -222,7 +222,7 @@ def _without(expression: Expression, live: set[str]) -> Expression:
         case Sequence(parts):
             return Sequence(tuple(_without(part, live) for part in parts))
         case Repeat(part, low, high):
-            if not _can_end(part, live):
+            if high == 0 or not _can_end(part, live):
                 return EMPTY
             return Repeat(_without(part, live), low, high)
     return expression

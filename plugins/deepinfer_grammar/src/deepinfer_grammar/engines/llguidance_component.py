@@ -20,6 +20,7 @@ from deepinfer_core.interfaces.grammar import (
 from deepinfer_core.plugin import BuildContext
 
 from deepinfer_grammar.beginning import check_beginning
+from deepinfer_grammar.engines.descent import levels_of, with_levels
 from deepinfer_grammar.engines.llguidance_text import as_lark
 from deepinfer_grammar.errors import GrammarFault
 from deepinfer_grammar.front import grammar_rules
@@ -32,6 +33,9 @@ __all__ = ["LlguidanceGrammar", "build"]
 
 _MOST_SYMBOLS = 65_000
 """Terminals and rules, after repetitions are written out; more are a defect to llguidance."""
+
+_MANY_SYMBOLS = "symbols"
+"""What the reason names if there are more."""
 
 _NO_TOKEN = "NoExtensionBias"
 """What the reason begins with if the vocabulary has no token for how the text goes on."""
@@ -59,23 +63,29 @@ class LlguidanceGrammar(Grammar):
 
     def compile(self, grammar: GrammarText, vocabulary: GrammarVocabulary) -> bytes:
         """See ``Grammar.compile``."""
-        return as_lark(grammar_rules(grammar, vocabulary)).encode()
+        rules = grammar_rules(grammar, vocabulary)
+        return f"{levels_of(rules)}\n{as_lark(rules)}".encode()
 
     def open(self, compiled: bytes, vocabulary: GrammarVocabulary) -> CompiledGrammar:
         """See ``Grammar.open``."""
         import llguidance
 
-        native = llguidance.LLMatcher(
-            self._tokenizer(vocabulary),
-            llguidance.LLMatcher.grammar_from_lark(compiled.decode()),
-            log_level=0,
+        tokenizer = self._tokenizer(vocabulary)
+        levels, _, lark = compiled.decode().partition("\n")
+        native = with_levels(
+            int(levels),
+            lambda: llguidance.LLMatcher(
+                tokenizer, llguidance.LLMatcher.grammar_from_lark(lark), log_level=0
+            ),
         )
         if native.is_error():
+            reason = _first_line(native.get_error())
+            limit = f", which counts at most {_MOST_SYMBOLS:,} symbols in them"
             raise GrammarFault(
-                "#: the rules of the grammar are more than grammar.llguidance can take, which"
-                f" counts at most {_MOST_SYMBOLS:,} symbols in them",
-                hint="make it smaller, or take grammar.xgrammar",
-            ) from RuntimeError(_first_line(native.get_error()))
+                "#: the rules of the grammar are not such as grammar.llguidance can take"
+                f"{limit if _MANY_SYMBOLS in reason else ''}",
+                hint="make it smaller or simpler, or take grammar.xgrammar",
+            ) from RuntimeError(reason)
         found = _Compiled(native, vocabulary, _FIXED_BYTES + _BYTES_A_BYTE * len(compiled))
         check_beginning(found.matcher(), vocabulary)
         return found

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING
 
-from deepinfer_grammar.errors import SchemaFault
+from deepinfer_grammar.errors import SchemaFault, TooLarge
 from deepinfer_grammar.json_schema.formulas import NOTHING, Constant, Formula, both, negated
+from deepinfer_grammar.json_schema.numbers import SHORTEST
 from deepinfer_grammar.json_schema.shapes import Arrays
-from deepinfer_grammar.regular.dfa import Dfa
+from deepinfer_grammar.json_text import written_number
+from deepinfer_grammar.regular.dfa import Dfa, intersection
 from deepinfer_grammar.rules import Choice, Expression, Reference, Sequence, Text
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ def add_array(rules: JsonRules, shape: Arrays) -> Expression:
 
     Raises:
         SchemaFault: equal items are forbidden and there are too many different ones.
+        TooLarge: too many items would have to be counted.
     """
     return rules.shared(("array", shape), lambda: _Writer(rules, shape).build())
 
@@ -56,7 +60,7 @@ class _Writer:
         bound = max(shape.low, len(shape.prefix), shape.high or 0, 1)
         bound = max([bound, *(one.offset for one in shape.counted)])
         if bound > MAX_COUNTED_ITEMS and (needs_count or shape.low > MAX_COUNTED_ITEMS):
-            raise SchemaFault(f"over {MAX_COUNTED_ITEMS} items cannot be counted", "#")
+            raise TooLarge(f"over {MAX_COUNTED_ITEMS} items cannot be counted")
         self.last = bound
         self.options = self._distinct() if shape.unique_at else None
         self.names: dict[tuple[str, _State], str] = {}
@@ -148,7 +152,8 @@ class _Writer:
             texts = self._finite(formula)
             if texts is None or len(found.keys() | texts.keys()) > MAX_DISTINCT:
                 raise SchemaFault(
-                    f"uniqueItems needs items of at most {MAX_DISTINCT} different values",
+                    f"uniqueItems needs items of at most {MAX_DISTINCT} different values, none of"
+                    " them an array or object",
                     shape.unique_at,
                     hint="list the values with enum, or leave the keyword out",
                 )
@@ -158,13 +163,15 @@ class _Writer:
     def _finite(self, formula: Formula) -> dict[str, None] | None:
         """The values of a formula, if they are few and no arrays or objects."""
         values = self.rules.meaning.values(formula)
-        if values.arrays or values.objects or not values.numbers.is_empty:
+        if values.arrays or values.objects:
             return None
+        numbers = _texts(intersection(values.numbers, SHORTEST))
         found = dict.fromkeys([*(["null"] if values.has_null else [])])
         found.update(dict.fromkeys(str(one).lower() for one in sorted(values.booleans)))
-        texts = _texts(values.strings.counted()) if not values.strings.is_empty else []
-        if texts is None:
+        texts = _texts(values.strings.written()) if not values.strings.is_empty else []
+        if texts is None or numbers is None:
             return None
+        found.update(dict.fromkeys(written_number(Decimal(text)) for text in numbers))
         found.update(dict.fromkeys(json.dumps(text) for text in texts))
         return found
 

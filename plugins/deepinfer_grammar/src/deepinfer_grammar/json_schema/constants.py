@@ -47,7 +47,7 @@ def constant_values(constant: Constant) -> Values:
         case Decimal():
             return Values(numbers=equal_to(value))
         case str():
-            return Values(strings=Strings(of_texts([value])))
+            return Values(strings=Strings.of(of_texts([value])))
         case list():
             items = tuple(Constant(constant_text(one)) for one in value)
             return Values(arrays=(Arrays(items, NOTHING, len(items), len(items)),))

@@ -164,4 +164,4 @@ def format_strings(name: str) -> Strings | None:
     """The texts of a format; None if the standard has no such format."""
     if name not in FORMATS:
         return None
-    return Strings(_language(name))
+    return Strings.of(_language(name))

@@ -7,13 +7,15 @@ comma or colon, and none around the whole. A weak model cannot idle in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from deepinfer_grammar.errors import SchemaFault, TooLarge
 from deepinfer_grammar.json_schema.array_rules import add_array
 from deepinfer_grammar.json_schema.formulas import NOTHING, Formula
 from deepinfer_grammar.json_schema.object_rules import add_object
-from deepinfer_grammar.json_schema.strings import BEHIND, add_strings
+from deepinfer_grammar.json_schema.string_rules import BEHIND, add_strings
 from deepinfer_grammar.regular.charset import of_text
 from deepinfer_grammar.regular.rules_of import add_automaton
 from deepinfer_grammar.rules import (
@@ -129,9 +131,20 @@ class JsonRules:
             )
         if not values.strings.is_empty:
             strings = values.strings
-            options.append(
-                self.shared(("string", strings), lambda: add_strings(self.grammar, strings))
-            )
-        options.extend(add_array(self, shape) for shape in values.arrays)
-        options.extend(add_object(self, shape) for shape in values.objects)
+            with self._placed(formula, "minLength", "maxLength"):
+                options.append(
+                    self.shared(("string", strings), lambda: add_strings(self.grammar, strings))
+                )
+        with self._placed(formula, "maxItems", "minItems"):
+            options.extend(add_array(self, shape) for shape in values.arrays)
+        with self._placed(formula, "maxProperties", "minProperties"):
+            options.extend(add_object(self, shape) for shape in values.objects)
         return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    @contextmanager
+    def _placed(self, formula: Formula, *keys: str) -> Iterator[None]:
+        """What is too large is so at the first of some keywords of a formula."""
+        try:
+            yield
+        except TooLarge as error:
+            raise SchemaFault(error.message, self.meaning.path_of(formula, *keys)) from error

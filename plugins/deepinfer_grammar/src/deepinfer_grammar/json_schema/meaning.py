@@ -93,6 +93,15 @@ class Meaning:
         self._known[formula] = found
         return found
 
+    def path_of(self, formula: Formula, *keys: str) -> str:
+        """Path of the first of some keywords in the schema of a formula, or of that schema."""
+        match formula:
+            case Schema(place):
+                schema = self.document.at(place)
+                key = next((key for key in keys if isinstance(schema, dict) and key in schema), "")
+                return str(place.below(key) if key else place)
+        return place_of(formula) or "#"
+
     def _where(self) -> str:
         """Path of the innermost schema under way."""
         return next((p for one in reversed(self._under_way) if (p := place_of(one))), "#")

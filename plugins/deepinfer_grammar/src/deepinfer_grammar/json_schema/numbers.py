@@ -18,7 +18,16 @@ from deepinfer_grammar.regular.dfa import Dfa, Edge, difference, intersection, u
 from deepinfer_grammar.regular.syntax import parse
 from deepinfer_grammar.regular.tree import Concatenation, Language, literal
 
-__all__ = ["FREE", "INTEGER", "PLAIN", "at_least", "at_most", "equal_to", "multiples_of"]
+__all__ = [
+    "FREE",
+    "INTEGER",
+    "PLAIN",
+    "SHORTEST",
+    "at_least",
+    "at_most",
+    "equal_to",
+    "multiples_of",
+]
 
 MAX_REMAINDERS = 5000
 """Most states of an automaton that divides."""
@@ -31,6 +40,8 @@ def _language(text: str) -> Dfa:
 FREE = _language(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 PLAIN = _language(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 INTEGER = _language(r"-?(0|[1-9][0-9]*)(\.0+)?")
+SHORTEST = _language(r"0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9]")
+"""Of each number without exponent one spelling."""
 _POSITIVE = _language(r"(0|[1-9][0-9]*)(\.[0-9]+)?")
 """Spellings without a sign."""
 _ANY_DIGIT, _POINT = ("0", "9"), (".", ".")

@@ -99,7 +99,7 @@ def required_keyword(meaning: Meaning, place: Place, schema: dict[str, Any]) -> 
 
 def property_names_keyword(meaning: Meaning, place: Place, schema: dict[str, Any]) -> Values:
     """``propertyNames``."""
-    strings = meaning.values(meaning.formula(place, "propertyNames")).strings.counted()
+    strings = meaning.values(meaning.formula(place, "propertyNames")).strings.exactly()
     parts = ((strings, ANYTHING), (inverse(strings), NOTHING))
     others = tuple(part for part in parts if not part[0].is_empty)
     return only("objects", Values(objects=(Objects(others=others),)))

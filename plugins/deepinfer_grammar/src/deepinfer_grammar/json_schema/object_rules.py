@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from deepinfer_grammar.errors import SchemaFault
+from deepinfer_grammar.errors import TooLarge
 from deepinfer_grammar.json_schema.formulas import NOTHING, Formula, both
 from deepinfer_grammar.json_schema.shapes import MAX_LOOSE, Objects
-from deepinfer_grammar.json_schema.strings import Strings, add_strings, quoted
+from deepinfer_grammar.json_schema.string_rules import add_strings, quoted
+from deepinfer_grammar.json_schema.strings import Strings
 from deepinfer_grammar.regular.charset import CharSet, complement, union
 from deepinfer_grammar.regular.dfa import EMPTY, Dfa, Edge, difference, intersection, of_texts
 from deepinfer_grammar.rules import Choice, Expression, Reference, Sequence, Text
@@ -59,7 +60,11 @@ class _State:
 
 
 def add_object(rules: JsonRules, shape: Objects) -> Expression:
-    """What matches an object of a shape, braces included."""
+    """What matches an object of a shape, braces included.
+
+    Raises:
+        TooLarge: too many members would have to be counted.
+    """
     return rules.shared(("object", shape), lambda: _Writer(rules, shape).build())
 
 
@@ -84,7 +89,7 @@ class _Writer:
         self.low = shape.low if shape.low > required else 0
         self.cap = max(self.low, 1 if self.high is None else self.high)
         if self.cap > MAX_COUNTED_MEMBERS:
-            raise SchemaFault(f"over {MAX_COUNTED_MEMBERS} members cannot be counted", "#")
+            raise TooLarge(f"over {MAX_COUNTED_MEMBERS} members cannot be counted")
         self.needed = max(0, self.low - required)
         self.is_ascending = self.needed > 2
         self.names: dict[tuple[str, _State], str] = {}
@@ -206,7 +211,7 @@ class _Writer:
                 yield (self._name(names), *self._value(both(*formulas), end))
 
     def _name(self, names: Dfa) -> Expression:
-        strings = Strings(names)
+        strings = Strings.of(names)
         return self.rules.shared(
             ("string", strings), lambda: add_strings(self.rules.grammar, strings)
         )

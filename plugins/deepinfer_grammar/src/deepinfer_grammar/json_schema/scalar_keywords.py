@@ -66,7 +66,7 @@ def enum_keyword(meaning: Meaning, place: Place, schema: dict[str, Any]) -> Valu
     if not isinstance(options, list):
         raise fault("must be a list of values", place, "enum")
     texts = [value for value in options if isinstance(value, str)]
-    found = Values(strings=Strings(of_texts(texts))) if texts else NONE
+    found = Values(strings=Strings.of(of_texts(texts))) if texts else NONE
     for value in options:
         if not isinstance(value, str):
             found = found.join(meaning.values(_constant(value, place, "enum")))
@@ -103,7 +103,7 @@ def length_keyword(key: str) -> Keyword:
 
     def read(meaning: Meaning, place: Place, schema: dict[str, Any]) -> Values:
         count = count_at(schema, key, place)
-        strings = Strings(low=count) if key == "minLength" else Strings(high=count)
+        strings = Strings.of(low=count) if key == "minLength" else Strings.of(high=count)
         return only("strings", Values(strings=strings))
 
     return read
@@ -112,7 +112,7 @@ def length_keyword(key: str) -> Keyword:
 def pattern_keyword(meaning: Meaning, place: Place, schema: dict[str, Any]) -> Values:
     """``pattern``."""
     dfa = pattern_language(schema["pattern"], place, "pattern")
-    return only("strings", Values(strings=Strings(dfa)))
+    return only("strings", Values(strings=Strings.of(dfa)))
 
 
 def format_keyword(meaning: Meaning, place: Place, schema: dict[str, Any]) -> Values:

@@ -1,61 +1,29 @@
-"""Which texts may a string hold, and how are they spelled in JSON?
+"""Which texts may a string hold?
 
-A set of strings is an automaton over their characters, and bounds on their length beside it: with
-bounds inside, the automaton would have a state for each length.
+A set of strings is a union of automata over their characters, each with bounds on the length beside
+it: with bounds inside, an automaton would have a state for each length. Such unions are met, joined
+and negated exactly without counting; what is too long to be counted is only found out, and only
+then refused or lowered, where a set is written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import isqrt
+from functools import reduce
 
 from deepinfer_grammar.errors import TooLarge
-from deepinfer_grammar.regular.charset import (
-    ANY,
-    CharSet,
-    complement,
-    contains,
-    intersect,
-    of_text,
-    union,
-)
-from deepinfer_grammar.regular.dfa import (
-    EMPTY,
-    EVERYTHING,
-    Dfa,
-    Edge,
-    counted_intersection,
-    intersection,
-    inverse,
-    unite,
-)
-from deepinfer_grammar.regular.rules_of import add_automaton
-from deepinfer_grammar.rules import (
-    Choice,
-    Class,
-    Expression,
-    Repeat,
-    RuleSet,
-    Sequence,
-    Text,
-)
+from deepinfer_grammar.regular.dfa import EMPTY, EVERYTHING, Dfa, intersection, inverse, unite
+from deepinfer_grammar.regular.lengths import Lengths
 
-__all__ = ["ALL_STRINGS", "NO_STRINGS", "Strings", "add_strings", "quoted"]
+__all__ = ["ALL_STRINGS", "NO_STRINGS", "Bounded", "Strings"]
 
-MAX_COUNTED_STATES = 6000
-"""States of an automaton that counts a length beside a pattern. A bound that would need more is
-lowered: fewer texts, never more."""
-
-EXACTLY_COUNTED = 32
-"""Largest bound on a length that an automaton counts where the engines could count by themselves;
-up to it texts may have escapes anywhere."""
-
-ESCAPES = (1, 2, 8, 32)
-"""Most escapes in a text that engines count; the more there are, the shorter the runs between."""
+MAX_PARTS = 200
+"""Most automata with different bounds in one set."""
 
 
 @dataclass(frozen=True, slots=True)
-class Strings:
+class Bounded:
     """Texts of an automaton with ``low`` to ``high`` characters; None has no upper bound."""
 
     dfa: Dfa = EVERYTHING
@@ -63,237 +31,138 @@ class Strings:
     high: int | None = None
 
     @property
+    def has_bounds(self) -> bool:
+        """Whether its length is bounded beside the automaton."""
+        return self.low > 0 or self.high is not None
+
+    def simplified(self) -> Bounded | None:
+        """Without bounds that all texts keep anyway; None if there certainly is no text."""
+        if self.dfa.is_empty:
+            return None
+        if not self.has_bounds:
+            return self
+        lengths = Lengths(self.dfa)
+        if not lengths.has_any(self.low, self.high):
+            return None
+        return Bounded(
+            self.dfa,
+            self.low if self.low > lengths.shortest else 0,
+            None if self.high is None or self.high >= lengths.longest else self.high,
+        )
+
+    def holds(self, text: str) -> bool:
+        """Whether a text is one of them."""
+        is_within = self.low <= len(text) and (self.high is None or len(text) <= self.high)
+        return is_within and self.dfa.accepts(text)
+
+    def meet(self, other: Bounded) -> Bounded:
+        """Texts of both."""
+        highs = [high for high in (self.high, other.high) if high is not None]
+        dfa = intersection(self.dfa, other.dfa)
+        return Bounded(dfa, max(self.low, other.low), min(highs, default=None))
+
+    def others(self) -> Iterator[Bounded]:
+        """Parts that together have all other texts."""
+        if not self.dfa.is_everything:
+            yield Bounded(inverse(self.dfa))
+        if self.low > 0:
+            yield Bounded(high=self.low - 1)
+        if self.high is not None:
+            yield Bounded(low=self.high + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """Texts of any of the parts; each part has some text, and no two have the same bounds."""
+
+    parts: tuple[Bounded, ...]
+
+    @classmethod
+    def of(cls, dfa: Dfa = EVERYTHING, low: int = 0, high: int | None = None) -> Strings:
+        """Texts of one automaton within bounds."""
+        return _united([Bounded(dfa, low, high)])
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is certainly none."""
-        return self.dfa.is_empty or (self.high is not None and self.high < self.low)
+        return not self.parts
 
-    def counted(self) -> Dfa:
+    def holds(self, text: str) -> bool:
+        """Whether a text is one of them."""
+        return any(one.holds(text) for one in self.parts)
+
+    def meet(self, other: Strings) -> Strings:
+        """Texts of both."""
+        if ALL_STRINGS in (self, other):
+            return other if self == ALL_STRINGS else self
+        return _united(one.meet(two) for one in self.parts for two in other.parts)
+
+    def join(self, other: Strings) -> Strings:
+        """Texts of either."""
+        return _united((*self.parts, *other.parts))
+
+    def inverse(self) -> Strings:
+        """All other texts."""
+        found = ALL_STRINGS
+        for part in self.parts:
+            found = found.meet(_united(part.others()))
+        return found
+
+    def exactly(self) -> Dfa:
         """One automaton for everything.
 
         Raises:
             TooLarge: a bound on the length is too large to count.
         """
-        if self.low == 0 and self.high is None:
-            return self.dfa
-        longest = MAX_COUNTED_STATES // len(self.dfa.edges)
-        if self.low > longest:
-            raise TooLarge(f"a length of {self.low} or more cannot be counted beside the pattern")
-        high = None if self.high is None else min(self.high, longest)
-        return counted_intersection(self.dfa, _of_length(self.low, high))
+        languages = (Lengths(one.dfa).within(one.low, one.high) for one in self.parts)
+        return reduce(unite, languages, EMPTY)
 
-    def meet(self, other: Strings) -> Strings:
-        """Texts of both."""
-        highs = [high for high in (self.high, other.high) if high is not None]
-        dfa = intersection(self.dfa, other.dfa)
-        return Strings(dfa, max(self.low, other.low), min(highs, default=None))
+    def written(self) -> Dfa:
+        """As ``exactly``, but upper bounds that are too large are lowered: never to be negated.
 
-    def join(self, other: Strings) -> Strings:
-        """Texts of either."""
-        if self.is_empty or other in (self, ALL_STRINGS):
-            return other
-        if other.is_empty or self == ALL_STRINGS:
-            return self
-        if (self.low, self.high) == (other.low, other.high):
-            return Strings(unite(self.dfa, other.dfa), self.low, self.high)
-        return Strings(unite(self.counted(), other.counted()))
-
-    def _exactly_counted(self) -> Dfa:
-        """As ``counted``, but with the very bounds, for what is to be negated."""
-        if max(self.low, self.high or 0) > MAX_COUNTED_STATES // len(self.dfa.edges):
-            raise TooLarge("the opposite of a long bound beside a pattern cannot be counted")
-        return self.counted()
-
-    def inverse(self) -> Strings:
-        """All other texts."""
-        if self.dfa.is_everything and self.low == 0:
-            return NO_STRINGS if self.high is None else Strings(low=self.high + 1)
-        if self.dfa.is_everything and self.high is None:
-            return Strings(high=self.low - 1)
-        return Strings(inverse(self._exactly_counted()))
+        Raises:
+            TooLarge: not even the shortest text of a part can be counted.
+        """
+        return reduce(unite, map(_written, self.parts), EMPTY)
 
 
-ALL_STRINGS = Strings()
-NO_STRINGS = Strings(EMPTY)
+def _written(part: Bounded) -> Dfa:
+    lengths = Lengths(part.dfa)
+    if part.high is None:
+        return lengths.within(part.low, None)
+    return lengths.within_fewer(part.low, part.high)
 
 
-def _of_length(low: int, high: int | None) -> Dfa:
-    last = low if high is None else high
-    if high is not None and high < low:
-        return EMPTY
-    edges = [tuple((one, two, index + 1) for one, two in ANY) for index in range(last)]
-    edges.append(tuple((one, two, last) for one, two in ANY) if high is None else ())
-    return Dfa(tuple(edges), tuple(index >= low for index in range(last + 1)))
+def _united(parts: Iterable[Bounded]) -> Strings:
+    """All texts of the parts, joined as far as that needs no counting."""
+    by_bounds: dict[tuple[int, int | None], Dfa] = {}
+    for part in parts:
+        simple = part.simplified()
+        if simple is not None:
+            bounds = simple.low, simple.high
+            by_bounds[bounds] = unite(by_bounds.get(bounds, EMPTY), simple.dfa)
+            if len(by_bounds) > MAX_PARTS:
+                raise TooLarge(f"texts have over {MAX_PARTS} different bounds on their length")
+    if by_bounds.get((0, None)) == EVERYTHING:
+        return ALL_STRINGS
+    joined: list[Bounded] = []
+    for (low, high), dfa in sorted(by_bounds.items(), key=lambda item: item[0][0]):
+        same = next((one for one in joined if one.dfa == dfa and _touch(one, low)), None)
+        if same is None:
+            joined.append(Bounded(dfa, low, high))
+        else:
+            joined.remove(same)
+            ends = None if None in (same.high, high) else max(same.high or 0, high or 0)
+            joined.append(Bounded(dfa, same.low, ends))
+    if any(not one.has_bounds and one.dfa.is_everything for one in joined):
+        return ALL_STRINGS
+    return Strings(tuple(sorted(joined, key=lambda one: (one.low, one.high is None, one.high))))
 
 
-_PLAIN = complement(union([(0, 31)], of_text('"\\')))
-"""Characters that stand for themselves in a JSON string."""
-
-_SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
-_QUOTE, _BACKSLASH = 34, 92
-_HEX = of_text("0123456789abcdefABCDEF")
+def _touch(one: Bounded, low: int) -> bool:
+    """Whether no length lies between a part and a later lower bound."""
+    return one.high is None or low <= one.high + 1
 
 
-def quoted(text: str) -> str:
-    """A text as a JSON string, in its shortest spelling."""
-    letters = (_escape(ord(x)) if x in '"\\' or ord(x) < 32 else x for x in text)
-    return '"' + "".join(letters) + '"'
-
-
-def _escape(code: int) -> str:
-    return "\\" + _SHORT[code] if code in _SHORT else f"\\u{code:04x}"
-
-
-def add_strings(grammar: RuleSet, strings: Strings) -> Expression:
-    """A string of a set, quotes included.
-
-    The quotes belong to the automaton: engines know the masks inside a rule beforehand, and must
-    search where a rule ends. Long repetitions of one class they count by themselves.
-    """
-    if strings == ALL_STRINGS:
-        return add_automaton(grammar, _any_spelling(), "text", BEHIND)
-    chars, low = _repeated(strings)
-    if chars and max(low, strings.high or 0) > EXACTLY_COUNTED:
-        return _add_repeated(grammar, chars, low, strings.high)
-    is_counted = strings.low > 0 or strings.high is not None
-    spelling = _Spelling(strings.counted(), is_counted).build()
-    return add_automaton(grammar, spelling, "text", BEHIND)
-
-
-BEHIND = Sequence((Repeat(Class(of_text(" \n\t")), 0, None), Class(of_text(",:]}"))))
-"""What stands behind a value or a name in a JSON text; a little more than may stand there."""
-
-
-def _repeated(strings: Strings) -> tuple[CharSet, int]:
-    """The class that a language repeats and how often at least; no class: it is another one."""
-    edges, accepting = strings.dfa.edges, strings.dfa.accepting
-    loop = tuple((low, high) for low, high, to in edges[-1] if to == len(edges) - 1)
-    if accepting == (True,) and len(loop) == len(edges[0]):
-        return loop, strings.low
-    first = tuple((low, high) for low, high, to in edges[0] if to == 1)
-    if accepting == (False, True) and first == loop and len(first) == len(edges[0]):
-        return (loop, max(strings.low, 1)) if len(loop) == len(edges[1]) else ((), 0)
-    return (), 0
-
-
-def _add_repeated(grammar: RuleSet, chars: CharSet, low: int, high: int | None) -> Expression:
-    """Long texts of one class: with any number of plain characters, or with some escapes.
-
-    A rule for each number of escapes, with runs before, between and behind them that each engine
-    counts by itself: so short that together they keep the upper bound, the first so long that it
-    keeps the lower one.
-    """
-    quote = Text('"')
-    unit = grammar.add(grammar.fresh("unit"), Class(intersect(chars, _PLAIN)))
-    whole = Sequence((quote, Repeat(unit, low, high), quote))
-    options: list[Expression] = [_add_followed(grammar, whole)]
-    escapes = "".join(_SHORT[code] for code in sorted(_SHORT) if contains(chars, code))
-    if not escapes or high is None:
-        return options[0]
-    escape = (Text("\\"), Class(of_text(escapes)))
-    for count in sorted({min(count, isqrt(high)) for count in ESCAPES}):
-        run, first = (high - count) // (count + 1), max(low - 1, 0)
-        if run < first:
-            break
-        further = Sequence((Repeat(unit, 0, run), *escape))
-        parts: list[Expression] = [quote, Repeat(unit, first, run), *escape]
-        if count > 1:
-            stretch = grammar.add(grammar.fresh("stretch"), further)
-            parts.append(Repeat(stretch, 0, count - 1))
-        options.append(_add_followed(grammar, Sequence((*parts, Repeat(unit, 0, run), quote))))
-    return Choice(tuple(options))
-
-
-def _add_followed(grammar: RuleSet, expression: Expression) -> Expression:
-    name = grammar.fresh("text")
-    grammar.followed[name] = BEHIND
-    return grammar.add(name, expression)
-
-
-class _Spelling:
-    """Turns an automaton over characters into one over their spelling.
-
-    Characters are escaped only where they must be. Where lengths are counted, control characters
-    without a short escape are left out: each count would need four more states for them.
-    """
-
-    def __init__(self, dfa: Dfa, is_counted: bool) -> None:
-        self.dfa = dfa
-        self.is_counted = is_counted
-        self.edges: list[list[Edge]] = [[], *([] for _ in dfa.edges), []]
-
-    def build(self) -> Dfa:
-        """From the opening quote to the closing one."""
-        last = len(self.dfa.edges) + 1
-        self.edges[0].append((_QUOTE, _QUOTE, 1))
-        for state, edges in enumerate(self.dfa.edges):
-            here = self.edges[state + 1]
-            controls: dict[int, int] = {}
-            for low, high, to in edges:
-                here += [(a, b, to + 1) for a, b in intersect(((low, high),), _PLAIN)]
-                codes = [*range(low, min(high, 31) + 1), *(c for c in (34, 92) if low <= c <= high)]
-                controls.update(dict.fromkeys(codes, to + 1))
-            self._escapes(here, controls)
-            if self.dfa.accepting[state]:
-                here.append((_QUOTE, _QUOTE, last))
-        final = tuple(tuple(sorted(edges)) for edges in self.edges)
-        return Dfa(final, tuple(state == last for state in range(len(final))))
-
-    def _escapes(self, here: list[Edge], controls: dict[int, int]) -> None:
-        """What follows a backslash: short escapes, and four digits for the other controls."""
-        short = [(ord(_SHORT[code]), to) for code, to in controls.items() if code in _SHORT]
-        long = {code: to for code, to in controls.items() if code not in _SHORT}
-        if self.is_counted:
-            long = {}
-        if not short and not long:
-            return
-        escape = self._state()
-        here.append((_BACKSLASH, _BACKSLASH, escape))
-        self.edges[escape] += [(letter, letter, to) for letter, to in short]
-        if long:
-            first, second, third = self._state(), self._state(), self._state()
-            self.edges[escape].append((ord("u"), ord("u"), first))
-            self.edges[first].append((ord("0"), ord("0"), second))
-            self.edges[second].append((ord("0"), ord("0"), third))
-            for tens in (0, 1):
-                digits = {code % 16: to for code, to in long.items() if code // 16 == tens}
-                if digits:
-                    last = self._state()
-                    self.edges[third].append((48 + tens, 48 + tens, last))
-                    for digit, to in digits.items():
-                        letters = of_text(f"{digit:x}{digit:X}")
-                        self.edges[last] += [(a, b, to) for a, b in letters]
-
-    def _state(self) -> int:
-        self.edges.append([])
-        return len(self.edges) - 1
-
-
-def _any_spelling() -> Dfa:
-    """Every JSON string in every spelling; halves of a surrogate pair only together."""
-    names = ("open", "in", "escape", "u", "d", "x3", "x2", "x1", "high2", "high1", "slash", "low",
-             "lowd", "end")  # fmt: skip
-    number = {name: index for index, name in enumerate(names)}
-    table: dict[str, list[tuple[CharSet, str]]] = {
-        "open": [(of_text('"'), "in")],
-        "in": [(_PLAIN, "in"), (of_text("\\"), "escape"), (of_text('"'), "end")],
-        "escape": [(of_text('"\\/bfnrt'), "in"), (of_text("u"), "u")],
-        "u": [(of_text("0123456789abcefABCEF"), "x3"), (of_text("dD"), "d")],
-        "d": [(of_text("01234567"), "x2"), (of_text("89abAB"), "high2")],
-        "x3": [(_HEX, "x2")],
-        "x2": [(_HEX, "x1")],
-        "x1": [(_HEX, "in")],
-        "high2": [(_HEX, "high1")],
-        "high1": [(_HEX, "slash")],
-        "slash": [(of_text("\\"), "low")],
-        "low": [(of_text("u"), "lowd")],
-        "lowd": [(of_text("dD"), "low3")],
-        "low3": [(of_text("cdefCDEF"), "x2")],
-        "end": [],
-    }
-    number["low3"] = len(number)
-    order = sorted(number, key=lambda name: number[name])
-    edges = tuple(
-        tuple(sorted((a, b, number[to]) for chars, to in table[name] for a, b in chars))
-        for name in order
-    )
-    return Dfa(edges, tuple(name == "end" for name in order))
+ALL_STRINGS = Strings((Bounded(),))
+NO_STRINGS = Strings(())

@@ -16,7 +16,6 @@ __all__ = [
     "CharSet",
     "complement",
     "contains",
-    "fold_case",
     "intersect",
     "of_text",
     "unicode_category",
@@ -113,25 +112,3 @@ def unicode_category(name: str) -> CharSet | None:
     else:
         name_sets = [chars for key, chars in table.items() if key == name or key[0] == name]
     return union(*name_sets) if name_sets else None
-
-
-@cache
-def _case_pairs() -> tuple[tuple[int, int], ...]:
-    """Pairs of characters that differ only in case, both ways round."""
-    pairs: set[tuple[int, int]] = set()
-    for code in range(LAST + 1):
-        letter = chr(code)
-        for other in (letter.lower(), letter.upper()):
-            if other != letter and len(other) == 1:
-                pairs.add((code, ord(other)))
-                pairs.add((ord(other), code))
-    return tuple(sorted(pairs))
-
-
-def fold_case(chars: CharSet) -> CharSet:
-    """The set with the other case of each of its characters."""
-    if all(high < 128 for _, high in chars):
-        letters = [chr(code) for low, high in chars for code in range(low, high + 1)]
-        return union(chars, of_text("".join(x.upper() + x.lower() for x in letters)))
-    extra = [(other, other) for code, other in _case_pairs() if contains(chars, code)]
-    return union(chars, extra)

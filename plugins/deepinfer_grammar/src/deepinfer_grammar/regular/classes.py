@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 from deepinfer_grammar.errors import TextFault
+from deepinfer_grammar.regular.case import folded_by_all, folded_by_any
 from deepinfer_grammar.regular.charset import (
     ANY,
     CharSet,
     complement,
-    fold_case,
     of_text,
     unicode_category,
     union,
 )
+from deepinfer_grammar.regular.class_names import ASCII_SPACE, DIGIT, POSIX, SPACE, WORD, category
 
-__all__ = ["WORD", "ClassReader", "dot", "escaped_class", "wide_word"]
+__all__ = ["ClassReader", "dot", "escaped_class", "wide_word"]
 
-DIGIT: CharSet = ((48, 57),)
-WORD: CharSet = ((48, 57), (65, 90), (95, 95), (97, 122))
-ASCII_SPACE = of_text(" \t\n\r\f\v")
-# ECMA-262: white space and line ends.
-SPACE = union(
-    ASCII_SPACE, of_text("\u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff"), [(0x2000, 0x200A)]
-)
 # Both readings of the opposites: Unicode's separators and the controls that Python counts.
 WIDE_SPACE = union(SPACE, of_text("\u0085\u180e\u001c\u001d\u001e\u001f"))
 # Alphabetic, though of no category of letters; and the two joiners of UTS 18.
@@ -33,36 +28,6 @@ _OTHER_LETTERS: CharSet = (
 )  # fmt: skip
 LINE_ENDS = of_text("\n\r\u2028\u2029")
 
-_POSIX: dict[str, CharSet] = {
-    "alnum": ((48, 57), (65, 90), (97, 122)),
-    "alpha": ((65, 90), (97, 122)),
-    "ascii": ((0, 127),),
-    "blank": of_text(" \t"),
-    "cntrl": ((0, 31), (127, 127)),
-    "digit": DIGIT,
-    "graph": ((33, 126),),
-    "lower": ((97, 122),),
-    "print": ((32, 126),),
-    "punct": ((33, 47), (58, 64), (91, 96), (123, 126)),
-    "space": ASCII_SPACE,
-    "upper": ((65, 90),),
-    "word": WORD,
-    "xdigit": ((48, 57), (65, 70), (97, 102)),
-}
-_LONG_NAMES = {
-    "Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Titlecase_Letter": "Lt",
-    "Modifier_Letter": "Lm", "Other_Letter": "Lo", "Cased_Letter": "LC", "Mark": "M",
-    "Nonspacing_Mark": "Mn", "Spacing_Mark": "Mc", "Enclosing_Mark": "Me", "Number": "N",
-    "Decimal_Number": "Nd", "Letter_Number": "Nl", "Other_Number": "No", "digit": "Nd",
-    "Punctuation": "P", "Connector_Punctuation": "Pc", "Dash_Punctuation": "Pd",
-    "Open_Punctuation": "Ps", "Close_Punctuation": "Pe", "Initial_Punctuation": "Pi",
-    "Final_Punctuation": "Pf", "Other_Punctuation": "Po", "Symbol": "S", "Math_Symbol": "Sm",
-    "Currency_Symbol": "Sc", "Modifier_Symbol": "Sk", "Other_Symbol": "So", "Separator": "Z",
-    "Space_Separator": "Zs", "Line_Separator": "Zl", "Paragraph_Separator": "Zp", "Other": "C",
-    "Control": "Cc", "Format": "Cf", "Private_Use": "Co", "Unassigned": "Cn",
-    "punct": "P", "cntrl": "Cc",
-}  # fmt: skip
-_ASCII_ONLY: dict[str, CharSet] = {"ASCII": ((0, 127),), "Any": ANY}
 _CONTROLS = {"n": 10, "t": 9, "r": 13, "f": 12, "v": 11}
 _BOUNDS = re.compile(r"\{(\d+)(?:(,)(\d*))?\}|\{,(\d+)\}")
 
@@ -77,20 +42,20 @@ def dot(dialect: str, *, all_characters: bool) -> CharSet:
 def escaped_class(reader: ClassReader) -> CharSet | None:
     r"""``\d`` and its like, or ``\p{...}``, at the reader's place; None if it is another escape."""
     letter = reader.peek
-    is_plain = reader.dialect == "plain"
-    if letter in "dDwWsS":
-        reader.at += 1
-        kind = letter.lower()
-        if not is_plain:
-            chars = {"d": DIGIT, "w": WORD, "s": SPACE}[kind]
-        elif reader.is_negated == letter.islower():
-            chars = {"d": _wide_digits(), "w": wide_word(), "s": WIDE_SPACE}[kind]
-        else:
-            chars = {"d": DIGIT, "w": WORD, "s": ASCII_SPACE}[kind]
-        return chars if letter.islower() else complement(chars)
     if letter in "pP":
         return _property(reader)
-    return None
+    if letter not in "dDwWsS":
+        return None
+    reader.at += 1
+    return reader.opposite(letter.isupper(), lambda: _class_of(reader, letter.lower()))
+
+
+def _class_of(reader: ClassReader, kind: str) -> CharSet:
+    if reader.dialect != "plain":
+        return {"d": DIGIT, "w": WORD, "s": SPACE}[kind]
+    if reader.is_negated:
+        return {"d": _wide_digits(), "w": wide_word(), "s": WIDE_SPACE}[kind]
+    return {"d": DIGIT, "w": WORD, "s": ASCII_SPACE}[kind]
 
 
 @cache
@@ -121,10 +86,10 @@ def _property(reader: ClassReader) -> CharSet:
     if name.startswith("^"):
         is_negative, name = not is_negative, name[1:]
     name = name.removeprefix("General_Category=").removeprefix("gc=")
-    chars = _ASCII_ONLY.get(name) or unicode_category(_LONG_NAMES.get(name, name))
+    chars = category(name)
     if chars is None:
         raise TextFault(f"unknown character property {name!r}", start)
-    return complement(chars) if is_negative else chars
+    return reader.opposite(is_negative, lambda: chars)
 
 
 class ClassReader:
@@ -132,6 +97,7 @@ class ClassReader:
 
     Attributes:
         is_negated: whether a character that is allowed here is one that the whole shuts out.
+        ignores_case: whether characters stand for those of the other case too.
     """
 
     def __init__(self, text: str, dialect: str) -> None:
@@ -141,6 +107,20 @@ class ClassReader:
         self.repeated_at = -1
         self.names: set[str] = set()
         self.is_negated = False
+        self.ignores_case = False
+
+    def folded(self, chars: CharSet) -> CharSet:
+        """What a set stands for here: under any reading of case if it is shut out, else all."""
+        if not self.ignores_case:
+            return chars
+        return folded_by_any(chars) if self.is_negated else folded_by_all(chars)
+
+    def opposite(self, is_negative: bool, read: Callable[[], CharSet]) -> CharSet:
+        """A folded set, or all other characters than those of it."""
+        self.is_negated ^= is_negative
+        chars = self.folded(read())
+        self.is_negated ^= is_negative
+        return complement(chars) if is_negative else chars
 
     @property
     def ended(self) -> bool:
@@ -228,7 +208,7 @@ class ClassReader:
             raise TextFault(f"U+{code:X} is no character", start)
         return code
 
-    def bracket(self, start: int, *, ignore_case: bool) -> CharSet:
+    def bracket(self, start: int) -> CharSet:
         """A class in brackets; the opening one is already passed."""
         is_negative = self.take("^")
         self.is_negated ^= is_negative
@@ -247,52 +227,52 @@ class ClassReader:
         self.is_negated ^= is_negative
         if named & {r"\d", r"\w", r"\s"} & {name.lower() for name in named if name[1:].isupper()}:
             sets.append(ANY)  # a class and its opposite are everything under any reading
-        chars = fold_case(union(*sets)) if ignore_case else union(*sets)
-        return complement(chars) if is_negative else chars
+        return complement(union(*sets)) if is_negative else union(*sets)
 
     def _range(self) -> CharSet:
-        """One character, a range or a named class."""
+        """One character, a range or a named class, folded."""
         place = self.at
-        first = self._member()
+        first, is_class = self._member()
         if self.ended or self.peek != "-" or self.text.startswith("-]", self.at):
-            return first
-        if len(first) != 1 or first[0][0] != first[0][1]:
+            return first if is_class else self.folded(first)
+        if is_class:
             if self.dialect == "schema":
                 raise TextFault("a range from a class of characters", place)
             return first
         self.at += 1
         if self.ended:
             raise TextFault("a class without ']'", place)
-        last = self._member()
-        if len(last) != 1 or last[0][0] != last[0][1]:
+        last, is_class = self._member()
+        if is_class:
             raise TextFault("a range to a class of characters", place)
         if last[0][0] < first[0][0]:
             raise TextFault("a range from a higher to a lower character", place)
-        return ((first[0][0], last[0][0]),)
+        return self.folded(((first[0][0], last[0][0]),))
 
-    def _member(self) -> CharSet:
+    def _member(self) -> tuple[CharSet, bool]:
+        """One character not yet folded, or a named class; and whether it is such a class."""
         start = self.at
         letter = self.next()
         if letter == "[" and not self.ended and self.peek == ":" and self.dialect == "plain":
             return self._posix(start)
         if letter != "\\":
-            return ((ord(letter), ord(letter)),)
+            return ((ord(letter), ord(letter)),), False
         if self.ended:
             raise TextFault("a backslash at the end", start)
         if self.take("b"):
-            return ((8, 8),)
+            return ((8, 8),), False
         if self.peek in "123456789":
             raise TextFault("a digit after a backslash in a class", start)
         named = escaped_class(self)
-        return named if named is not None else self.escaped_letter(start)
+        return (self.escaped_letter(start), False) if named is None else (named, True)
 
-    def _posix(self, start: int) -> CharSet:
+    def _posix(self, start: int) -> tuple[CharSet, bool]:
         end = self.text.find(":]", self.at)
         if end < 0:
-            return ((91, 91),)
+            return ((91, 91),), False
         name = self.text[self.at + 1 : end]
-        chars = _POSIX.get(name.removeprefix("^"))
+        chars = POSIX.get(name.removeprefix("^"))
         if chars is None:
             raise TextFault(f"unknown class {name!r}", start)
         self.at = end + 2
-        return complement(chars) if name.startswith("^") else chars
+        return self.opposite(name.startswith("^"), lambda: chars), True

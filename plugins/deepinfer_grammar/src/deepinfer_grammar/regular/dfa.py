@@ -19,12 +19,12 @@ __all__ = [
     "MAX_STATES",
     "Dfa",
     "Edge",
-    "counted_intersection",
     "difference",
     "intersection",
     "inverse",
     "of_texts",
     "unite",
+    "without_dead_ends",
 ]
 
 Edge = tuple[int, int, int]
@@ -77,15 +77,15 @@ class Dfa:
 
     def trimmed(self) -> Dfa:
         """The same language without states that lead nowhere, minimised unless it is large."""
-        return _minimised(_trimmed(self))
+        return _minimised(without_dead_ends(self))
 
 
 EMPTY = Dfa(((),), (False,))
 EVERYTHING = Dfa((tuple((low, high, 0) for low, high in ANY),), (True,))
 
 
-def _trimmed(dfa: Dfa) -> Dfa:
-    """Drop states that cannot be reached or from which no text can end."""
+def without_dead_ends(dfa: Dfa) -> Dfa:
+    """The same language without states that cannot be reached or from which no text can end."""
     reached = _closure({0}, lambda state: (to for _, _, to in dfa.edges[state]))
     sources: dict[int, list[int]] = {}
     for state in reached:
@@ -231,12 +231,7 @@ def intersection(first: Dfa, second: Dfa) -> Dfa:
         return first
     if first.is_everything:
         return second
-    return counted_intersection(first, second).trimmed()
-
-
-def counted_intersection(first: Dfa, second: Dfa) -> Dfa:
-    """Texts of both, not minimised: for automata that count, where hardly two states are alike."""
-    return _trimmed(_combined(first, second, lambda one, two: one and two))
+    return _combined(first, second, lambda one, two: one and two).trimmed()
 
 
 def unite(first: Dfa, second: Dfa) -> Dfa:

@@ -8,7 +8,8 @@ readings of a word.
 from __future__ import annotations
 
 from deepinfer_grammar.regular.charset import ANY, CharSet, complement, intersect, union
-from deepinfer_grammar.regular.classes import WORD, wide_word
+from deepinfer_grammar.regular.class_names import WORD
+from deepinfer_grammar.regular.classes import wide_word
 from deepinfer_grammar.regular.tree import Place
 
 __all__ = ["holds", "sorts_of"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from deepinfer_grammar.errors import TextFault
-from deepinfer_grammar.regular.charset import fold_case
 from deepinfer_grammar.regular.classes import ClassReader, dot, escaped_class
 from deepinfer_grammar.regular.tree import (
     MAX_PARTS,
@@ -138,11 +137,12 @@ class _Reader(ClassReader):
     def _atom(self, flags: _Flags, depth: int) -> Regex:
         start = self.at
         letter = self.next()
+        self.ignores_case = flags.ignore_case
         match letter:
             case "(":
                 return self._group(flags, depth, start)
             case "[":
-                return Chars(self.bracket(start, ignore_case=flags.ignore_case))
+                return Chars(self.bracket(start))
             case ".":
                 return Chars(dot(self.dialect, all_characters=flags.dot_all))
             case "^":
@@ -150,17 +150,16 @@ class _Reader(ClassReader):
             case "$":
                 return Assertion("line_end" if flags.multiline else "end")
             case "\\":
-                return self._escape(flags, start)
+                return self._escape(start)
             case "*" | "+" | "?":
                 raise TextFault(f"nothing to repeat before {letter!r}", start)
             case "{" if self.bounds_at(start) is not None:
                 raise TextFault("nothing to repeat before '{'", start)
         if letter in "{}]" and self.dialect == "schema":
             raise TextFault(f"{letter!r} needs a backslash", start)
-        chars = ((ord(letter), ord(letter)),)
-        return Chars(fold_case(chars) if flags.ignore_case else chars)
+        return self._letter(letter)
 
-    def _escape(self, flags: _Flags, start: int) -> Regex:
+    def _escape(self, start: int) -> Regex:
         if self.ended:
             raise TextFault("a backslash at the end", start)
         letter = self.peek
@@ -179,14 +178,12 @@ class _Reader(ClassReader):
             end = self.text.find("\\E", self.at)
             quoted = self.text[self.at + 1 : len(self.text) if end < 0 else end]
             self.at = len(self.text) if end < 0 else end + 2
-            return Concatenation(tuple(self._letter(x, flags) for x in quoted))
+            return Concatenation(tuple(map(self._letter, quoted)))
         named = escaped_class(self)
-        chars = named if named is not None else self.escaped_letter(start)
-        return Chars(fold_case(chars) if flags.ignore_case else chars)
+        return Chars(self.folded(self.escaped_letter(start)) if named is None else named)
 
-    def _letter(self, letter: str, flags: _Flags) -> Regex:
-        chars = ((ord(letter), ord(letter)),)
-        return Chars(fold_case(chars) if flags.ignore_case else chars)
+    def _letter(self, letter: str) -> Regex:
+        return Chars(self.folded(((ord(letter), ord(letter)),)))
 
     def _group(self, flags: _Flags, depth: int, start: int) -> Regex:
         look: tuple[bool, bool] | None = None
