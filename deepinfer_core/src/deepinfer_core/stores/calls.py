@@ -125,10 +125,12 @@ def require_destinations(
     """
     if len(keys) != len(destinations):
         raise ValueError(f"{len(keys)} keys, found {len(destinations)} destinations")
+    block_bytes = group.block_bytes
     for one in destinations:
-        if len(one) != group.block_bytes:
-            raise ValueError(f"a block has {group.block_bytes} bytes, found {len(one)}")
-        if memoryview(one).readonly:
+        if len(one) != block_bytes:
+            raise ValueError(f"a block has {block_bytes} bytes, found {len(one)}")
+        view = one if isinstance(one, memoryview) else memoryview(one)
+        if view.readonly:
             raise ValueError("a destination is written to, found one that is read-only")
 
 

@@ -15,6 +15,7 @@ import pytest
 from deepinfer_core.errors import ConfigError
 from deepinfer_core.interfaces.kv_store import StoreItem
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
+from deepinfer_core.stores.disk import reader as reader_module
 from deepinfer_core.stores.disk import writer as writer_module
 from deepinfer_core.stores.disk.environment import Unusable, as_unusable
 from deepinfer_core.stores.disk.index import address_of
@@ -193,6 +194,20 @@ def test_a_call_that_waits_for_another_writer_ends_at_its_deadline(place: Any) -
         assert outcome.status == "timeout"
         assert store.sweep(deadline_s=time.monotonic() + 0.05) == 0
     assert statuses(store, item("a")) == {"stored"}
+
+
+def test_a_load_whose_deadline_passes_ends_behind_the_block_at_hand(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = place.opened()
+    items = chain("text", 4)
+    statuses(store, *items)
+    copies = [bytearray(BLOCKS.block_bytes) for _ in items]
+    answers = iter([False, True])
+    monkeypatch.setattr(reader_module, "is_late", lambda deadline_s: next(answers))
+    found = store.load("blocks", [one.key for one in items], copies, deadline_s=FOREVER)
+    assert [one.status for one in found] == ["hit", "hit", "timeout", "timeout"]
+    assert not any(copies[2] + copies[3])
 
 
 def test_uses_that_were_only_read_count_after_the_store_was_opened_again(place: Any) -> None:
