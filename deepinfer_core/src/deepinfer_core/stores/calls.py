@@ -53,8 +53,10 @@ EXISTS = Outcome(status="exists")
 MISS = Outcome(status="miss", reason="not kept")
 LATE = Outcome(status="timeout", reason="the deadline has passed")
 CLOSED = Outcome(status="unavailable", reason="the store is closed")
-FULL = Outcome(status="unavailable", reason="full of blocks that are too young to go")
-OVER_QUOTA = Outcome(status="unavailable", reason="the namespace has used up its quota")
+FULL = Outcome(status="unavailable", reason="full of blocks that are too young to go", is_full=True)
+OVER_QUOTA = Outcome(
+    status="unavailable", reason="the namespace has used up its quota", is_full=True
+)
 
 
 def is_late(deadline_s: float) -> bool:
