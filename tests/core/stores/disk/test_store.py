@@ -12,7 +12,7 @@ from typing import Any
 import lmdb
 import numpy
 import pytest
-from deepinfer_core.errors import ConfigError
+from deepinfer_core.errors import ConfigError, OtherFormat
 from deepinfer_core.interfaces.kv_store import StoreItem
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.disk import reader as reader_module
@@ -360,7 +360,7 @@ def test_tables_of_another_form_are_emptied_by_the_writer(place: Any) -> None:
     with opened.environment.writing(math.inf) as txn:
         txn.put(b"form", b"0", db=opened.reader._index.totals)
     store.close()
-    with pytest.raises(ConfigError, match="another version"):
+    with pytest.raises(OtherFormat, match="another version"):
         place.opened(writes=False)
     store = place.opened()
     assert store.report().records == 0
