@@ -2,6 +2,7 @@
 
     DeepInferError
     |- ConfigError            a value in a file, the environment or ``--set`` cannot be used
+    |  `- OtherFormat         it names files that another version of the software wrote
     |- PluginError            something about plugins or the choice of components
     |  |- NoUsableComponent   a slot cannot be filled as the configuration orders
     |  |- PluginFailed        a plugin broke while it was loaded, probed or built
@@ -38,6 +39,7 @@ __all__ = [
     "NoUsableComponent",
     "NotFound",
     "NotSupported",
+    "OtherFormat",
     "PluginError",
     "PluginFailed",
     "RequestError",
@@ -81,6 +83,12 @@ class ConfigError(DeepInferError):
     """A configuration value is unknown, of the wrong type or out of range."""
 
     code = "config_error"
+
+
+class OtherFormat(ConfigError):
+    """Files were written by another version, and only who writes there may renew them."""
+
+    code = "other_format"
 
 
 class PluginError(DeepInferError):

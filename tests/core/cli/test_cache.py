@@ -444,6 +444,24 @@ def test_a_service_tells_about_a_store_in_its_memory(deepinfer: Run) -> None:
     assert "no request has ended" in shown
 
 
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (("-c", "service.toml"), "-c"),
+        (("--set", "engine.seed=1"), "--set"),
+        (("--salt", ""), "--salt"),
+        (("-c", "service.toml", "--salt", "alice"), "-c and --salt"),
+    ],
+)
+def test_what_only_a_look_into_the_store_can_answer_is_refused_of_a_service(
+    deepinfer: Run, more: tuple[str, ...], named: str
+) -> None:
+    done = deepinfer("cache", "stats", "--url", "http://127.0.0.1:1", *more)
+    assert done.returncode == 2
+    assert f"found {named} beside it" in done.stderr
+    assert "hint: leave out --url" in done.stderr
+
+
 def test_a_service_that_wants_a_key_gets_it(deepinfer: Run, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("secret\nmore\n")

@@ -291,7 +291,7 @@ def test_ctrl_c_in_the_middle_of_a_stream_ends_with_130(byte_checkpoint: Path) -
     assert problems == b"error: interrupted\n"
 
 
-def test_a_reader_that_leaves_ends_the_command_without_a_traceback(byte_checkpoint: Path) -> None:
+def test_a_reader_that_leaves_ends_the_command_without_a_word(byte_checkpoint: Path) -> None:
     with start(byte_checkpoint, "--stream", "--max-tokens", "2000") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -300,7 +300,7 @@ def test_a_reader_that_leaves_ends_the_command_without_a_traceback(byte_checkpoi
         problems = process.stderr.read()
         process.wait(timeout=60)
     assert process.returncode == 1
-    assert problems == b"error: standard output was closed before everything was written\n"
+    assert problems == b""
 
 
 def test_problems_of_prompts_do_not_get_among_the_texts_without_standard_error(

@@ -152,7 +152,7 @@ def test_a_verb_can_be_asked_for_help(deepinfer: Run) -> None:
     assert "--set PATH=VALUE" in done.stdout
 
 
-def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
+def test_a_reader_that_leaves_early_ends_the_command_without_a_word() -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -160,8 +160,7 @@ def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
         stdout=write, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     os.close(write)
-    assert done.returncode == 1
-    assert done.stderr == "error: standard output was closed before everything was written\n"
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_closed_standard_output_is_an_error() -> None:

@@ -59,6 +59,13 @@ def test_without_requests_that_is_the_reason() -> None:
 def test_a_service_without_a_store_says_so() -> None:
     assert "has no store" in why("blocks that came", BUSY, store="")
     assert "has no store" in why("input tokens: store", BUSY, store="")
+    assert why("blocks kept", BUSY, store="").startswith("the service has no store")
+
+
+def test_without_a_store_no_reason_names_what_only_a_store_has() -> None:
+    found = {**BUSY, ("prompt_states_total", "missed"): 3}
+    assert "engine.kv_store" not in why("states: local", found, store="")
+    assert why("input tokens: host", BUSY, store="").endswith("or none had a full block")
 
 
 def test_an_open_circuit_says_since_when() -> None:
@@ -122,10 +129,35 @@ def test_a_store_with_blocks_has_none_of_those_that_were_asked_for() -> None:
     assert why("blocks that came", values).startswith("the store holds nothing: ")
 
 
+def test_blocks_that_came_and_were_not_used_say_so() -> None:
+    came = {**BUSY, ("kv_store_fetches_total", "done"): 1, "kv_store_fetched_blocks_total": 4}
+    some_failed = {**came, ("kv_store_fetches_total", "timeout"): 9}
+    for values in (came, some_failed):
+        assert why("input tokens: store", values) == (
+            "all that came was fed again, or was in memory by then"
+        )
+    early = {**came, "prompt_tokens_total": 0}
+    assert why("input tokens: store", early) == "no request has ended"
+
+
+def test_a_store_that_holds_nothing_is_the_reason_only_where_something_was_missed() -> None:
+    slow = {**BUSY, ("kv_store_fetches_total", "timeout"): 3}
+    assert "3 fetches were too slow" in why("blocks that came", slow)
+    missed = {**slow, ("kv_store_fetches_total", "miss"): 1}
+    assert why("blocks that came", missed).startswith("the store holds nothing: ")
+
+
+def test_an_open_circuit_goes_before_what_ended_fetches() -> None:
+    values = {**BUSY, "kv_store_usable": 0, ("kv_store_fetches_total", "timeout"): 3}
+    assert why("blocks that came", values).startswith("the store cannot be asked since")
+
+
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [
-        ("unavailable", "it is full"),
+        ("unavailable", "could not take 4 blocks: its log says why (store.refused)"),
+        ("full", "no room for 4 blocks: see its capacity_bytes"),
+        ("orphan", "the ones before them are not there"),
         ("timeout", "waited for too long"),
         ("dropped", "nobody had time"),
         ("lost", "the fetcher, which died"),
@@ -164,6 +196,30 @@ def test_a_tier_that_gave_nothing_says_why() -> None:
     assert "has a problem, or is not open" in found["blocks from tiers.1"].why
     found = figures({**values, ("kv_store_part_blocks_total", *slow, "hit"): 8}, parts=PARTS)
     assert found["blocks from tiers.1"] == ("blocks from tiers.1", 8, "")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        ("miss", "it had none of 8 blocks"),
+        ("corrupt", "8 blocks that it was asked for were damaged"),
+        ("version", "of another version"),
+        ("timeout", "too slow for 8 blocks"),
+        ("unavailable", "could not give or take 8 blocks"),
+    ],
+)
+def test_a_tier_that_was_asked_in_vain_does_not_say_that_nobody_asked(
+    outcome: str, text: str
+) -> None:
+    fast = PARTS[1]
+    values = {
+        **BUSY,
+        ("kv_store_part_usable", *fast): 1,
+        ("kv_store_part_blocks_total", *fast, outcome): 8,
+    }
+    assert text in figures(values, parts=PARTS)["blocks from tiers.0"].why
+    idle = {**BUSY, ("kv_store_part_usable", *fast): 1}
+    assert "was asked for nothing" in figures(idle, parts=PARTS)["blocks from tiers.0"].why
 
 
 def test_states_that_nobody_had_say_why() -> None:

@@ -5,7 +5,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import lmdb
 import pytest
+from deepinfer_core.cli import store_check
 from deepinfer_core.stores.disk.index import AGE_STEP_S
 from deepinfer_core.stores.disk.store import DiskStore
 from deepinfer_core.stores.retention import Limits
@@ -102,3 +104,29 @@ def test_a_part_that_does_not_open_is_a_warning_if_the_store_can_do_without(
     done = deepinfer("check", "-c", str(file))
     assert done.returncode == 0
     assert "warning: the store opens without some of its parts: child 1 (core.disk)" in done.stderr
+
+
+def test_a_folder_that_another_version_wrote_is_left_as_it_is(check: Run, tmp_path: Path) -> None:
+    assert check().returncode == 0
+    with lmdb.Environment(str(tmp_path / "store"), map_size=CAPACITY * 2, max_dbs=8) as old:
+        totals = old.open_db(b"totals")
+        with old.begin(write=True) as txn:
+            txn.put(b"form", b"0", db=totals)
+    done = check()
+    assert done.returncode == 0
+    assert "warning: the store in" in done.stderr
+    assert "another version of the software wrote it: serve empties it" in done.stderr
+    assert "not opened: the format of another version" in done.stdout
+    with lmdb.Environment(str(tmp_path / "store"), map_size=CAPACITY * 2, max_dbs=8) as same:
+        totals = same.open_db(b"totals")
+        with same.begin() as txn:
+            assert txn.get(b"form", db=totals) == b"0"
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [((), "opens, and tells of a problem: it is hot"), (("one",), "opens without some of its")],
+)
+def test_only_a_store_that_is_made_of_others_lacks_parts(parts: tuple[str, ...], said: str) -> None:
+    assert said in store_check._warning("it is hot", has_parts=bool(parts))
+    assert store_check._warning("", has_parts=bool(parts)) == ""

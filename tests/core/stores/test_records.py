@@ -1,23 +1,22 @@
 """Is a record read only if it is whole, and the one that was asked for?"""
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, StoreItem
-from deepinfer_core.stores import records
+from deepinfer_core.stores import record_reader
 from deepinfer_core.stores.checksums import CHECKSUMS, CRC_32
+from deepinfer_core.stores.record_reader import RecordReader
 from deepinfer_core.stores.records import (
     HEADER_BYTES,
     RecordFacts,
-    RecordReader,
     pack_record,
     padded,
-    read_block,
     read_facts,
     record_bytes,
-    stored_under,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +39,7 @@ RECORD = pack_record(GROUP, ITEM, 1_700_000_000.9)
 
 def status(record: bytes, group: BlockGroup = GROUP, key: bytes = KEY) -> str:
     """What reading in place says, and copying must say as well."""
-    found = read_block(memoryview(record), group, key)
+    found = RecordReader(group).view(memoryview(record), key)
     copy = bytearray(group.block_bytes)
     problem = RecordReader(group).copy(memoryview(record), key, copy)
     if isinstance(found, Outcome):
@@ -86,14 +85,14 @@ def test_a_record_is_the_header_of_the_table_and_the_block() -> None:
 
 def test_a_record_that_somebody_else_wrote_with_crc_32_is_read() -> None:
     record = by_hand(CRC_32, zlib.crc32(DATA).to_bytes(4, "little") + bytes(12))
-    found = read_block(memoryview(record), GROUP, KEY)
+    found = RecordReader(GROUP).view(memoryview(record), KEY)
     assert isinstance(found, memoryview)
     assert found == DATA
 
 
 def test_a_block_is_read_without_a_copy() -> None:
     record = bytearray(RECORD)
-    found = read_block(memoryview(record), GROUP, KEY)
+    found = RecordReader(GROUP).view(memoryview(record), KEY)
     assert isinstance(found, memoryview)
     record[HEADER_BYTES] ^= 1
     assert found[0] == DATA[0] ^ 1
@@ -121,9 +120,32 @@ def test_a_copy_may_lie_in_the_middle_of_a_buffer() -> None:
     assert destination == b"\0" + DATA + b"\0"
 
 
-def test_a_whole_record_tells_its_class_and_second_without_the_rest() -> None:
-    retention, written_s = stored_under(memoryview(RECORD))
-    assert (retention, written_s) == (padded("chat"), 1_700_000_000)
+def test_records_are_read_one_by_one_when_the_caller_comes_for_them() -> None:
+    behind = memoryview(bytes(48) + RECORD)
+    changed = memoryview(bytes(48) + RECORD[:-1] + bytes([RECORD[-1] ^ 1]))
+    asked: list[int] = []
+
+    def found() -> Iterator[memoryview | None]:
+        for number, one in enumerate((memoryview(RECORD), None, behind, changed)):
+            asked.append(number)
+            yield one
+
+    copies = [bytearray(len(DATA)) for _ in range(4)]
+    each = RecordReader(GROUP).read_each(found(), [KEY] * 4, copies)
+    under = (padded("chat"), 1_700_000_000)
+    assert (next(each), asked) == (under, [0])
+    assert (next(each), asked) == (None, [0, 1])
+    assert (next(each), asked) == (under, [0, 1, 2])
+    assert copies[0] == copies[2] == DATA
+    assert next(each) == Outcome(status="corrupt", reason="the block has changed")
+
+
+def test_a_record_of_another_size_is_found_behind_its_zeros() -> None:
+    longer = replace(GROUP, block_bytes=len(DATA) + 3, layout=bytes(16))
+    item = replace(ITEM, data=bytes(DATA) + b"abc")
+    behind = memoryview(bytes(48) + pack_record(longer, item, 1))
+    [found] = RecordReader(GROUP).read_each((behind,), (KEY,), (None,))
+    assert found == Outcome(status="version", reason="it has another layout")
 
 
 def test_a_block_whose_writer_names_no_class_says_that_of_its_group() -> None:
@@ -206,7 +228,7 @@ def test_another_version_is_a_version_whatever_its_header_holds(version: int, si
 def test_a_checksum_that_cannot_be_computed_here_is_a_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(records, "CHECKSUMS", MappingProxyType({}))
+    monkeypatch.setattr(record_reader, "CHECKSUMS", MappingProxyType({}))
     assert status(RECORD) == "version"
 
 

@@ -52,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain("interrupted", "")
         return _INTERRUPTED
     except BrokenPipeError:
-        _silence_stdout()
-        complain("standard output was closed before everything was written", "")
+        _silence_stdout()  # whoever read has seen enough, as ``head`` has
         return _FAILED
     except OSError as error:
         if traceback_wanted:

@@ -79,6 +79,7 @@ def _declare(actions: Any, name: str, act: Any, summary: str) -> argparse.Argume
 def run(args: argparse.Namespace) -> int:
     """Run the chosen action."""
     if getattr(args, "url", None) is not None:
+        _refuse_settings(args)
         return ask_service(args)
     configured = configured_store(settings_from(args))
     data: dict[str, Any] = {"store": configured.name}
@@ -86,6 +87,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(data)
     return status
+
+
+def _refuse_settings(args: argparse.Namespace) -> None:
+    """A service tells of its own store, whatever a file says, and of no namespace."""
+    given = {"-c": args.config, "--set": args.overrides, "--salt": args.salt}
+    named = [name for name, value in given.items() if value not in (None, [])]
+    if named:
+        raise UsageError(
+            f"--url asks a service about its own store, found {' and '.join(named)} beside it",
+            hint="leave out --url to look into the store that the settings name, or the others",
+        )
 
 
 def _verify(args: argparse.Namespace, configured: ConfiguredStore, data: dict[str, Any]) -> int:

@@ -13,13 +13,20 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from deepinfer_core.cli.parser import UsageError
+from deepinfer_core.errors import DeepInferError, OtherFormat
 
 if TYPE_CHECKING:
     from deepinfer_core.config import LoadedSettings
     from deepinfer_core.interfaces.kv_store import BlockGroup, KvStore
     from deepinfer_core.plugin.resolved import Pick, Resolved
 
-__all__ = ["ConfiguredStore", "configured_store", "namespace_of_salt", "open_store"]
+__all__ = [
+    "ConfiguredStore",
+    "configured_store",
+    "format_problem",
+    "namespace_of_salt",
+    "open_store",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +102,29 @@ def open_store(configured: ConfiguredStore, *, writes: bool, otherwise: str) -> 
         store.close()
 
 
+def format_problem(configured: ConfiguredStore) -> str:
+    """Which part of a store was written by another version, so that opening it to write empties it.
+
+    Parts are opened with ``writes = false`` and closed again.
+
+    Returns:
+        What the part says; empty: there is none, as far as can be seen without writing.
+    """
+    groups = _groups(configured.loaded)
+    for pick in _leaves(configured.resolved.pick("kv_store")):
+        if not _can_read_only(pick):
+            continue
+        store = _built(configured.resolved, _reading(pick))
+        try:
+            store.open([group for group in groups if group.reuse == "leading"])
+        except OtherFormat as error:
+            return error.message
+        except DeepInferError:
+            continue  # whoever opens it to write is told
+        store.close()
+    return ""
+
+
 def namespace_of_salt(configured: ConfiguredStore, salt: str) -> bytes:
     """Root of the keys of requests with a salt, for the configured checkpoint and components.
 
@@ -152,12 +182,24 @@ def _built(resolved: Resolved, pick: Pick) -> KvStore:
     return store
 
 
+def _leaves(pick: Pick) -> Iterator[Pick]:
+    """A store, or of one that is made of others those at the end."""
+    if not pick.parts:
+        yield pick
+    for part in pick.parts:
+        yield from _leaves(part)
+
+
+def _can_read_only(pick: Pick) -> bool:
+    schema = resolve_name(pick.spec.options) if pick.spec.options else None
+    return "writes" in getattr(schema, "model_fields", {})
+
+
 def _reading(pick: Pick) -> Pick:
     """The same store, told not to write; other components as they are."""
     if pick.kind != "kv_store":
         return pick
-    schema = resolve_name(pick.spec.options) if pick.spec.options else None
     settings = dict(pick.settings)
-    if "writes" in getattr(schema, "model_fields", {}):
+    if _can_read_only(pick):
         settings["writes"] = False
     return replace(pick, parts=tuple(map(_reading, pick.parts)), settings=settings)

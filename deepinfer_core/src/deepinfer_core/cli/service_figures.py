@@ -41,13 +41,25 @@ _UNASKED = {
 """Why nothing was asked for."""
 
 _NOT_KEPT = {
-    "unavailable": "the store took none of {n:,} blocks: it is full, or its log says why",
+    "unavailable": "the store could not take {n:,} blocks: its log says why (store.refused)",
+    "full": "the store had no room for {n:,} blocks: see its capacity_bytes, quota_bytes, young_s",
+    "orphan": "{n:,} blocks were not stored, because the ones before them are not there",
     "timeout": "{n:,} blocks waited for too long",
     "dropped": "{n:,} blocks were dropped: nobody had time for them",
     "lost": "{n:,} blocks ended with the fetcher, which died: its log says why",
     "failed": "{n:,} blocks were not copied from the device",
 }
 """Why nothing was stored, by what became of blocks."""
+
+
+_VAIN = {
+    "miss": "it had none of {n:,} blocks that it was asked for",
+    "corrupt": "{n:,} blocks that it was asked for were damaged: see deepinfer cache verify",
+    "version": "{n:,} blocks that it was asked for were of another version",
+    "timeout": "it was too slow for {n:,} blocks",
+    "unavailable": "it could not give or take {n:,} blocks: it is full, or the log says why",
+}
+"""Why a part gave nothing, by what became of the blocks that it was asked for or given."""
 
 
 class Figure(NamedTuple):
@@ -144,12 +156,16 @@ def _parts(figures: Figures) -> Iterator[Figure]:
     usable = figures.by("kv_store_part_usable", "part")
     for part in (one for one in asked if one != _WHOLE):
         hits = figures.sum("kv_store_part_blocks_total", part=part, outcome="hit")
-        missed = figures.sum("kv_store_part_blocks_total", part=part, outcome="miss")
+        vain = {
+            outcome: figures.sum("kv_store_part_blocks_total", part=part, outcome=outcome)
+            for outcome in _VAIN
+        }
+        reason = max(vain, key=lambda outcome: vain[outcome])
         why = "it was asked for nothing: others had it, or nobody asked"
         if not usable.get(part):
             why = "it has a problem, or is not open: the log says which (kv_store.problem)"
-        elif missed:
-            why = f"it had none of {missed:,.0f} blocks that it was asked for"
+        elif vain[reason]:
+            why = _VAIN[reason].format(n=int(vain[reason]))
         yield Figure(f"blocks from {part}", hits, "" if hits else why)
 
 
@@ -178,6 +194,8 @@ def _why_no_host(figures: Figures) -> str:
         return "no request had a full block"
     if figures.sum("prefix_cache_hit_blocks_total"):
         return "what was in memory was fed again, or came from the store"
+    if not figures.store:  # then nobody counts those that were too short
+        return "no prompt began like one that is still in memory, or none had a full block"
     return "no prompt began like one that is still in memory"
 
 
@@ -227,6 +245,8 @@ def _why_no_state(figures: Figures, place: str) -> str:
         return "every prefix had a state at its end"
     if place == "peer":
         return _why_no_peer(figures)
+    if not figures.store:
+        return "no state of a prefix was in the engine's memory any more, and there is no store"
     return "no state of a prefix was in memory here: see engine.kv_store.state_retention_s"
 
 
@@ -247,6 +267,8 @@ def _why_nothing_stored(figures: Figures) -> str:
 
 
 def _why_nothing_kept(figures: Figures) -> str:
+    if not figures.store:
+        return _no_store(figures)
     went = {one: figures.sum("kv_store_removed_blocks_total", reason=one) for one in STORE_REMOVALS}
     if any(went.values()):
         shown = ", ".join(f"{count:,.0f} {reason}" for reason, count in went.items() if count)

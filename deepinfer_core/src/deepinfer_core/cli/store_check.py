@@ -1,7 +1,8 @@
 """Can the configured store be opened, for the blocks of the configured checkpoint?
 
 It is opened as an engine does it, by a fetcher, and closed again: so whatever an engine would be
-refused for is found. A folder that is not there yet is made.
+refused for is found. A folder that is not there yet is made. One that an engine would empty is left
+as it is: another version of the software wrote it.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ def check_store_opens(loaded: LoadedSettings, resolution: Resolution) -> Finding
     if resolved is None:
         return Finding(name="store", table=[], data={})
     try:
-        table, data, problem = _opened(loaded, resolved)
+        table, data, warning = _opened(loaded, resolved)
     except DeepInferError as error:
         return Finding(name="store", table=[], data={}, problems=(error,))
-    warnings = (f"the store opens without some of its parts: {problem}",) if problem else ()
-    return Finding(name="store", table=table, data=data, warnings=warnings)
+    return Finding(name="store", table=table, data=data, warnings=(warning,) if warning else ())
 
 
 def _opened(
     loaded: LoadedSettings, resolved: Resolved
 ) -> tuple[list[tuple[str, ...]], dict[str, Any], str]:
-    """A table, the same as data, and the problem that the open store tells of."""
+    """A table, the same as data, and what is to be warned of."""
+    from deepinfer_core.cli.configured_store import ConfiguredStore, format_problem
     from deepinfer_core.config import checkpoint_folder
     from deepinfer_core.config.checkpoints import shipped_checkpoints
     from deepinfer_core.engine.model_folder import read_config
@@ -59,6 +60,10 @@ def _opened(
         config = read_config(checkpoint_folder(settings.model.path), settings)
     except DeepInferError:  # what is wrong with it is found where memory is added up
         return [("store", "not opened: the checkpoint cannot be read")], {"component": name}, ""
+    if told := format_problem(ConfiguredStore(loaded=loaded, resolved=resolved)):
+        row = (name, "not opened: the format of another version")
+        warning = f"{told}: serve empties it when it opens, and the cache is cold then"
+        return [("store", "state"), row], {"component": name, "problem": told}, warning
     traffic = open_traffic(settings, resolved, config)
     assert traffic is not None
     try:
@@ -70,8 +75,15 @@ def _opened(
     return (
         [("store", "state", "blocks of", "bytes of one"), *rows],
         {"component": name, "block_bytes": groups, "problem": problem},
-        problem,
+        _warning(problem, has_parts=bool(resolved.pick("kv_store").parts)),
     )
+
+
+def _warning(problem: str, *, has_parts: bool) -> str:
+    if not problem:
+        return ""
+    how = "opens without some of its parts" if has_parts else "opens, and tells of a problem"
+    return f"the store {how}: {problem}"
 
 
 def _problem_told(traffic: BlockTraffic) -> str:

@@ -138,11 +138,14 @@ class Outcome:
             cannot do it now.
         reason: one line behind the last four; no key in full, and no data.
         is_remote: of a hit that was read: it came from the memory of another machine.
+        is_full: ``unavailable`` because there is no room for the block; nothing is wrong with the
+            store.
     """
 
     status: Status
     reason: str = ""
     is_remote: bool = False
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

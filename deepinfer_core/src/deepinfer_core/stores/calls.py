@@ -53,8 +53,10 @@ EXISTS = Outcome(status="exists")
 MISS = Outcome(status="miss", reason="not kept")
 LATE = Outcome(status="timeout", reason="the deadline has passed")
 CLOSED = Outcome(status="unavailable", reason="the store is closed")
-FULL = Outcome(status="unavailable", reason="full of blocks that are too young to go")
-OVER_QUOTA = Outcome(status="unavailable", reason="the namespace has used up its quota")
+FULL = Outcome(status="unavailable", reason="full of blocks that are too young to go", is_full=True)
+OVER_QUOTA = Outcome(
+    status="unavailable", reason="the namespace has used up its quota", is_full=True
+)
 
 
 def is_late(deadline_s: float) -> bool:
@@ -125,10 +127,12 @@ def require_destinations(
     """
     if len(keys) != len(destinations):
         raise ValueError(f"{len(keys)} keys, found {len(destinations)} destinations")
+    block_bytes = group.block_bytes
     for one in destinations:
-        if len(one) != group.block_bytes:
-            raise ValueError(f"a block has {group.block_bytes} bytes, found {len(one)}")
-        if memoryview(one).readonly:
+        if len(one) != block_bytes:
+            raise ValueError(f"a block has {block_bytes} bytes, found {len(one)}")
+        view = one if isinstance(one, memoryview) else memoryview(one)
+        if view.readonly:
             raise ValueError("a destination is written to, found one that is read-only")
 
 

@@ -37,7 +37,8 @@ from deepinfer_core.stores.calls import (
     is_late,
 )
 from deepinfer_core.stores.guarded import GuardedStore
-from deepinfer_core.stores.records import RecordPacker, RecordReader
+from deepinfer_core.stores.record_reader import RecordReader
+from deepinfer_core.stores.records import RecordPacker
 from deepinfer_core.stores.retention import Limits, LimitsOptions, limits_of
 from deepinfer_core.stores.shelf import Address, Shelf
 

@@ -1,4 +1,4 @@
-"""What does a stored block say of itself, and is it what was asked for?
+"""What does a stored block say of itself?
 
 A record is a header of 192 bytes and the block. The header repeats all that the block was stored
 under, so that an index can be made from records alone, and that a record which is whole but lies in
@@ -29,24 +29,23 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepinfer_core.interfaces.kv_store import BlockGroup, Buffer, Outcome, StoreItem, check_item
+from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome, StoreItem, check_item
 from deepinfer_core.stores.checksums import CHECKSUMS, best_checksum
 
 __all__ = [
+    "BEGINNING",
+    "CRC_OF_PROLOGUE",
     "FORMAT_VERSION",
     "HEADER_BYTES",
+    "PROLOGUE_BYTES",
     "RecordFacts",
     "RecordPacker",
-    "RecordReader",
     "pack_record",
     "padded",
-    "read_block",
     "read_facts",
     "record_bytes",
-    "stored_under",
 ]
 
 HEADER_BYTES = 192
@@ -57,14 +56,16 @@ FORMAT_VERSION = 1
 _MAGIC = b"DIblock\x00"
 _PROLOGUE = struct.Struct("<8sHHI")
 _BODY = struct.Struct("<16s16s32s32s16sIHHQQ16s24x")
-_CHECKED = struct.Struct("<12sI64s52xH10xQ16s24x")
-_STORED = struct.Struct("<112x16s8xQ")
 _CRC_AT = 12
 _NAME_BYTES = 16
 
-_BEGINNING = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, HEADER_BYTES, 0)[:_CRC_AT]
+BEGINNING = _PROLOGUE.pack(_MAGIC, FORMAT_VERSION, HEADER_BYTES, 0)[:_CRC_AT]
+"""Of each record of this format."""
+
 _BEGINNING_AND_CRC = struct.Struct("<12sI")
-_CRC_OF_PROLOGUE = zlib.crc32(_BEGINNING + bytes(4))
+PROLOGUE_BYTES = _PROLOGUE.size
+CRC_OF_PROLOGUE = zlib.crc32(BEGINNING + bytes(4))
+"""CRC-32 of the first 16 bytes, from which that of the header goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +138,8 @@ class RecordPacker:
             group.block_bytes,
             CHECKSUMS[self._kind](record[HEADER_BYTES:]),
         )
-        crc = zlib.crc32(record[_PROLOGUE.size : HEADER_BYTES], _CRC_OF_PROLOGUE)
-        _BEGINNING_AND_CRC.pack_into(record, 0, _BEGINNING, crc)
+        crc = zlib.crc32(record[PROLOGUE_BYTES:HEADER_BYTES], CRC_OF_PROLOGUE)
+        _BEGINNING_AND_CRC.pack_into(record, 0, BEGINNING, crc)
         return self._whole
 
 
@@ -177,95 +178,17 @@ def read_facts(record: memoryview) -> RecordFacts | Outcome:
     )
 
 
-class RecordReader:
-    """Reads records of one group that is asked for; made once for many of them."""
-
-    def __init__(self, group: BlockGroup) -> None:
-        self._group, self._record_bytes = group, record_bytes(group)
-        self._whose = group.layout + padded(group.name)
-
-    def view(self, record: memoryview, key: bytes) -> memoryview | Outcome:
-        """The block of a record, where it lies; otherwise ``corrupt`` or ``version``.
-
-        Args:
-            record: from its first byte to its last.
-            key: that was asked for.
-        """
-        found, data = self._checksum(record, key), record[HEADER_BYTES:]
-        if isinstance(found, Outcome):
-            return found
-        return data if found[0](data) == found[1] else _CHANGED
-
-    def copy(self, record: memoryview, key: bytes, destination: Buffer) -> Outcome | None:
-        """Copy the block of a record; what is checked is the copy, in the processor's cache.
-
-        Args:
-            record: from its first byte to its last.
-            key: that was asked for.
-            destination: writable, of the group's ``block_bytes``; undefined behind a problem.
-
-        Returns:
-            None, or what is wrong with the record: ``corrupt`` or ``version``.
-        """
-        found = self._checksum(record, key)
-        if isinstance(found, Outcome):
-            return found
-        # Not ``destination[:]``: a bytearray copies what it is given once more.
-        memoryview(destination)[:] = record[HEADER_BYTES:]
-        return None if found[0](destination) == found[1] else _CHANGED
-
-    def _checksum(
-        self, record: memoryview, key: bytes
-    ) -> tuple[Callable[[Buffer], bytes], bytes] | Outcome:
-        """How the block is checked, and what must come out, if the header is as it should be."""
-        if len(record) == self._record_bytes:
-            beginning, crc, whose, kind, data_bytes, checksum = _CHECKED.unpack_from(record)
-            compute = CHECKSUMS.get(kind)
-            if (
-                whose == self._whose + key
-                and compute is not None
-                and beginning == _BEGINNING
-                and data_bytes == self._group.block_bytes
-                and zlib.crc32(record[_PROLOGUE.size : HEADER_BYTES], _CRC_OF_PROLOGUE) == crc
-            ):
-                return compute, checksum
-        return self._problem(record, key)
-
-    def _problem(self, record: memoryview, key: bytes) -> Outcome:
-        """What is wrong with a header that is not as it should be."""
-        if isinstance(facts := read_facts(record), Outcome):
-            return facts
-        if (facts.group, facts.key) != (self._group.name, key):
-            return _corrupt("it is the record of another block")
-        if facts.layout != self._group.layout:
-            return _other_version("it has another layout")
-        if facts.data_bytes != self._group.block_bytes or len(record) != self._record_bytes:
-            return _corrupt(f"{len(record)} bytes, expected {self._record_bytes}")
-        return _other_version(f"no checksum {facts.checksum_kind} here: install xxhash")
-
-
-def stored_under(record: memoryview) -> tuple[bytes, int]:
-    """Class, filled up, and second since 1970 under which a record was stored that is whole."""
-    retention, written_s = _STORED.unpack_from(record)
-    return retention, written_s
-
-
 def padded(word: str) -> bytes:
     """The name of a group or class as a header has it."""
     return word.encode().ljust(_NAME_BYTES, b"\0")
-
-
-def read_block(record: memoryview, group: BlockGroup, key: bytes) -> memoryview | Outcome:
-    """The block of one record; see ``RecordReader.view``."""
-    return RecordReader(group).view(record, key)
 
 
 def _header_problem(record: memoryview) -> Outcome | None:
     """What is wrong with a header, whatever is asked for."""
     if len(record) >= HEADER_BYTES:
         beginning, crc = _BEGINNING_AND_CRC.unpack_from(record)
-        if beginning == _BEGINNING:
-            if zlib.crc32(record[_PROLOGUE.size : HEADER_BYTES], _CRC_OF_PROLOGUE) == crc:
+        if beginning == BEGINNING:
+            if zlib.crc32(record[PROLOGUE_BYTES:HEADER_BYTES], CRC_OF_PROLOGUE) == crc:
                 return None
             return _corrupt("the header has changed")
     if len(record) < _PROLOGUE.size:
@@ -276,7 +199,7 @@ def _header_problem(record: memoryview) -> Outcome | None:
     if not _PROLOGUE.size <= header_bytes <= len(record):
         return _corrupt("the header is cut off")
     behind = zlib.crc32(bytes(4), zlib.crc32(record[:_CRC_AT]))
-    if zlib.crc32(record[_PROLOGUE.size : header_bytes], behind) != crc:
+    if zlib.crc32(record[PROLOGUE_BYTES:header_bytes], behind) != crc:
         return _corrupt("the header has changed")
     if version != FORMAT_VERSION:
         return _other_version(f"format {version}; this software reads {FORMAT_VERSION}")
@@ -295,6 +218,3 @@ def _corrupt(reason: str) -> Outcome:
 
 def _other_version(reason: str) -> Outcome:
     return Outcome(status="version", reason=reason)
-
-
-_CHANGED = _corrupt("the block has changed")

@@ -151,7 +151,7 @@ class TrafficCounts:
         fetched_blocks, fetched_bytes: that arrived.
         fetched_batches: messages in which they did.
         ended: prefixes by how they ended; also ``cancelled``.
-        written: blocks handed over, by outcome: ``stored``, ``exists``, ``timeout``,
+        written: blocks handed over, by outcome: ``stored``, ``exists``, ``timeout``, ``full``,
             ``unavailable``, ``orphan`` (the block before it is not there), ``lost``.
         probes: blocks that were looked for.
         match_s, fetch_s: seconds spent on them, summed.

@@ -32,7 +32,8 @@ STORE_REMOVALS: Final = ("expired", "room", "quota", "dropped", "damaged", "disc
 STORE_EVICTIONS: Final = ("expired", "room", "quota")
 STORE_UNASKED: Final = ("in_memory", "too_short", "busy")
 STORE_WRITES: Final = (
-    "stored", "exists", "known", "timeout", "unavailable", "orphan", "lost", "dropped", "failed",
+    "stored", "exists", "known", "timeout", "full", "unavailable", "orphan", "lost", "dropped",
+    "failed",
 )  # fmt: skip
 STORE_WORK: Final = (
     "written_back", "not_written_back", "promoted", "not_promoted", "read_blocks",

@@ -11,7 +11,8 @@ from contextlib import suppress
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome
 from deepinfer_core.stores.calls import HIT, LATE, MISS, Tally, is_late
-from deepinfer_core.stores.records import RecordFacts, RecordReader, read_facts
+from deepinfer_core.stores.record_reader import RecordReader
+from deepinfer_core.stores.records import RecordFacts, read_facts
 
 from deepinfer_cluster.lanes import Lane, NoAnswer
 from deepinfer_cluster.link import Link

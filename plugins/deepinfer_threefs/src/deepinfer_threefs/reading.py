@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, Outcome
 from deepinfer_core.stores.calls import HIT, LATE, MISS, is_late
-from deepinfer_core.stores.records import HEADER_BYTES, read_block, record_bytes
+from deepinfer_core.stores.record_reader import RecordReader
+from deepinfer_core.stores.records import HEADER_BYTES, record_bytes
 from deepinfer_core.stores.shelf import Address
 
 from deepinfer_threefs.catalogue import Catalogue, Place
@@ -152,4 +153,4 @@ def _judged(found: memoryview | OSError, group: BlockGroup, key: bytes) -> memor
         return Outcome(status="unavailable", reason=reason)
     if is_blank(found[:HEADER_BYTES]):
         return _NO_RECORD
-    return read_block(found, group, key)
+    return RecordReader(group).view(found, key)

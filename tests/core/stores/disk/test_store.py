@@ -12,9 +12,10 @@ from typing import Any
 import lmdb
 import numpy
 import pytest
-from deepinfer_core.errors import ConfigError
+from deepinfer_core.errors import ConfigError, OtherFormat
 from deepinfer_core.interfaces.kv_store import StoreItem
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
+from deepinfer_core.stores.disk import reader as reader_module
 from deepinfer_core.stores.disk import writer as writer_module
 from deepinfer_core.stores.disk.environment import Unusable, as_unusable
 from deepinfer_core.stores.disk.index import address_of
@@ -195,6 +196,20 @@ def test_a_call_that_waits_for_another_writer_ends_at_its_deadline(place: Any) -
     assert statuses(store, item("a")) == {"stored"}
 
 
+def test_a_load_whose_deadline_passes_ends_behind_the_block_at_hand(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = place.opened()
+    items = chain("text", 4)
+    statuses(store, *items)
+    copies = [bytearray(BLOCKS.block_bytes) for _ in items]
+    answers = iter([False, True])
+    monkeypatch.setattr(reader_module, "is_late", lambda deadline_s: next(answers))
+    found = store.load("blocks", [one.key for one in items], copies, deadline_s=FOREVER)
+    assert [one.status for one in found] == ["hit", "hit", "timeout", "timeout"]
+    assert not any(copies[2] + copies[3])
+
+
 def test_uses_that_were_only_read_count_after_the_store_was_opened_again(place: Any) -> None:
     store = place.opened()
     statuses(store, item("used"), item("unused"))
@@ -345,7 +360,7 @@ def test_tables_of_another_form_are_emptied_by_the_writer(place: Any) -> None:
     with opened.environment.writing(math.inf) as txn:
         txn.put(b"form", b"0", db=opened.reader._index.totals)
     store.close()
-    with pytest.raises(ConfigError, match="another version"):
+    with pytest.raises(OtherFormat, match="another version"):
         place.opened(writes=False)
     store = place.opened()
     assert store.report().records == 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 from deepinfer_core.interfaces.kv_store import KvStore, Outcome, StoreItem
+from deepinfer_core.stores.calls import FULL
+from deepinfer_core.stores.fetcher import refusals as refusals_module
 from deepinfer_core.stores.fetcher.endpoint import Endpoint
 from deepinfer_core.stores.fetcher.keeper import Keeper
 from deepinfer_core.stores.fetcher.messages import KeepItem, Written
+from deepinfer_core.stores.fetcher.refusals import Refusals
 from deepinfer_core.stores.fetcher.write_queue import Batch, Waiting, WriteQueue
 from deepinfer_core.stores.memory import MemoryStore
 from deepinfer_core.stores.retention import Limits
@@ -21,6 +25,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 TENANT = b"t" * 32
 TEXTS, LENGTH = 3, 12
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    lines: list[dict[str, object]] = []
+    logger = SimpleNamespace(warning=lambda event, **said: lines.append({"event": event, **said}))
+    monkeypatch.setattr(refusals_module, "get_logger", lambda name: logger)
+    return lines
 
 
 def open_store() -> MemoryStore:
@@ -50,6 +62,7 @@ class Calls:
     def __init__(self, inner: KvStore) -> None:
         self.inner, self.most, self.seen = inner, math.inf, []
         self.find_status = ""
+        self.refusal = Outcome(status="unavailable")
 
     @property
     def capabilities(self) -> object:
@@ -66,7 +79,7 @@ class Calls:
         kept = items[: min(len(items), self.most)]
         self.most -= len(kept)
         found = self.inner.store(group, kept, deadline_s=deadline_s)
-        return found + [Outcome(status="unavailable")] * (len(items) - len(kept))
+        return found + [self.refusal] * (len(items) - len(kept))
 
 
 class Bench:
@@ -119,6 +132,38 @@ def test_where_the_store_does_not_say_what_is_there_nothing_is_stored(status: st
     bench.calls.find_status = status
     assert bench.store((0, 0), (0, 1)) == [status] * 2
     assert bench.calls.seen == [("find", 2)]
+
+
+def test_a_store_without_room_is_told_from_one_that_cannot(log: list[dict[str, object]]) -> None:
+    bench = Bench()
+    bench.calls.most, bench.calls.refusal = 1, FULL
+    assert bench.store((0, 0), (0, 1)) == ["stored", "full"]
+    bench.calls.refusal = Outcome(status="unavailable", reason="No space left on device")
+    assert bench.store((1, 0)) == ["unavailable"]
+    assert [(one["event"], one["outcome"], one["blocks"]) for one in log] == [
+        ("store.refused", "full", 1)
+    ]
+
+
+def test_a_full_disk_is_in_the_log_once_a_minute_with_the_blocks_that_it_cost(
+    log: list[dict[str, object]],
+) -> None:
+    now = [5.0]
+    refusals = Refusals(lambda: now[0])
+    for at, blocks in ((5.0, 3), (6.0, 4), (64.9, 5), (65.0, 6), (66.0, 7)):
+        now[0] = at
+        refusals.note("unavailable", "No space left on device", blocks)
+    assert [(one["blocks"], one["reason"]) for one in log] == [
+        (3, "No space left on device"),
+        (15, "No space left on device"),
+    ]
+
+
+def test_why_nobody_knows_what_is_there_is_in_the_log(log: list[dict[str, object]]) -> None:
+    bench = Bench()
+    bench.calls.find_status = "unavailable"
+    bench.store((0, 0), (0, 1))
+    assert [(one["outcome"], one["blocks"]) for one in log] == [("unavailable", 2)]
 
 
 class Writing(RuleBasedStateMachine):

@@ -21,7 +21,16 @@ import lmdb
 
 from deepinfer_core.errors import ConfigError
 
-__all__ = ["RENEW", "Environment", "NoRoom", "NotNow", "Unusable", "as_unusable", "is_damage"]
+__all__ = [
+    "RENEW",
+    "Environment",
+    "NoRoom",
+    "NotNow",
+    "OtherForm",
+    "Unusable",
+    "as_unusable",
+    "is_damage",
+]
 
 _READERS = 1024
 """Reads at one time, of all processes; a slot takes 64 bytes."""
@@ -50,6 +59,10 @@ class Unusable(Exception):
 
 class NoRoom(Unusable):
     """The map is full."""
+
+
+class OtherForm(Unusable):
+    """Another version of the software wrote the tables."""
 
 
 class NotNow(Unusable):

@@ -19,7 +19,7 @@ import math
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from deepinfer_core.stores.disk.environment import Environment, Unusable, as_unusable
+from deepinfer_core.stores.disk.environment import Environment, OtherForm, as_unusable
 from deepinfer_core.stores.retention import Limits
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class Index:
         writes: whether tables that are missing are made, and emptied if they are of another form.
 
     Raises:
-        Unusable: tables are missing or of another form, and this process does not write.
+        OtherForm: tables are of another form, and this process does not write.
+        Unusable: they are missing, and it does not write.
     """
 
     def __init__(self, environment: Environment, limits: Limits, *, writes: bool) -> None:
@@ -112,7 +113,7 @@ class Index:
             with environment.reading() as view, as_unusable():
                 form = view.get(b"form", db=tables[-1])
                 if form is None or bytes(form) != _FORM:
-                    raise Unusable("another version of the software wrote it")
+                    raise OtherForm("another version of the software wrote it")
         self.records, self.facts, self.ages, self.owned, self.expiry, self.totals = tables
 
     def in_front(self, record_bytes: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, overload
 
 from deepinfer_core.interfaces.kv_store import BlockGroup, Lent, Outcome
@@ -16,7 +17,7 @@ from deepinfer_core.stores.calls import HIT, LATE, MISS, is_late
 from deepinfer_core.stores.disk.environment import Environment, Unusable, as_unusable
 from deepinfer_core.stores.disk.index import Facts, Index, address_of
 from deepinfer_core.stores.disk.uses import Uses
-from deepinfer_core.stores.records import RecordReader
+from deepinfer_core.stores.record_reader import RecordReader
 
 if TYPE_CHECKING:
     import lmdb
@@ -60,24 +61,25 @@ class Reader:
     ) -> list[Outcome]:
         """Copy blocks out of the map."""
         outcomes: list[Outcome] = []
-        records, prefix = RecordReader(group), address_of(group.name, b"")
-        record_of = self._index.record
-        used = self._uses.note_read if self._uses else None
+        prefix = address_of(group.name, b"")
+        addresses = [prefix + key for key in keys]
+        uses, now_s = self._uses, self._uses.now_s() if self._uses else 0.0
         try:
             with self._environment.reading() as txn, as_unusable():
-                for key, destination in zip(keys, destinations, strict=True):
-                    if is_late(deadline_s):
-                        outcomes.append(LATE)
-                        continue
-                    address = prefix + key
-                    record = record_of(txn, address)
-                    if record is None:
+                found = map(txn.get, addresses, repeat(None), repeat(self._index.records))
+                each = RecordReader(group).read_each(found, keys, destinations)
+                for address, stored in zip(addresses, each, strict=True):
+                    if stored is None:
                         outcomes.append(MISS)
-                        continue
-                    problem = records.copy(record, key, destination)
-                    if problem is None and used is not None:
-                        used(txn, address, record)
-                    outcomes.append(problem or HIT)
+                    elif isinstance(stored, Outcome):
+                        outcomes.append(stored)
+                    else:
+                        outcomes.append(HIT)
+                        if uses is not None:
+                            uses.note_read(txn, address, stored, now_s)
+                    if is_late(deadline_s):
+                        outcomes += [LATE] * (len(keys) - len(outcomes))
+                        break
         except Unusable as error:
             outcomes += [_unavailable(error)] * (len(keys) - len(outcomes))
         return outcomes
@@ -150,10 +152,12 @@ class Reader:
         record = self._index.record(txn, address)
         if record is None:
             return MISS
-        found = records.view(record, key)
-        if self._uses is not None and not isinstance(found, Outcome):
-            self._uses.note_read(txn, address, record)
-        return found
+        [stored] = records.read_each((record,), (key,), (None,))
+        if stored is None or isinstance(stored, Outcome):
+            return stored or MISS
+        if self._uses is not None:
+            self._uses.note_read(txn, address, stored, self._uses.now_s())
+        return records.block(record)
 
 
 @overload

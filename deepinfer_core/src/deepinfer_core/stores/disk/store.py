@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from deepinfer_core.errors import ConfigError, EngineError
+from deepinfer_core.errors import ConfigError, EngineError, OtherFormat
 from deepinfer_core.interfaces.kv_store import (
     BlockGroup,
     Lent,
@@ -25,7 +25,13 @@ from deepinfer_core.interfaces.kv_store import (
 from deepinfer_core.interfaces.kv_upkeep import BlockFacts
 from deepinfer_core.stores.calls import CLOSED, HIT, Tally, groups_by_name
 from deepinfer_core.stores.disk.clock import Clock
-from deepinfer_core.stores.disk.environment import RENEW, Environment, Unusable, is_damage
+from deepinfer_core.stores.disk.environment import (
+    RENEW,
+    Environment,
+    OtherForm,
+    Unusable,
+    is_damage,
+)
 from deepinfer_core.stores.disk.index import AGE_STEP_S, Index, address_of
 from deepinfer_core.stores.disk.reader import Reader
 from deepinfer_core.stores.disk.turns import Turns
@@ -165,7 +171,8 @@ class DiskStore(GuardedStore[_Opened]):
             reader = Reader(environment, index, writer.uses if writer else None)
         except Unusable as error:
             environment.close()
-            raise ConfigError(
+            kind = OtherFormat if isinstance(error, OtherForm) else ConfigError
+            raise kind(
                 f"the store in {self._folder} cannot be used: {error}",
                 hint=RENEW
                 if is_damage(error)

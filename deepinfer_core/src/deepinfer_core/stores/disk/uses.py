@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from deepinfer_core.stores.disk.clock import Clock
 from deepinfer_core.stores.disk.index import Index
-from deepinfer_core.stores.records import padded, stored_under
+from deepinfer_core.stores.record_reader import StoredUnder
+from deepinfer_core.stores.records import padded
 from deepinfer_core.stores.retention import Limits
 
 if TYPE_CHECKING:
@@ -49,16 +50,19 @@ class Uses:
                 longer = self._limits.longer(retention, before)
                 self._uses[address] = longer, self._clock.wall()
 
+    def now_s(self) -> float:
+        """Seconds since 1970, for ``note_read``."""
+        return self._clock.wall()
+
     def note_read(
-        self, txn: lmdb.Transaction[memoryview], address: bytes, record: memoryview
+        self, txn: lmdb.Transaction[memoryview], address: bytes, stored: StoredUnder, now_s: float
     ) -> None:
         """Remember a use that was seen in a transaction, if one is due.
 
         None is due of a record that was stored a short time ago, whatever its facts say: it was
         used then or later, and its class is now what it was or one that keeps it longer.
         """
-        retention, written_s = stored_under(record)
-        now_s = self._clock.wall()
+        retention, written_s = stored
         if now_s - written_s < self._quiet_s.get(retention, 0.0):
             return
         facts = self._index.facts_of(txn, address)

@@ -29,7 +29,8 @@ from deepinfer_core.stores.disk.environment import RENEW, Environment, NoRoom, N
 from deepinfer_core.stores.disk.filing import Filing, filing
 from deepinfer_core.stores.disk.index import Index, address_of
 from deepinfer_core.stores.disk.uses import Uses
-from deepinfer_core.stores.records import RecordPacker, read_block, record_bytes
+from deepinfer_core.stores.record_reader import RecordReader
+from deepinfer_core.stores.records import RecordPacker, record_bytes
 from deepinfer_core.stores.removals import Removals
 from deepinfer_core.stores.retention import Limits
 
@@ -87,7 +88,7 @@ class Writer:
                     address = address_of(group.name, key)
                     record = tables.record(address)
                     if record is not None:
-                        found = read_block(record, group, key)
+                        found = RecordReader(group).view(record, key)
                         if isinstance(found, Outcome):
                             removed += tables.remove(address) is not None
         except Unusable:

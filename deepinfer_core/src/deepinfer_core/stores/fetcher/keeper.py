@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from deepinfer_core.interfaces.kv_store import BlockGroup, StoreItem
 from deepinfer_core.stores.fetcher.endpoint import Endpoint
 from deepinfer_core.stores.fetcher.messages import KeepItem
+from deepinfer_core.stores.fetcher.refusals import Refusals
 from deepinfer_core.stores.fetcher.segment import Segment
 from deepinfer_core.stores.fetcher.write_queue import Batch
 
@@ -39,22 +40,25 @@ class Keeper:
     ) -> None:
         self._endpoint, self._used = endpoint, used
         self._groups, self._segment = groups, segment
+        self._refusals = Refusals()
 
     def store(self, batch: Batch) -> list[str]:
         """Store a batch.
 
         Returns:
-            The outcome of each block: ``stored``, ``exists``, ``timeout``, ``unavailable`` or
-            ``orphan``.
+            The outcome of each block: ``stored``, ``exists``, ``timeout``, ``full``,
+            ``unavailable`` or ``orphan``.
         """
         by_s = math.inf  # no prefix waits; it has the time that every call has
         keys = [one.item.key for one in batch.blocks]
         before = {one.item.parent for one in batch.blocks}.difference(keys, (b"",))
         asked = [*before, *keys]
-        answers = [one.status for one in self._endpoint.check(batch.group, asked, by_s)]
+        found = self._endpoint.check(batch.group, asked, by_s)
+        answers = [one.status for one in found]
         there = answers[len(before) :]
-        if any(one not in ("hit", "miss") for one in answers):
+        if failures := [one for one in found if one.status not in ("hit", "miss")]:
             failure = "timeout" if "timeout" in answers else "unavailable"
+            self._refusals.note(failure, failures[0].reason, len(there))
             return [failure] * len(there)
         whole = {b"", *(key for key, one in zip(asked, answers, strict=True) if one == "hit")}
         outcomes = ["exists"] * len(there)
@@ -68,7 +72,11 @@ class Keeper:
         items = [self._item(batch.group, batch.blocks[at].item) for at in missing]
         kept = self._endpoint.keep(batch.group, items, by_s) if items else []
         for at, outcome in zip(missing, kept, strict=True):
-            outcomes[at] = outcome.status
+            outcomes[at] = "full" if outcome.is_full else outcome.status
+        refused = [one for one in kept if one.status not in ("stored", "exists")]
+        if refused:
+            word = "full" if refused[0].is_full else refused[0].status
+            self._refusals.note(word, refused[0].reason, len(refused))
         for block, status in zip(batch.blocks, there, strict=True):
             if status == "hit":
                 retention = self._retention(batch.group, block.item)

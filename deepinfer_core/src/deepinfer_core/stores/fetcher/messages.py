@@ -37,7 +37,7 @@ __all__ = [
     "Written",
 ]
 
-WriteOutcome = Literal["stored", "exists", "timeout", "unavailable", "orphan"]
+WriteOutcome = Literal["stored", "exists", "timeout", "full", "unavailable", "orphan"]
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):

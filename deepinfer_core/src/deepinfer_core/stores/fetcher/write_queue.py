@@ -127,6 +127,6 @@ class WriteQueue:
 
 
 def _outcome(status: str) -> WriteOutcome:
-    if status in ("stored", "exists", "timeout", "orphan"):
+    if status in ("stored", "exists", "timeout", "full", "orphan"):
         return status  # type: ignore[return-value]
     return "unavailable"

@@ -20,7 +20,7 @@ from deepinfer_core.stores.peers.announcer import BEATS
 from deepinfer_core.stores.peers.directory import Directory, registrars
 from deepinfer_core.stores.peers.links import Links, Unreachable
 from deepinfer_core.stores.peers.messages import Announce, Drop, Heard, Locate, Pull, Withdraw
-from deepinfer_core.stores.records import RecordReader
+from deepinfer_core.stores.record_reader import RecordReader
 
 __all__ = ["Pool"]
 
