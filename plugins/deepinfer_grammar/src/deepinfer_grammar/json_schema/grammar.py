@@ -31,6 +31,7 @@ from deepinfer_grammar.rules import (
 
 if TYPE_CHECKING:
     from deepinfer_grammar.json_schema.meaning import Meaning
+    from deepinfer_grammar.json_schema.values import Values
 
 __all__ = ["JsonRules"]
 
@@ -60,10 +61,19 @@ class JsonRules:
 
     def build(self, formula: Formula) -> RuleSet:
         """The grammar whose start is a formula."""
-        self.grammar.rules["start"] = self.value(formula)
+        return self._built(self.value(formula))
+
+    def build_values(self, values: Values, formula: Formula) -> RuleSet:
+        """The grammar of some values, which are told of as those of a formula."""
+        return self._built(self._written(values, formula))
+
+    def _built(self, start: Expression) -> RuleSet:
+        self.grammar.rules["start"] = start
         while self._waiting:
             waiting = self._waiting.pop()
-            self.grammar.add(self._names[waiting], self._value(waiting))
+            self.grammar.add(
+                self._names[waiting], self._written(self.meaning.values(waiting), waiting)
+            )
         return self.grammar
 
     def value(self, formula: Formula) -> Expression:
@@ -115,8 +125,7 @@ class JsonRules:
             self.grammar.followed[name] = BEGINNING
         return Reference(f"indent_{INDENTATION}")
 
-    def _value(self, formula: Formula) -> Expression:
-        values = self.meaning.values(formula)
+    def _written(self, values: Values, formula: Formula) -> Expression:
         options: list[Expression] = []
         if values.has_null:
             options.append(Text("null"))

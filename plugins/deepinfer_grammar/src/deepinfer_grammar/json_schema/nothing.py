@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from deepinfer_grammar.errors import SchemaFault
 from deepinfer_grammar.json_schema.document import Document, Place
 from deepinfer_grammar.json_schema.formulas import Every, Formula, Schema
 from deepinfer_grammar.json_schema.grammar import JsonRules
@@ -51,12 +52,33 @@ class _Search:
             values = self._meaning.values(formula)
             if _is_nothing(values):
                 return self._empty(formula, seen)
-            inner = (one for one in _needed(values) if self._rules.name(one) not in live)
+            names = ((one, self._rules.name(one)) for one in _needed(values))
+            inner = (one for one, name in names if name and name not in live)
             found = next(inner, None)
             if found is None:
-                return self._path(seen), "no array or object can be as it asks for"
+                return self._impossible(formula, seen)
             formula = found
         return self._path(seen), "each of its values needs another one of it inside, without end"
+
+    def _impossible(self, formula: Formula, seen: list[Formula]) -> tuple[str, str]:
+        """Which keyword leaves no array and no object that can be written."""
+        why = "no array or object can be as this and the keywords before it ask for"
+        if not isinstance(formula, Schema):
+            return self._path(seen), why
+        schema, found = self._meaning.document.at(formula.place), ALL
+        for key in schema:
+            if key in KEYWORDS:
+                found = found.meet(KEYWORDS[key](self._meaning, formula.place, schema))
+                if not self._can_be_written(found, formula):
+                    return str(formula.place.below(key)), why
+        return self._path(seen), why
+
+    def _can_be_written(self, values: Values, formula: Formula) -> bool:
+        try:
+            rules = JsonRules(self._meaning).build_values(values, formula)
+        except SchemaFault:  # a keyword that needs a later one
+            return True
+        return rules.start in productive(rules.rules)
 
     def _path(self, seen: list[Formula]) -> str:
         """Of the innermost formula that has a place."""
@@ -80,11 +102,18 @@ class _Search:
         return str(formula.place), "no value is as it asks for"
 
     def _inner(self, place: Place, key: str) -> tuple[str, str]:
-        """The keyword, or a schema behind its reference that allows nothing by itself."""
+        """The keyword, or a schema in it that allows nothing by itself."""
         if key == "$ref":
             target = Schema(self._meaning.document.resolve(place, key))
             if _is_nothing(self._meaning.values(target)):
                 return self._empty(target, [target])
+        schema = self._meaning.document.at(place)
+        listed, required = schema.get("properties", {}), schema.get("required", [])
+        if key in ("properties", "required"):
+            for name in required:
+                if listed.get(name) is False:
+                    path = place.below("properties", name)
+                    return str(path), "this member must be there, and false allows no value"
         return str(place.below(key)), "no value meets this and the keywords before it"
 
 
