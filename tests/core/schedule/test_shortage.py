@@ -34,6 +34,13 @@ def test_what_runs_is_owed_a_block_for_each_token_that_has_no_place() -> None:
     assert not is_short(snapshot(*running, free=6))
 
 
+@pytest.mark.parametrize(("rows_each", "owed"), [(1, 0), (2, 0), (3, 1), (6, 1), (7, 2)])
+def test_what_decodes_is_owed_the_blocks_of_its_drafts_as_well(rows_each: int, owed: int) -> None:
+    """Ten tokens and the next one fill eleven places of twelve."""
+    limits = replace(LIMITS, rows_each=rows_each, max_rows=40)
+    assert owed_blocks(limits, [decoding(1, 10, 3)]) == owed
+
+
 def test_one_whose_last_row_is_launched_is_owed_nothing() -> None:
     assert owed_blocks(LIMITS, [SequenceView(1, 12, 12, block_count=3)]) == 0
 

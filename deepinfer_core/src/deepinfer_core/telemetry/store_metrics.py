@@ -37,7 +37,7 @@ STORE_WRITES: Final = (
 )  # fmt: skip
 STORE_WORK: Final = (
     "written_back", "not_written_back", "promoted", "not_promoted", "read_blocks",
-    "asked_fragments", "hedged", "repaired", "not_repaired", "given_up", "abandoned",
+    "asked_fragments", "hedged", "scrubbed", "repaired", "not_repaired", "given_up", "abandoned",
 )  # fmt: skip
 PART_OUTCOMES: Final = (
     "hit", "miss", "corrupt", "version", "timeout", "unavailable", "stored", "exists",
@@ -134,7 +134,7 @@ STORE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     counter(
         "kv_store_part_bad_fragments_total",
-        "Fragments of core.erasure that were wrong, by child.",
+        "Fragments of core.erasure that were read and found wrong, by child.",
         *_PART,
     ),
     histogram(

@@ -2,6 +2,7 @@
 
 import math
 import random
+import struct
 import threading
 import time
 import zlib
@@ -368,6 +369,36 @@ def test_tables_of_another_form_are_emptied_by_the_writer(place: Any) -> None:
     place.assert_books_are_right(store)
 
 
+def test_the_form_of_tables_stands_for_what_they_hold(place: Any) -> None:
+    """Whoever changes an entry has to raise the form: folders of the old one are read otherwise."""
+    store = place.opened()
+    statuses(store, item("a", retention="chat", depth=3))
+    opened = store._opened
+    index, entries = opened.reader._index, {}
+    with opened.environment.reading() as txn:
+        form = bytes(txn.get(b"form", db=index.totals))
+        for name in ("records", "facts", "ages", "owned", "expiry", "totals"):
+            pairs = txn.cursor(db=getattr(index, name)).iternext()
+            entries[name] = [(bytes(one), bytes(value)) for one, value in pairs]
+    address, namespace = b"blocks\0" + key("a"), item("a").namespace
+    [(filed_at, record)] = entries["records"]
+    assert (form, filed_at) == (b"2", address)
+    taken = 4096
+    zeros = len(record) - len(record.lstrip(b"\0"))
+    assert (zeros, record[zeros : zeros + 7]) == (0, b"DIblock")
+    expires_s = int(place.wall_s + 7 * DAY_S)
+    facts = struct.pack(
+        "<32s16sddQIQ", namespace, b"chat", place.wall_s, place.wall_s, expires_s, 3, taken
+    )
+    assert entries["facts"] == [(address, facts)]
+    step, depth = struct.pack(">Q", int(place.wall_s // 3600)), struct.pack(">I", 2**32 - 1 - 3)
+    stored, taken_bytes = struct.pack("<d", place.wall_s), struct.pack("<Q", taken)
+    assert entries["ages"] == [(step + depth + address, stored)]
+    assert entries["owned"] == [(namespace + step + depth + address, stored)]
+    assert entries["expiry"] == [(struct.pack(">Q", expires_s) + depth + address, b"\0")]
+    assert dict(entries["totals"]) == {b"form": form, b"used": taken_bytes, namespace: taken_bytes}
+
+
 def test_a_store_that_nobody_wrote_cannot_be_read(place: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be opened"):
         place.opened(writes=False)
@@ -404,6 +435,32 @@ def test_damage_that_shows_later_is_told_by_the_report(place: Any) -> None:
     with pytest.raises(Unusable), store._opened.environment.reading(), as_unusable():
         raise lmdb.CorruptedError("mdb_cursor_get: a page of another kind")
     assert "the file is damaged" in store.report().problem
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lmdb.PageFullError("mdb_put: Internal error - page has no more space"),
+        lmdb.CursorFullError("mdb_get: Internal error - cursor stack limit reached"),
+        struct.error("unpack requires a buffer of 84 bytes"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    ],
+)
+def test_what_only_damage_explains_is_told_as_damage(place: Any, error: Exception) -> None:
+    store = place.opened()
+    with pytest.raises(Unusable), store._opened.environment.reading(), as_unusable():
+        raise error
+    assert "the file is damaged" in store.report().problem
+
+
+def test_an_index_entry_that_nobody_wrote_is_an_outcome_and_told(place: Any) -> None:
+    store = place.opened()
+    statuses(store, item("a"))
+    opened = store._opened
+    with opened.environment.writing(math.inf) as txn:
+        txn.put(address_of("blocks", key("a")), b"short", db=opened.reader._index.facts)
+    assert described(store, "a") == []
+    assert "an entry of the index has changed: the file is damaged" in store.report().problem
 
 
 def test_a_map_without_its_tables_is_damaged(place: Any) -> None:

@@ -1,14 +1,18 @@
 """Is damage found that nobody has read, and do blocks go as a whole?"""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from deepinfer_core.interfaces.kv_store import Outcome
 from deepinfer_core.stores.erasure import scrubbing
 from deepinfer_core.stores.erasure.gathering import Patience
 from deepinfer_core.testing.contracts.kv_store_suite import chain, item, key
 from deepinfer_core.testing.faulty_store import Passing, flip_in_memory
-from deepinfer_core.testing.store_groups import FOREVER
+from deepinfer_core.testing.store_groups import BLOCKS, FOREVER
+
+from tests.core.stores.erasure.conftest import Twelve
 
 DAY_S = 86_400.0
 NAMES = [("text", depth) for depth in range(5)]
@@ -117,6 +121,49 @@ def test_a_block_with_ten_fragments_is_repaired_first(twelve: Any) -> None:
     opened.sweeps._scrub.look(FOREVER)
     assert twelve.work("waiting_for_repair") == 5
     assert opened.means.queue.take(1)[0][1] == key(NAMES[4])
+
+
+def these_first(twelve: Any, *children: Any) -> None:
+    """All other children answer later than these do."""
+    for child in twelve.children:
+        child.delay_s = (lambda: 0.0) if child in children else (lambda: 0.05)
+
+
+def test_a_block_that_was_read_without_two_of_its_fragments_is_repaired_first(
+    twelve: Any,
+) -> None:
+    """Others that were read later lack one."""
+    twelve.write(*chain("text", 3))
+    for name, pieces in zip(NAMES, ((0, 1), (0,), (0,)), strict=False):
+        for piece in pieces:
+            twelve.child_of(name, piece).inner.discard("blocks", [key(name)], deadline_s=FOREVER)
+    for name in NAMES[:3]:
+        these_first(twelve, twelve.child_of(name, 0), twelve.child_of(name, 1))
+        assert twelve.read(name) == ["hit"]
+    assert twelve.work("waiting_for_repair") == 3
+    queue = twelve.store._opened.means.queue
+    assert [queue.take(1)[0][1] for _ in range(3)] == [key(NAMES[at]) for at in (0, 2, 1)]
+
+
+def test_a_block_of_which_two_writers_left_fragments_is_repaired_first(twelve: Any) -> None:
+    twelve.write(*chain("text", 2))
+    other = replace(item(NAMES[0]), data=bytes(BLOCKS.block_bytes))
+    child = twelve.child_of(NAMES[0], 0)
+    child.inner.discard("blocks", [key(NAMES[0])], deadline_s=FOREVER)
+    elsewhere = Twelve().open()
+    elsewhere.write(other)
+    number = twelve.children.index(child)
+    room = bytearray(child.inner.groups["blocks"].block_bytes)
+    theirs = elsewhere.children[number].inner
+    theirs.load("blocks", [other.key], [room], deadline_s=FOREVER)
+    child.inner.store("blocks", [replace(other, data=bytes(room))], deadline_s=FOREVER)
+    elsewhere.store.close()
+    twelve.child_of(NAMES[1], 0).inner.discard("blocks", [key(NAMES[1])], deadline_s=FOREVER)
+    for name in NAMES[:2]:
+        these_first(twelve, twelve.child_of(name, 0))
+        assert twelve.read(name) == ["hit"]
+    assert twelve.work("waiting_for_repair") == 2
+    assert twelve.store._opened.means.queue.take(1)[0][1] == key(NAMES[0])
 
 
 def test_orphans_are_dropped_by_the_second_scrub(twelve: Any) -> None:
@@ -228,6 +275,42 @@ def test_what_was_stored_again_meanwhile_stays(twelve: Any) -> None:
     assert sweep(twelve) == 0
     assert not twelve.work("repaired")
     assert all(twelve.fragments("a"))
+
+
+def test_what_a_child_cannot_tell_now_has_not_gone(
+    twelve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It let a fragment go and has got it again, but answers nothing about it."""
+    twelve.write(item("a"))
+    child = twelve.children[7]
+    ahead(twelve, 7, 4 * DAY_S)
+    child.inner.sweep(deadline_s=FOREVER)
+    assert twelve.write(item("a")) == ["exists"]
+    silent = Outcome(status="unavailable", reason="busy")
+    monkeypatch.setattr(child, "find", lambda group, keys, *, deadline_s: [silent] * len(keys))
+    monkeypatch.setattr(child, "describe", lambda group, keys, *, deadline_s: [None] * len(keys))
+    assert sweep(twelve) == 0
+    assert all(twelve.fragments("a"))
+
+
+def test_every_bad_fragment_that_is_read_is_counted_also_of_a_block_that_is_lost(
+    twelve: Any,
+) -> None:
+    twelve.write(item("a"))
+    bad = [damage(twelve, "a", piece) for piece in range(3)]
+    assert twelve.read("a") == ["corrupt"]
+    twelve.until(lambda: all(twelve.work(f"bad_fragments_{child}") == 1 for child in bad))
+    assert not twelve.work("waiting_for_repair")
+
+
+def test_bad_fragments_that_only_a_repair_meets_are_counted(twelve: Any) -> None:
+    """A look finds that one fragment is missing; the other is read when that is made again."""
+    twelve.write(item("a"))
+    twelve.child_of("a", 0).inner.discard("blocks", [key("a")], deadline_s=FOREVER)
+    bad = damage(twelve, "a", 11)
+    sweep(twelve)
+    assert twelve.work(f"bad_fragments_{bad}") == 1
+    assert twelve.work("repaired") == 2
 
 
 def test_children_hear_later_of_uses_that_they_could_not_serve(twelve: Any) -> None:

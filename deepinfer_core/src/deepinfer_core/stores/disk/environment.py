@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -44,6 +45,12 @@ _DAMAGE = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
     lmdb.PanicError,
+    # "Internal errors": pages that are full, or nested without end, as no writer leaves them.
+    lmdb.PageFullError,
+    lmdb.CursorFullError,
+    # Entries that nobody wrote.
+    struct.error,
+    UnicodeDecodeError,
 )
 
 RENEW = (
@@ -240,6 +247,8 @@ def as_unusable() -> Iterator[None]:
         yield
     except lmdb.MapFullError as error:
         raise NoRoom(_reason(error)) from error
+    except (struct.error, UnicodeDecodeError) as error:
+        raise Unusable("an entry of the index has changed") from error
     except (lmdb.Error, OSError) as error:
         raise Unusable(_reason(error)) from error
 

@@ -106,10 +106,11 @@ class Departures:
 
 
 def _still_gone(child: Child, deadline_s: float) -> list[Departed]:
+    """What a child says it has not got: one that cannot tell now decides nothing."""
     gone = child.departed()
     still: list[Departed] = []
     for group in {one.group for one in gone}:
         some = [one for one in gone if one.group == group]
-        facts = child.describe(group, [one.key for one in some], deadline_s)
-        still += [one for one, known in zip(some, facts, strict=True) if known is None]
+        found = child.store.find(group, [one.key for one in some], deadline_s=deadline_s)
+        still += [one for one, there in zip(some, found, strict=True) if there.status == "miss"]
     return still

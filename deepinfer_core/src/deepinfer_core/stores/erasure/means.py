@@ -73,10 +73,12 @@ class Means:
     pool: FramePool = field(default_factory=FramePool)
     counts: WorkCounts = field(default_factory=WorkCounts)
 
-    def notice(self, group: str, key: bytes, child: int, problem: Outcome) -> None:
-        """Something is wrong with a fragment of a block that somebody uses."""
+    def notice(
+        self, group: str, key: bytes, child: int, problem: Outcome, is_readable: bool
+    ) -> None:
+        """Something is wrong with a fragment of a block that somebody wants, and may have got."""
         self.count_bad(child, problem)
-        if problem.status in GONE:
+        if is_readable and problem.status in GONE:
             self.queue.add(group, key, Haste.USED)
 
     def count_bad(self, child: int, problem: Outcome) -> None:

@@ -71,6 +71,8 @@ class Mender:
             reads.gather(shape.count, min(deadline_s, self._patience.soon()))
             reads.finish()
             for place, key in enumerate(keys):
+                for child, problem in reads.failed(place).items():
+                    self._means.count_bad(child, problem)
                 best = reads.best(place)
                 if best is not None:
                     self._complete(shape, reads, place, key, *best)

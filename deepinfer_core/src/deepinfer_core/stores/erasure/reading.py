@@ -95,8 +95,8 @@ class FragmentReads(Gathering):
         keys: of the blocks.
         placing: who has which fragment.
         frames: memory for all fragments of these blocks.
-        noticed: is told of fragments of blocks that could be read what is wrong with them: the
-            key, the child, and its outcome.
+        noticed: is told what is wrong with fragments: the key, the child, its outcome, and whether
+            there are enough others to read the block.
         is_use: whether children take it for a use.
     """
 
@@ -108,7 +108,7 @@ class FragmentReads(Gathering):
         keys: Sequence[bytes],
         placing: Placing,
         frames: Frames,
-        noticed: Callable[[bytes, int, Outcome], None],
+        noticed: Callable[[bytes, int, Outcome, bool], None],
         *,
         is_use: bool = True,
     ) -> None:
@@ -137,9 +137,10 @@ class FragmentReads(Gathering):
     def tell(self) -> None:
         """Tell what is wrong with fragments, when all has been gathered."""
         for block in self._blocks:
-            for child, problem in block.failed.items() if self._is_enough(block) else ():
+            for child, problem in block.failed.items():
                 if child >= 0:
-                    self._noticed(self._keys[block.place], child, problem)
+                    is_enough = self._is_enough(block)
+                    self._noticed(self._keys[block.place], child, problem, is_enough)
 
     def unheard(self, place: int) -> list[int]:
         """Children that may not know of the use of a block: not asked, or no answer from them."""
@@ -186,8 +187,6 @@ class FragmentReads(Gathering):
         if isinstance(outcomes, ChildFailed):
             return
         for place, outcome in zip(call.places, outcomes, strict=True):
-            if not self._is_enough(self._blocks[place]):
-                continue
             key, problem = self._keys[place], outcome
             if outcome.status == "hit":
                 fragment = self._memory.fragments(place)[self._pieces[place][call.child]]
@@ -195,7 +194,7 @@ class FragmentReads(Gathering):
                 if not isinstance(piece, Outcome):
                     continue
                 problem = piece
-            self._noticed(key, call.child, problem)
+            self._noticed(key, call.child, problem, self._is_enough(self._blocks[place]))
 
     def _take(self, child: int, place: int, outcome: Outcome) -> Outcome | None:
         key = self._keys[place]

@@ -111,7 +111,7 @@ class Scrub:
         self._means.queue.add(shape.group.name, key, haste)
 
 
-def unheard(key: bytes, child: int, problem: Outcome) -> None:
+def unheard(key: bytes, child: int, problem: Outcome, is_readable: bool) -> None:
     """Whoever reads all fragments of a block sees all of that itself."""
 
 
