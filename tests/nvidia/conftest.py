@@ -5,7 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deepinfer_core.interfaces.operators.catalogue import Kernels
+from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.plugin import DeviceFacts, ModelNeeds, ProbeContext
+from deepinfer_nvidia.all_to_all.tilelang import TileLangExchange
+from deepinfer_nvidia.attention.tilelang import TileLangAttention
+from deepinfer_nvidia.gemm.tilelang import TileLangGemm
+from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
 FACTS = DeviceFacts(
     device="nvidia",
@@ -34,3 +40,25 @@ def make_context() -> Callable[..., ProbeContext]:
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def with_kernels() -> Callable[..., ModelParts]:
+    """Puts the components of this distribution, over given kernels, in place of a model's own."""
+
+    def fill(parts: ModelParts, kernels: Kernels, *, is_hopper: bool = True) -> ModelParts:
+        attention = TileLangAttention(kernels, is_hopper=is_hopper)
+        gemm = TileLangGemm(kernels, is_hopper=is_hopper)
+        return replace(
+            parts,
+            prefill=attention,
+            decode=attention,
+            indexer=attention,
+            codec=attention,
+            dense=gemm,
+            grouped=gemm,
+            transform=TileLangTransform(kernels),
+            all_to_all=TileLangExchange(kernels),
+        )
+
+    return fill

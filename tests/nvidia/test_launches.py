@@ -6,8 +6,8 @@ GPU: neither views nor room for results.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -19,18 +19,17 @@ from deepinfer_core.engine.packed_step import PackedStep
 from deepinfer_core.interfaces.numerics import Numerics
 from deepinfer_core.interfaces.operators.catalogue import Kernels
 from deepinfer_core.model.config import ModelConfig
+from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.schedule.plan import SequenceStep, StepPlan
 from deepinfer_core.testing.tiny_model import reference_parts
-from deepinfer_nvidia.all_to_all.tilelang import TileLangExchange
-from deepinfer_nvidia.attention.tilelang import TileLangAttention
-from deepinfer_nvidia.gemm.tilelang import TileLangGemm
 from deepinfer_nvidia.sampler.tilelang import TileLangSampler
-from deepinfer_nvidia.transform.tilelang import TileLangTransform
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _ROOM = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
 _READ = ("expert_Tk", "row_TC", "index_TL", "slot_TL")
 """Outputs of kernels that torch reads behind them."""
+
+WithKernels = Callable[..., ModelParts]
 
 
 class CountedKernels(Kernels):
@@ -96,23 +95,11 @@ def _is_view(result: Any, args: Sequence[Any]) -> bool:
     return all(one.untyped_storage().data_ptr() in given for one in results)
 
 
-def launches_of(config: ModelConfig, position: int) -> Launches:
+def launches_of(config: ModelConfig, position: int, with_kernels: WithKernels) -> Launches:
     """What a step with one row at a position takes."""
     found = Launches()
     kernels = CountedKernels(found)
-    attention = TileLangAttention(kernels, is_hopper=True)
-    gemm = TileLangGemm(kernels, is_hopper=True)
-    parts = replace(
-        reference_parts(Numerics()),
-        prefill=attention,
-        decode=attention,
-        indexer=attention,
-        codec=attention,
-        dense=gemm,
-        grouped=gemm,
-        transform=TileLangTransform(kernels),
-        all_to_all=TileLangExchange(kernels),
-    )
+    parts = with_kernels(reference_parts(Numerics()), kernels)
     blocks = tuple(range(1, 2 + position // 128))
     runner = open_runner(
         config,
@@ -141,14 +128,14 @@ def launches_of(config: ModelConfig, position: int) -> Launches:
 
 
 @pytest.fixture(scope="module")
-def launches() -> Launches:
+def launches(with_kernels: WithKernels) -> Launches:
     """Of a small model of the true architecture; the candidate pool leaves entries out."""
     whole = SCALES["small"]().config
     layers = range(whole.text_config.num_hidden_layers)
     config = shallow_config(whole, layers, table_rows=3000)
     text = config.text_config
     pooled = text.candidate_topk_blocks * text.candidate_block_size
-    return launches_of(config, 2 * pooled)
+    return launches_of(config, 2 * pooled, with_kernels)
 
 
 def test_layers_of_a_decode_step_launch_kernels_of_ours_alone(launches: Launches) -> None:

@@ -28,13 +28,10 @@ from deepinfer_core.model.parts import ModelParts
 from deepinfer_core.plugin import DeviceTarget
 from deepinfer_core.telemetry.progress import ProgressStream
 from deepinfer_core.testing.rerun_device import RerunDevice
-from deepinfer_nvidia.all_to_all.tilelang import TileLangExchange
-from deepinfer_nvidia.attention.tilelang import TileLangAttention
-from deepinfer_nvidia.gemm.tilelang import TileLangGemm
 from deepinfer_nvidia.kernels.launch import TileLangCompiler
 from deepinfer_nvidia.sampler.tilelang import TileLangSampler
-from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
+WithKernels = Callable[..., ModelParts]
 RATES = Rates(copy_bytes_per_s=1e12, flops_per_s=1e12, host_bytes_per_s=1e10)
 
 
@@ -51,24 +48,13 @@ class NumberedKernels(NotedKernels):
                 tensors[name].zero_()
 
 
-def noting_parts(rehearsal: Rehearsal, folder: Path) -> tuple[ModelParts, TileLangSampler]:
+def noting_parts(
+    rehearsal: Rehearsal, folder: Path, with_kernels: WithKernels
+) -> tuple[ModelParts, TileLangSampler]:
     kernels = NumberedKernels(rehearsal, TileLangCompiler("sm_90a", folder / "nvidia"))
-    attention = TileLangAttention(kernels, is_hopper=True)
-    gemm = TileLangGemm(kernels, is_hopper=True)
     loaded = load_settings(None, [])
     on_cpu = model_parts(resolve_components(loaded).require(), loaded.settings)
-    parts = replace(
-        on_cpu,
-        prefill=attention,
-        decode=attention,
-        indexer=attention,
-        codec=attention,
-        dense=gemm,
-        grouped=gemm,
-        transform=TileLangTransform(kernels),
-        all_to_all=TileLangExchange(kernels),
-    )
-    return parts, TileLangSampler(kernels, "cpu")
+    return with_kernels(on_cpu, kernels), TileLangSampler(kernels, "cpu")
 
 
 def small(**changes: Any) -> Scale:
@@ -84,11 +70,11 @@ def rehearsed(scale: Scale, room: Room, folder: Path) -> set[WantedKernel]:
 
 @pytest.mark.parametrize(("sequences", "records"), [((2,), False), ((1, 5), True)])
 def test_a_survey_calls_no_kernel_that_was_not_rehearsed(
-    sequences: tuple[int, ...], records: bool, tmp_path: Path
+    sequences: tuple[int, ...], records: bool, tmp_path: Path, with_kernels: WithKernels
 ) -> None:
     scale = small(sequences=sequences, contexts=(40, 300))
     rehearsal = Rehearsal()
-    parts, sampler = noting_parts(rehearsal, tmp_path)
+    parts, sampler = noting_parts(rehearsal, tmp_path, with_kernels)
     parts = replace(parts, device=RerunDevice())
     storage = storage_of(scale.config, parts)
     room = plan_room(scale, parts, storage)

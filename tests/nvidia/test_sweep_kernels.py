@@ -5,7 +5,6 @@ that note down their calls: one test for each form of caches, steps and draws.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,8 @@ from deepinfer_core.testing.sweeps import (
     swept_engines,
 )
 from deepinfer_core.testing.tiny_model import reference_parts, stored_tiny_model
-from deepinfer_nvidia.all_to_all.tilelang import TileLangExchange
-from deepinfer_nvidia.attention.tilelang import TileLangAttention
-from deepinfer_nvidia.gemm.tilelang import TileLangGemm
 from deepinfer_nvidia.kernels.launch import TileLangCompiler
 from deepinfer_nvidia.sampler.tilelang import TileLangSampler
-from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
 KINDS = ("attention", "gemm", "sampler", "transform")
 
@@ -87,23 +82,10 @@ def numbered() -> ModelParts:
 
 
 @pytest.fixture(scope="module")
-def parts(numbered: ModelParts, kernels: NotedKernels) -> ModelParts:
-    attention, gemm = (
-        TileLangAttention(kernels, is_hopper=True),
-        TileLangGemm(kernels, is_hopper=True),
-    )
-    ours = replace(
-        numbered,
-        prefill=attention,
-        decode=attention,
-        indexer=attention,
-        codec=attention,
-        dense=gemm,
-        grouped=gemm,
-        transform=TileLangTransform(kernels),
-        all_to_all=TileLangExchange(kernels),
-    )
-    return noted_parts(numbered, ours)
+def parts(
+    numbered: ModelParts, kernels: NotedKernels, with_kernels: Callable[..., ModelParts]
+) -> ModelParts:
+    return noted_parts(numbered, with_kernels(numbered, kernels))
 
 
 @pytest.fixture(scope="module")

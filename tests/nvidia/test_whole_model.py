@@ -5,7 +5,7 @@ Kernels are interpreted; those for one architecture stay out.
 Shapes: T rows, N heads, D width, L listed keys, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,15 +24,12 @@ from deepinfer_core.testing.side_by_side import Written, side_by_side
 from deepinfer_core.testing.small_engines import slim_config
 from deepinfer_core.testing.tiles import InterpretedKernels
 from deepinfer_core.testing.tiny_model import reference_parts, stored_tiny_model
-from deepinfer_nvidia.all_to_all.tilelang import TileLangExchange
-from deepinfer_nvidia.attention.tilelang import TileLangAttention
-from deepinfer_nvidia.gemm.tilelang import TileLangGemm
-from deepinfer_nvidia.transform.tilelang import TileLangTransform
 
 TOKENS = words("whole model", 30)
 """More than a window of 16 and its ring of 22."""
 
 KERNELS = InterpretedKernels()
+InterpretedParts = Callable[[Numerics], ModelParts]
 """Each kernel is built once for all tests, which takes as long as running it a few times."""
 
 BF16_STEP = 2.0**-8
@@ -134,20 +131,10 @@ class SteppedAttention(ReferenceAttention):
         out_TND.view(torch.int16).add_(step_TND.masked_fill(out_TND == 0, 0).to(torch.int16))
 
 
-def interpreted_parts(numerics: Numerics) -> ModelParts:
-    reference = reference_parts(numerics)
-    attention, gemm = TileLangAttention(KERNELS), TileLangGemm(KERNELS)
-    return replace(
-        reference,
-        prefill=attention,
-        decode=attention,
-        indexer=attention,
-        codec=attention,
-        dense=gemm,
-        grouped=gemm,
-        transform=TileLangTransform(KERNELS),
-        all_to_all=TileLangExchange(KERNELS),
-    )
+@pytest.fixture
+def interpreted_parts(with_kernels: Callable[..., ModelParts]) -> InterpretedParts:
+    """Gives the components of some numerics over interpreted kernels."""
+    return lambda numerics: with_kernels(reference_parts(numerics), KERNELS, is_hopper=False)
 
 
 def attending(parts: ModelParts, attention: ReferenceAttention) -> ModelParts:
@@ -169,7 +156,9 @@ def row_errors(found_TV: torch.Tensor, wanted_TV: torch.Tensor) -> torch.Tensor:
 # 5e-6. A wrong row, mask or scale changes everything: its error is about 1.
 @pytest.mark.parametrize("caches", [False, True])
 @pytest.mark.parametrize("chunk", [6, 30])
-def test_fp32_logits_are_those_of_the_reference(caches: bool, chunk: int, tmp_path: Path) -> None:
+def test_fp32_logits_are_those_of_the_reference(
+    caches: bool, chunk: int, tmp_path: Path, interpreted_parts: InterpretedParts
+) -> None:
     numerics = Numerics(compute="float32", activation_quantisation=False, cache_quantisation=caches)
     wanted_TV = logits(reference_parts(numerics), tmp_path / "theirs")
     found_TV = logits(interpreted_parts(numerics), tmp_path / "ours", chunk)
@@ -177,7 +166,9 @@ def test_fp32_logits_are_those_of_the_reference(caches: bool, chunk: int, tmp_pa
 
 
 @pytest.mark.parametrize("chunk", [6, 30])
-def test_every_operator_rounds_where_the_reference_does(chunk: int, tmp_path: Path) -> None:
+def test_every_operator_rounds_where_the_reference_does(
+    chunk: int, tmp_path: Path, interpreted_parts: InterpretedParts
+) -> None:
     """In production arithmetic, each on the numbers that the reference computes with."""
     numerics, seen = Numerics(), list[Written]()
     specified = attending(reference_parts(numerics), TiledAttention())
@@ -214,7 +205,7 @@ def allowed(one: Written) -> float:
 
 
 def test_production_logits_are_as_far_off_as_last_bits_of_attention_move_them(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path: Path, interpreted_parts: InterpretedParts
 ) -> None:
     """The kernel rounds weights of the softmax, the reference does not; the model enlarges that.
 

@@ -274,7 +274,7 @@ async def until(holds: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("how", ["abort", "cancel", "deadline"])
 def test_a_slow_one_is_given_up_with_its_request(how: str) -> None:
     """Long before its limit, however the request ends."""
-    pytest.importorskip("llguidance", reason="needs grammar.llguidance")
+    pytest.importorskip("llguidance", reason="nox -s grammar runs these")
     settings = {"components.grammar.use": "grammar.llguidance", "grammar.timeout_s": 600.0}
 
     async def ended_early() -> list[Completion]:

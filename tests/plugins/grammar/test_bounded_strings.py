@@ -115,7 +115,7 @@ def test_what_a_counted_text_rules_out_is_in_no_set(schema: dict[str, Any], text
 def test_what_a_counted_text_rules_out_is_not_written(
     schema: object, text: object, other: object
 ) -> None:
-    pytest.importorskip("llguidance", reason="needs llguidance")
+    pytest.importorskip("llguidance", reason="nox -s grammar runs these")
     from deepinfer_grammar.engines.llguidance_component import LlguidanceGrammar
 
     component = LlguidanceGrammar()

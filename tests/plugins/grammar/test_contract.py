@@ -17,5 +17,5 @@ class TestXgrammar(GrammarContract):
 class TestLlguidance(GrammarContract):
     @pytest.fixture
     def component(self) -> Grammar:
-        pytest.importorskip("llguidance", reason="needs llguidance")
+        pytest.importorskip("llguidance", reason="nox -s grammar runs these")
         return LlguidanceGrammar()

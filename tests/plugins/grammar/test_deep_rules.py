@@ -43,7 +43,7 @@ def chain(count: int, rule: str = '"x" {} "y" | "b"') -> str:
 
 
 def opened(kind: str, text: str) -> str:
-    pytest.importorskip("llguidance", reason="needs llguidance")
+    pytest.importorskip("llguidance", reason="nox -s grammar runs these")
     done = subprocess.run(
         [sys.executable, "-c", OPENED],
         input=json.dumps([kind, text]),

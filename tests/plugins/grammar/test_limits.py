@@ -15,7 +15,7 @@ RAW = ("panic", "assert", "symbols.len", "Parser", "<state>", "backtrace", "llgu
 
 @pytest.fixture
 def llguidance() -> Grammar:
-    pytest.importorskip("llguidance", reason="needs llguidance")
+    pytest.importorskip("llguidance", reason="nox -s grammar runs these")
     from deepinfer_grammar.engines.llguidance_component import LlguidanceGrammar
 
     return LlguidanceGrammar()

@@ -14,7 +14,7 @@ COUNTED = 32  # up to this bound an automaton counts
 
 
 def compiled(engine: str, low: int, high: int, **more: str) -> CompiledGrammar:
-    pytest.importorskip(engine, reason=f"needs {engine}")
+    pytest.importorskip(engine, reason="nox -s grammar runs these")
     from importlib import import_module
 
     from deepinfer_core.plugin import BuildContext, ModelNeeds
